@@ -1,0 +1,36 @@
+"""Byzantine-robust federated learning under label skew, on PyTorch Lightning."""
+
+import lightning_fl._torchvision  # noqa: F401, I001  (first: the others import torchvision)
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.client.base import Client, ClientResult
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.federation import Federation
+from lightning_fl.module import FederatedModule
+from lightning_fl.partition.base import Partition
+from lightning_fl.samples import ClientBatch, RoundBatch, Samples
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Adversary",
+    "Aggregation",
+    "Aggregator",
+    "AttackContext",
+    "Client",
+    "ClientBatch",
+    "ClientResult",
+    "DataError",
+    "FederatedDataModule",
+    "FederatedModule",
+    "Federation",
+    "Partition",
+    "RoundBatch",
+    "Samples",
+    "ServerOracle",
+    "SettingError",
+    "Updates",
+]

@@ -1,0 +1,52 @@
+"""Who lies, and how."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lightning_fl import seeding
+from lightning_fl.updates import Updates
+
+
+@dataclass(frozen=True)
+class AttackContext:
+    """What an attacker knows beside the honest updates of the round.
+
+    Args:
+        round: The round's number, from 0.
+        learning_rate: The server's rate this round.
+        seed: The run's seed.
+    """
+
+    round: int
+    learning_rate: float
+    seed: int
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """A generator for this round's draws of the attack."""
+        return seeding.generator(self.seed, "adversary", purpose, self.round)
+
+
+class Adversary(pl.Callback, ABC):
+    """What Byzantine clients send, found by `FederatedModule` among the trainer's callbacks.
+
+    An attacker is omniscient about the present: it sees every honest update of this round and no future one.  It does
+    not ask which rule the server uses.
+    """
+
+    @abstractmethod
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Forge the updates of one round.
+
+        Args:
+            honest: The h honest updates.
+            n_byzantine: b, how many updates to forge, at least 1.
+            context: What else the attacker knows.
+
+        Returns:
+            One forged update a row; an expanded view is fine.
+        """

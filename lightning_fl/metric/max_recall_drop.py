@@ -1,0 +1,59 @@
+"""Max-recall-drop: how much the worst-off class loses by a robust rule.
+
+Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932, sec. 6.1.
+"""
+
+from typing import Any
+
+
+from jaxtyping import Float
+from torch import Tensor
+from torchmetrics.classification import MulticlassRecall
+
+from lightning_fl.errors import SettingError
+
+
+def max_recall_drop(recall: Float[Tensor, " c"], reference: Float[Tensor, " c"]) -> Float[Tensor, ""]:
+    """Compute MRD = max_z (reference_z - recall_z), at least 0, in the unit of its arguments.
+
+    Args:
+        recall: Recall of each class.
+        reference: Recall of each class by plain averaging without attack.
+
+    Returns:
+        The largest drop; 0 if no class lost.
+
+    Raises:
+        SettingError: If the two differ in length.
+
+    Note:
+        The paper does not say what a gain in every class counts; here it is no drop, 0.
+
+    >>> import torch
+    >>> max_recall_drop(torch.tensor([0.9, 0.5]), torch.tensor([0.8, 0.75]))
+    tensor(0.2500)
+    """
+    if recall.shape != reference.shape:
+        raise SettingError(f"max_recall_drop compares classes, got {len(recall)} recalls and {len(reference)} references.")
+    return (reference.to(recall) - recall).max().clamp(min=0)
+
+
+class MaxRecallDrop(MulticlassRecall):
+    """Max-recall-drop over all predictions since the last reset; see `max_recall_drop`.
+
+    Args:
+        reference: (c,) recalls of plain averaging without attack.
+        settings: Further settings of ``torchmetrics.classification.MulticlassRecall``.
+    """
+
+    reference: Tensor
+
+    def __init__(self, reference: Tensor, **settings: Any):
+        super().__init__(num_classes=len(reference), average="none", **settings)
+        self.register_buffer("reference", reference, persistent=False)
+
+    def compute(self) -> Float[Tensor, ""]:
+        """Compute the drop."""
+        return max_recall_drop(super().compute(), self.reference)
+
+

@@ -1,0 +1,247 @@
+"""One federated round as one Lightning training step."""
+
+from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
+from typing import Any, TypeVar
+
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassRecall
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.client.base import Client
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.errors import SettingError
+from lightning_fl.metric.max_recall_drop import MaxRecallDrop
+from lightning_fl.samples import RoundBatch
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, trainable, unflatten
+
+Kind = TypeVar("Kind")
+
+
+class FederatedModule(pl.LightningModule):
+    """The round: clients compute, adversary forges, aggregator combines, server steps.
+
+    ``trainer.global_step`` is the number of finished rounds and ``max_steps`` how many to run.  The `Aggregator` and the
+    `Adversary` are found among the trainer's callbacks; none given: plain average, no attack.
+
+    Args:
+        model: The global model; maps a batch of inputs to (batch, c) logits.
+        client: What every client computes.
+        optimizer: Makes the server's optimizer from the model's parameters; it subtracts the aggregated update.
+        schedule: Makes the rate schedule from the optimizer; stepped once a round.  None: constant.
+        reference_recall: (c,) recalls of plain averaging without attack, to report max-recall-drop.
+
+    Raises:
+        SettingError: If the model keeps batch statistics, which no client uploads.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        client: Client,
+        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+        schedule: Callable[[Optimizer], LRScheduler] | None = None,
+        reference_recall: Sequence[float] | None = None,
+    ):
+        super().__init__()
+        _refuse_batch_statistics(model)
+        self.automatic_optimization = False
+        self.model = model
+        self.client = client
+        self.make_optimizer = optimizer
+        self.make_schedule = schedule
+        self.reference_recall = reference_recall
+        self.aggregator: Aggregator = Average()
+        self.adversary: Adversary | None = None
+        self.evaluation: dict[str, float] = {}
+        self.diverged: str | None = None
+        """Why the run stopped early, if it diverged."""
+
+    def setup(self, stage: str) -> None:
+        """Find rule and attack, and check that everything fits together before any training.
+
+        Raises:
+            SettingError: If it does not.
+        """
+        data = self.trainer.datamodule
+        if not isinstance(data, FederatedDataModule):
+            raise SettingError(f"FederatedModule needs a FederatedDataModule, got {type(data).__name__}.")
+        self._prepare_metrics(data.n_classes)
+        if stage != "fit":
+            return
+        self.aggregator = _only(self.trainer.callbacks, Aggregator) or Average()
+        self.adversary = _only(self.trainer.callbacks, Adversary)
+        if data.federation.n_byzantine and self.adversary is None:
+            raise SettingError(
+                f"{data.federation.n_byzantine} Byzantine clients need an adversary, got none; choose one "
+                f"(adversary=...) or set federation.n_byzantine=0."
+            )
+        self.aggregator.check(data.federation.n, data.n_classes)
+        _check_model(self.model, data)
+
+    def _prepare_metrics(self, c: int) -> None:
+        metrics: dict[str, Any] = {
+            "accuracy": MulticlassAccuracy(c, average="micro"),
+            "recall": MulticlassRecall(c, average="none"),
+        }
+        if self.reference_recall is not None:
+            if len(self.reference_recall) != c:
+                raise SettingError(f"the reference has {len(self.reference_recall)} recalls, the data {c} classes.")
+            metrics["mrd"] = MaxRecallDrop(torch.tensor(self.reference_recall))
+        self.metrics = MetricCollection(metrics, compute_groups=False)
+        self.metrics.to(self.device)
+
+    def configure_optimizers(self) -> Any:
+        """Make the server's optimizer and schedule."""
+        optimizer = self.make_optimizer(p for p in self.model.parameters() if p.requires_grad)
+        if self.make_schedule is None:
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": self.make_schedule(optimizer)}
+
+    def training_step(self, batch: RoundBatch, batch_idx: int) -> dict[str, Any]:
+        """Run one round.
+
+        Returns:
+            What the round's record holds: metrics, and the rule's weights by client if it is a weighting.
+        """
+        started = perf_counter()
+        h, b = len(batch.honest), len(batch.byzantine_ids)
+        parameters = trainable(self.model)
+        d = sum(value.numel() for value in parameters.values())
+        rows = next(iter(parameters.values())).new_empty(h + b, d)
+
+        honest = self.client.updates(self.model, batch.honest, out=rows[:h])
+        loss = honest.losses.mean().item()
+        if not torch.isfinite(honest.losses).all():
+            return self._stop(batch, f"the honest clients' mean loss is {loss}")
+        trained = perf_counter()
+
+        if self.adversary is not None and b:
+            context = AttackContext(batch.index, self._learning_rate, batch.seed)
+            rows[h:] = self.adversary.attack(Updates(rows[:h], batch.data_weights[:h]), b, context)
+        attacked = perf_counter()
+
+        server = ServerOracle(self.model, self.client, batch.server, batch.index, batch.seed)
+        aggregation = self.aggregator.aggregate(Updates(rows, batch.data_weights), server)
+        if not aggregation.update.isfinite().all():
+            broken = [i for i, fine in enumerate(rows.isfinite().all(1).tolist()) if not fine]
+            return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
+        rate = self._learning_rate
+        self._server_step(aggregation.update)
+
+        metrics = {"loss": loss, "learning_rate": rate, "update_norm": aggregation.update.norm().item()}
+        metrics |= _trust(aggregation, h, b)
+        metrics |= {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
+        metrics |= {
+            "seconds/clients": trained - started,
+            "seconds/attack": attacked - trained,
+            "seconds/aggregator": perf_counter() - attacked,
+        }
+        self.log_dict(metrics)
+        weights = aggregation.weights
+        return {"metrics": metrics, "weights": None if weights is None else weights.tolist()}
+
+    def _server_step(self, update: Float[Tensor, " d"]) -> None:
+        optimizer, schedule = self.optimizers(), self.lr_schedulers()
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        for parameter, gradient in zip(parameters, unflatten(update, parameters), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+
+    @property
+    def _learning_rate(self) -> float:
+        return self.optimizers().param_groups[0]["lr"]
+
+    def _stop(self, batch: RoundBatch, reason: str) -> dict[str, Any]:
+        """Stop as diverged; the parameters stay as the last finished round left them."""
+        self.diverged = f"round {batch.index + 1}: {reason}"
+        self.trainer.should_stop = True
+        return {"metrics": {}, "weights": None}
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Count one batch of test samples."""
+        inputs, targets = batch
+        self.metrics.update(self.model(inputs), targets)
+
+    test_step = validation_step
+
+    def on_validation_epoch_end(self) -> None:
+        """Compute accuracy, recall of each class and, with a reference, max-recall-drop; shares in [0, 1]."""
+        values = self.metrics.compute()
+        self.metrics.reset()
+        recall = {f"recall/{z}": value for z, value in enumerate(values.pop("recall").tolist())}
+        self.evaluation = {name: value.item() for name, value in values.items()} | recall
+        self.log_dict(self.evaluation)
+
+    on_test_epoch_end = on_validation_epoch_end
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint of another model.
+
+        Raises:
+            SettingError: If its tensors differ from this module's in name or shape.
+        """
+        theirs = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
+        ours = {name: tuple(value.shape) for name, value in self.state_dict().items()}
+        if theirs != ours:
+            name = min(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+            raise SettingError(
+                f"the checkpoint is of another model or client: {name} has shape {theirs.get(name, 'none')} there and "
+                f"{ours.get(name, 'none')} here; resume with the settings in its run's config.yaml."
+            )
+
+
+def _trust(aggregation: Aggregation, h: int, b: int) -> dict[str, float]:
+    if aggregation.weights is None:
+        return {}
+    trust = {"weight/honest": aggregation.weights[:h].sum().item()}
+    return trust | ({"weight/byzantine": aggregation.weights[h:].sum().item()} if b else {})
+
+
+def _ids(batch: RoundBatch, rows: list[int]) -> str:
+    ids = [*batch.honest.ids, *batch.byzantine_ids]
+    named = ", ".join(f"{'honest' if i < len(batch.honest) else 'Byzantine'} client {ids[i]}" for i in rows[:3])
+    return f"{named}{f' and {len(rows) - 3} more' if len(rows) > 3 else ''}" if rows else "none"
+
+
+def _only(callbacks: Iterable[object], kind: type[Kind]) -> Kind | None:
+    found = [callback for callback in callbacks if isinstance(callback, kind)]
+    if len(found) > 1:
+        names = " and ".join(type(callback).__name__ for callback in found)
+        raise SettingError(f"a run has at most one {kind.__name__}, got {names}; remove one from the trainer's callbacks.")
+    return found[0] if found else None
+
+
+def _refuse_batch_statistics(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
+            raise SettingError(
+                f"{type(model).__name__} keeps batch statistics in {name or 'itself'} ({type(module).__name__}), which "
+                f"clients do not upload; use GroupNorm or LayerNorm."
+            )
+
+
+def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
+    inputs, _ = data.train.gather(torch.zeros(1, dtype=torch.int64, device=data.train.targets.device))
+    name, shape = type(model).__name__, tuple(inputs.shape[1:])
+    try:
+        with torch.no_grad():
+            outputs = model.to(inputs.device)(inputs)
+    except RuntimeError as error:
+        raise SettingError(f"{name} does not take inputs of shape {shape}: {error}; choose another model=...") from error
+    if outputs.shape != (1, data.n_classes):
+        raise SettingError(
+            f"the data have {data.n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
+            f"model.n_classes={data.n_classes}."
+        )

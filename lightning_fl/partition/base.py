@@ -1,0 +1,52 @@
+"""How the training samples are spread over clients."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from lightning_fl.errors import SettingError
+
+
+class Partition(ABC):
+    """Splits samples over clients: disjoint, covering, seeded, no client empty."""
+
+    @abstractmethod
+    def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
+        """Assign every sample to one client; see `__call__`."""
+
+    def __call__(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
+        """Assign every sample to one client.
+
+        Args:
+            targets: (N,) class of each sample.
+            n_clients: How many clients to serve.
+            n_classes: c.
+            generator: Where the shuffles come from.
+
+        Returns:
+            For each client the numbers of its samples, ascending.
+
+        Raises:
+            SettingError: If the partition cannot serve so many clients, or one would be empty.
+        """
+        parts = [part.sort().values for part in self.assign(targets, n_clients, n_classes, generator)]
+        empty = [client for client, part in enumerate(parts) if not len(part)]
+        if empty:
+            raise SettingError(
+                f"every client needs a sample, got none for {len(empty)} of {n_clients} clients (first: {empty[0]}) "
+                f"from {len(targets)} samples; lower federation.n_clients."
+            )
+        return parts
+
+
+def shuffled_classes(targets: Tensor, n_classes: int, generator: torch.Generator) -> list[Tensor]:
+    """For each class the numbers of its samples, shuffled."""
+    members = [(targets == z).nonzero().flatten() for z in range(n_classes)]
+    return [index[torch.randperm(len(index), generator=generator)] for index in members]
+
+
+def cut(index: Tensor, shares: Tensor) -> list[Tensor]:
+    """Cut an index list into consecutive pieces proportional to shares (N * cumulative share, rounded half up)."""
+    bounds = (len(index) * shares.double().cumsum(0) / shares.double().sum() + 0.5).long()
+    return list(index.tensor_split(bounds[:-1].cpu()))

@@ -1,0 +1,134 @@
+"""What a person reads before and after a run."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_fl import plot
+from lightning_fl.callback.record import Record
+from lightning_fl.module import FederatedModule
+
+
+def participants(module: FederatedModule) -> str:
+    """Describe who takes part, and what each class's samples look like from the clients."""
+    data = module.trainer.datamodule
+    federation = data.federation
+    honest, byzantine = len(federation.honest_ids), federation.n_byzantine
+    adversary = f"{byzantine} Byzantine ({settings(module.adversary)})" if byzantine else "no Byzantine client"
+    d = sum(p.numel() for p in module.model.parameters() if p.requires_grad)
+    counts = data.clients.class_counts()[:honest]
+    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    server = f"{data.server_samples} samples of each class" if data.server_samples else "no samples"
+    lines = [
+        f"Clients    {honest} honest + {adversary}",
+        f"Server     {settings(module.aggregator)}, {server}",
+        f"Model      {type(module.model).__name__}, d = {d:,}",
+        f"Data       {type(data).__name__}, {len(data.train):,} training and {len(data.test):,} test samples",
+        f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
+        f"an honest client",
+        "",
+    ]
+    rows = [
+        [str(z), str(int(column.sum())), str(int((column > 0).sum())), _range(column[column > 0].tolist())]
+        for z, column in enumerate(counts.T)
+    ]
+    shown = rows if len(rows) <= 20 else [*rows[:10], ["..."] * 4, *rows[-5:]]
+    return "\n".join(lines) + table(["class", "samples", "held by clients", "samples a holder"], shown)
+
+
+def settings(thing: object) -> str:
+    """Describe an aggregator, adversary or partition by its name and its settings."""
+    values = ", ".join(f"{k}={v}" for k, v in vars(thing).items() if not k.startswith("_"))
+    return f"{type(thing).__name__}({values})"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table for the terminal, columns right-aligned."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [header, *rows]]
+    return "\n".join(["  " + line for line in [lines[0], "-" * len(lines[0]), *lines[1:]]])
+
+
+def summarise(module: FederatedModule, record: Record, status: str, seconds: float) -> dict[str, Any]:
+    """Collect the results of a finished run.
+
+    Args:
+        module: The trained module.
+        record: Its rows.
+        status: "completed", "interrupted" or "diverged".
+        seconds: How long the run took.
+
+    Returns:
+        What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
+        evaluation stands under "last_evaluation".
+    """
+    evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
+    last = evaluated[-1] if evaluated else {}
+    recall = [value for name, value in last.items() if name.startswith("recall/")]
+    results = {"accuracy": last.get("accuracy"), "recall": recall or None, "mrd": last.get("mrd")}
+    diverged = status == "diverged"
+    weights = {
+        name: _mean([row[f"weight/{name}"] for row in record.metrics.rows if f"weight/{name}" in row])
+        for name in ("honest", "byzantine")
+    }
+    return {
+        "status": status,
+        "reason": module.diverged,
+        "rounds": record.metrics.rows[-1]["round"] if record.metrics.rows else 0,
+        **(dict.fromkeys(results) if diverged else results),
+        "last_evaluation": {"round": last.get("round"), **results},
+        "mean_weight": weights,
+        "seconds": round(seconds, 3),
+    }
+
+
+def results(summary: dict[str, Any], folder: Path) -> str:
+    """Describe the results of a run and where its files are."""
+    last = summary["last_evaluation"]
+    evaluation = f" (round {last['round']})" if last["round"] is not None else ""
+    rows = [["status", f"{summary['status']} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"]]
+    if summary["reason"]:
+        rows.append(["reason", summary["reason"]])
+    if summary["status"] == "diverged" and last["accuracy"] is not None:
+        rows.append(["accuracy", f"none; {last['accuracy']:.1%} when last measured{evaluation}"])
+    elif last["accuracy"] is not None:
+        rows.append(["accuracy", f"{last['accuracy']:.2%}{evaluation}"])
+        cells = [f"{z}: {value:.1%}" for z, value in enumerate(last["recall"])]
+        rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
+        drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
+        rows.append(["max-recall-drop", drop])
+    shares = [f"{value:.1%} {name}" for name, value in summary["mean_weight"].items() if value is not None]
+    rows.append(["weight given", ", ".join(shares).replace("byz", "Byz") + " (mean over rounds)" if shares else "none: not a weighting"])
+    rows.append(["files", f"{folder}{os.sep}: {', '.join(sorted(p.name for p in folder.iterdir()))}"])
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
+
+
+def write(module: FederatedModule, record: Record, summary: dict[str, Any], folder: Path, title: str) -> None:
+    """Write ``summary.json`` and the pictures into the run's folder; give the pictures to loggers that take them."""
+    figures = {}
+    if summary["last_evaluation"]["accuracy"] is not None:
+        figures["recall"] = plot.recall_curves(record.metrics.rows, title)
+    if record.weights.rows:
+        byzantine = list(module.trainer.datamodule.federation.byzantine_ids)
+        figures["weights"] = plot.trust_weights(record.weights.rows, byzantine, title)
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png")
+        for logger in module.trainer.loggers:
+            if hasattr(logger, "log_image"):
+                logger.log_image(f"curves/{name}", [str(folder / f"{name}.png")])
+    draft = folder / "summary.json.part"
+    draft.write_text(json.dumps(summary, indent=2) + "\n")
+    draft.replace(folder / "summary.json")
+
+
+def _range(values: list[int]) -> str:
+    if not values:
+        return "0"
+    return f"{min(values)}" if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

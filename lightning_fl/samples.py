@@ -1,0 +1,123 @@
+"""Samples in memory, and which client holds which of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lightning_fl.errors import DataError
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A data set as two tensors on one device; pixels stay bytes until a batch is gathered.
+
+    Args:
+        inputs: (N, ...) of any dtype; uint8 is scaled to [0, 1].
+        targets: (N,) class numbers, int64.
+        n_classes: c; every target is in [0, c).
+        mean, std: Per channel (or one number), subtracted and divided after scaling.
+
+    Raises:
+        DataError: If there are no samples, inputs and targets differ in number, or a target is out of range.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    n_classes: int
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.targets) or not len(self.targets):
+            raise DataError(f"a data set needs as many targets as inputs, got {len(self.targets)} and {len(self.inputs)}.")
+        low, high = int(self.targets.min()), int(self.targets.max())
+        if low < 0 or high >= self.n_classes:
+            raise DataError(f"targets must be in [0, {self.n_classes}), got {low} to {high}.")
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def to(self, device: torch.device) -> "Samples":
+        """Move to a device."""
+        return Samples(self.inputs.to(device), self.targets.to(device), self.n_classes, self.mean, self.std)
+
+    def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Gather inputs, scaled and normalised, and targets; the results take the shape of ``indices`` in front."""
+        inputs = self.inputs[indices]
+        if inputs.dtype == torch.uint8:
+            scale = torch.tensor(self.std, device=inputs.device) * 255
+            shift = torch.tensor(self.mean, device=inputs.device) * 255
+            if len(self.mean) > 1:  # channels come before height and width
+                scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
+            inputs = inputs.float().sub_(shift).div_(scale)
+        return inputs, self.targets[indices]
+
+    def batches(self, size: int) -> "Batches":
+        """All samples in order, ``size`` at a time."""
+        return Batches(self, size)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """An evaluation loader: slices of the tensors, no worker, no copy a sample."""
+
+    samples: Samples
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.samples) // self.size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        indices = torch.arange(len(self.samples), device=self.samples.targets.device)
+        return (self.samples.gather(batch) for batch in indices.split(self.size))
+
+
+@dataclass(frozen=True)
+class ClientBatch:
+    """Who computes on what: one index tensor a client into shared samples.
+
+    Args:
+        samples: What the indices point into.
+        indices: For each client the samples it holds.
+        ids: For each client its number in the federation.
+    """
+
+    samples: Samples
+    indices: Sequence[Tensor]
+    ids: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many samples each client holds."""
+        return [len(index) for index in self.indices]
+
+    def class_counts(self) -> Tensor:
+        """The (clients, c) table of how many samples of each class each client holds."""
+        c = self.samples.n_classes
+        return torch.stack([self.samples.targets[index].bincount(minlength=c) for index in self.indices]).cpu()
+
+
+@dataclass(frozen=True)
+class RoundBatch:
+    """One round's participants, as the data module hands them to the training step.
+
+    Args:
+        index: The round's number, from 0.
+        honest: The honest clients and their samples.
+        byzantine_ids: The clients that attack.
+        data_weights: (n,) share of each client, honest ones first.
+        server: One virtual client a class, on the server's few samples.
+        seed: The run's seed, from which every draw of the round is derived.
+    """
+
+    index: int
+    honest: ClientBatch
+    byzantine_ids: Sequence[int]
+    data_weights: Tensor
+    server: ClientBatch
+    seed: int
