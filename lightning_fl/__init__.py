@@ -1,8 +1,8 @@
 """Byzantine-robust federated learning under label skew, on PyTorch Lightning."""
 
-import lightning_fl._torchvision  # noqa: F401, I001  (first: the others import torchvision)
+import lightning_fl._torchvision  # noqa: F401  (first: the others import torchvision)
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Weighting
 from lightning_fl.client.base import Client, ClientResult
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError
@@ -33,4 +33,5 @@ __all__ = [
     "ServerOracle",
     "SettingError",
     "Updates",
+    "Weighting",
 ]

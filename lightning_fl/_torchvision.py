@@ -9,7 +9,7 @@ data sets, transforms and models work.  Where torchvision loads, this module doe
 import torch
 
 try:
-    import torchvision  # noqa: F401
+    import torchvision
 except RuntimeError as error:
     if "torchvision::nms" not in str(error):
         raise

@@ -114,7 +114,7 @@ class FederatedModule(pl.LightningModule):
             What the round's record holds: metrics, and the rule's weights by client if it is a weighting.
         """
         started = perf_counter()
-        h, b = len(batch.honest), len(batch.byzantine_ids)
+        h, b = len(batch.honest), len(batch.byzantine)
         parameters = trainable(self.model)
         d = sum(value.numel() for value in parameters.values())
         rows = next(iter(parameters.values())).new_empty(h + b, d)
@@ -125,17 +125,25 @@ class FederatedModule(pl.LightningModule):
             return self._stop(batch, f"the honest clients' mean loss is {loss}")
         trained = perf_counter()
 
+        rate = self.optimizers().param_groups[0]["lr"]
+        server = ServerOracle(self.model, self.client, batch.server, rate, batch.index, batch.seed)
         if self.adversary is not None and b:
-            context = AttackContext(batch.index, self._learning_rate, batch.seed)
+            context = AttackContext(
+                self.model,
+                self.client,
+                batch.byzantine,
+                lambda updates: self.aggregator.aggregate(updates, server).update,
+                batch.index,
+                rate,
+                batch.seed,
+            )
             rows[h:] = self.adversary.attack(Updates(rows[:h], batch.data_weights[:h]), b, context)
         attacked = perf_counter()
 
-        server = ServerOracle(self.model, self.client, batch.server, batch.index, batch.seed)
         aggregation = self.aggregator.aggregate(Updates(rows, batch.data_weights), server)
         if not aggregation.update.isfinite().all():
             broken = [i for i, fine in enumerate(rows.isfinite().all(1).tolist()) if not fine]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
-        rate = self._learning_rate
         self._server_step(aggregation.update)
 
         metrics = {"loss": loss, "learning_rate": rate, "update_norm": aggregation.update.norm().item()}
@@ -158,10 +166,6 @@ class FederatedModule(pl.LightningModule):
         optimizer.step()
         if schedule is not None:
             schedule.step()
-
-    @property
-    def _learning_rate(self) -> float:
-        return self.optimizers().param_groups[0]["lr"]
 
     def _stop(self, batch: RoundBatch, reason: str) -> dict[str, Any]:
         """Stop as diverged; the parameters stay as the last finished round left them."""
@@ -210,7 +214,7 @@ def _trust(aggregation: Aggregation, h: int, b: int) -> dict[str, float]:
 
 
 def _ids(batch: RoundBatch, rows: list[int]) -> str:
-    ids = [*batch.honest.ids, *batch.byzantine_ids]
+    ids = [*batch.honest.ids, *batch.byzantine.ids]
     named = ", ".join(f"{'honest' if i < len(batch.honest) else 'Byzantine'} client {ids[i]}" for i in rows[:3])
     return f"{named}{f' and {len(rows) - 3} more' if len(rows) > 3 else ''}" if rows else "none"
 
@@ -219,7 +223,9 @@ def _only(callbacks: Iterable[object], kind: type[Kind]) -> Kind | None:
     found = [callback for callback in callbacks if isinstance(callback, kind)]
     if len(found) > 1:
         names = " and ".join(type(callback).__name__ for callback in found)
-        raise SettingError(f"a run has at most one {kind.__name__}, got {names}; remove one from the trainer's callbacks.")
+        raise SettingError(
+            f"a run has at most one {kind.__name__}, got {names}; remove one from the trainer's callbacks."
+        )
     return found[0] if found else None
 
 
@@ -239,7 +245,9 @@ def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
         with torch.no_grad():
             outputs = model.to(inputs.device)(inputs)
     except RuntimeError as error:
-        raise SettingError(f"{name} does not take inputs of shape {shape}: {error}; choose another model=...") from error
+        raise SettingError(
+            f"{name} does not take inputs of shape {shape}: {error}; choose another model=..."
+        ) from error
     if outputs.shape != (1, data.n_classes):
         raise SettingError(
             f"the data have {data.n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "

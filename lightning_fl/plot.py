@@ -23,7 +23,9 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
     """
     evaluated = [row for row in rows if row.get("accuracy") not in (None, "")]
     rounds = [int(row["round"]) for row in evaluated]
-    classes = sorted(int(name.split("/")[1]) for name in evaluated[0] if name.startswith("recall/")) if evaluated else []
+    classes = (
+        sorted(int(name.split("/")[1]) for name in evaluated[0] if name.startswith("recall/")) if evaluated else []
+    )
     figure, axes = _axes("Round", "Recall of each class (%)", title)
     colours = mpl.colormaps["viridis"](np.linspace(0, 0.92, max(len(classes), 1)))
     named = len(classes) <= 20

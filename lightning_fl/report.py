@@ -3,8 +3,11 @@
 import json
 import os
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
+
+import pytorch_lightning as pl
 
 from lightning_fl import plot
 from lightning_fl.callback.record import Record
@@ -39,9 +42,11 @@ def participants(module: FederatedModule) -> str:
 
 
 def settings(thing: object) -> str:
-    """Describe an aggregator, adversary or partition by its name and its settings."""
-    values = ", ".join(f"{k}={v}" for k, v in vars(thing).items() if not k.startswith("_"))
-    return f"{type(thing).__name__}({values})"
+    """Describe an aggregator, adversary or partition by its name and what it was made with."""
+    names = signature(type(thing)).parameters
+    values = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+    shown = [settings(v) if isinstance(v, pl.Callback) else v for v in values.values()]
+    return f"{type(thing).__name__}({', '.join(f'{k}={v}' for k, v in zip(values, shown, strict=True))})"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -100,8 +105,10 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
     shares = [f"{value:.1%} {name}" for name, value in summary["mean_weight"].items() if value is not None]
-    rows.append(["weight given", ", ".join(shares).replace("byz", "Byz") + " (mean over rounds)" if shares else "none: not a weighting"])
-    rows.append(["files", f"{folder}{os.sep}: {', '.join(sorted(p.name for p in folder.iterdir()))}"])
+    given = ", ".join(shares).replace("byz", "Byz") + " (mean over rounds)" if shares else "none: not a weighting"
+    rows.append(["weight given", given])
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    rows.append(["files", f"{shown}{os.sep}: {', '.join(sorted(p.name for p in folder.iterdir()))}"])
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
 

@@ -31,7 +31,9 @@ class Samples:
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets) or not len(self.targets):
-            raise DataError(f"a data set needs as many targets as inputs, got {len(self.targets)} and {len(self.inputs)}.")
+            raise DataError(
+                f"a data set needs as many targets as inputs, got {len(self.targets)} and {len(self.inputs)}."
+            )
         low, high = int(self.targets.min()), int(self.targets.max())
         if low < 0 or high >= self.n_classes:
             raise DataError(f"targets must be in [0, {self.n_classes}), got {low} to {high}.")
@@ -109,7 +111,7 @@ class RoundBatch:
     Args:
         index: The round's number, from 0.
         honest: The honest clients and their samples.
-        byzantine_ids: The clients that attack.
+        byzantine: The clients that attack, and their samples.
         data_weights: (n,) share of each client, honest ones first.
         server: One virtual client a class, on the server's few samples.
         seed: The run's seed, from which every draw of the round is derived.
@@ -117,7 +119,7 @@ class RoundBatch:
 
     index: int
     honest: ClientBatch
-    byzantine_ids: Sequence[int]
+    byzantine: ClientBatch
     data_weights: Tensor
     server: ClientBatch
     seed: int

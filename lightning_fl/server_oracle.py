@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from lightning_fl import seeding
-from lightning_fl.client.base import Client
+from lightning_fl.client.base import Client, default_client_chunk
 from lightning_fl.errors import SettingError
 from lightning_fl.samples import ClientBatch
+from lightning_fl.updates import flatten, trainable, unflatten
 
 
 @dataclass
@@ -21,6 +24,7 @@ class ServerOracle:
         model: The global model.
         client: What clients do; the server's virtual clients do the same.
         classes: One virtual client a class; empty when the server has no data.
+        learning_rate: The server's rate this round.
         round: The round's number, from 0.
         seed: The run's seed.
     """
@@ -28,6 +32,7 @@ class ServerOracle:
     model: nn.Module
     client: Client
     classes: ClientBatch
+    learning_rate: float
     round: int
     seed: int
 
@@ -38,7 +43,8 @@ class ServerOracle:
         Raises:
             SettingError: If the server has no data.
         """
-        return self._updates(self.classes)
+        self._need_data()
+        return self.client.updates(self.model, self.classes).updates
 
     @cached_property
     def update(self) -> Float[Tensor, " d"]:
@@ -47,15 +53,60 @@ class ServerOracle:
         Raises:
             SettingError: If the server has no data.
         """
-        indices = list(self.classes.indices)
-        together = ClientBatch(self.classes.samples, [torch.cat(indices)] if indices else [], [0])
-        return self._updates(together)[0]
+        together = ClientBatch(self.classes.samples, [self._all_samples()], [0])
+        return self.client.updates(self.model, together).updates[0]
+
+    @cached_property
+    def parameters(self) -> Float[Tensor, " d"]:
+        """The global parameters w, flat."""
+        return flatten(trainable(self.model).values())
+
+    def losses_after(self, updates: Float[Tensor, "k d"]) -> Float[Tensor, " k"]:
+        """Compute the mean cross-entropy on all of the server's samples at w - learning_rate * update, for each update.
+
+        Args:
+            updates: One candidate a row.
+
+        Returns:
+            The losses; inf where a loss is not a number.
+
+        Raises:
+            SettingError: If the server has no data.
+        """
+        x, y = self.classes.samples.gather(self._all_samples())
+        like = trainable(self.model)
+
+        def loss(vector: Tensor) -> Tensor:
+            parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
+            return F.cross_entropy(functional_call(self.model, parameters, (x,)), y)
+
+        chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
+        with torch.no_grad():
+            parts = [vmap(loss)(self.parameters - self.learning_rate * rows) for rows in updates.split(chunk)]
+        return torch.cat(parts).nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+    def gradient_after(self, update: Float[Tensor, " d"], learning_rate: float) -> Float[Tensor, " d"]:
+        """Compute the gradient of that loss at w - learning_rate * update.
+
+        Raises:
+            SettingError: If the server has no data.
+        """
+        x, y = self.classes.samples.gather(self._all_samples())
+        like = trainable(self.model)
+        vector = (self.parameters - learning_rate * update).requires_grad_()
+        with torch.enable_grad():
+            parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
+            loss = F.cross_entropy(functional_call(self.model, parameters, (x,)), y)
+            return torch.autograd.grad(loss, vector)[0]
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for this round's draws of the rule."""
         return seeding.generator(self.seed, "server", purpose, self.round)
 
-    def _updates(self, batch: ClientBatch) -> Tensor:
-        if not len(batch):
+    def _all_samples(self) -> Tensor:
+        self._need_data()
+        return torch.cat(list(self.classes.indices))
+
+    def _need_data(self) -> None:
+        if not len(self.classes):
             raise SettingError("this rule needs server data, got none; set data.server_samples to at least 1.")
-        return self.client.updates(self.model, batch).updates

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
 from lightning_fl.errors import SettingError
@@ -59,6 +59,38 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
         columns = torch.cat([block[:, start : start + _COLUMNS].double() for block in blocks])
         gram.addmm_(columns, columns.T)
     return gram
+
+
+def finite_rows(gram: Float64[Tensor, "n n"], rule: str) -> Int64[Tensor, " m"]:
+    """Find the rows that a robust rule may look at: those that hold only finite numbers.
+
+    The others count among the f that a rule tolerates, and get weight 0.
+
+    Args:
+        gram: Inner products between the rows.
+        rule: Who asks, for the error.
+
+    Returns:
+        Their numbers, ascending.
+
+    Raises:
+        SettingError: If there is none.
+    """
+    rows = gram.diagonal().isfinite().nonzero().flatten()
+    if not len(rows):
+        raise SettingError(f"{rule} needs at least one update without NaN and inf, got none among {len(gram)}.")
+    return rows
+
+
+def squared_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
+    """Compute ||x_i - x_j||^2 from finite inner products.
+
+    >>> squared_distances(gram_matrix(torch.tensor([[0.0, 0.0], [3.0, 4.0]])))
+    tensor([[ 0., 25.],
+            [25.,  0.]], dtype=torch.float64)
+    """
+    lengths = gram.diagonal()
+    return (lengths[:, None] + lengths - 2 * gram).clamp(min=0).fill_diagonal_(0)
 
 
 class Updates:

@@ -1,14 +1,17 @@
 """Who lies, and how."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytorch_lightning as pl
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_fl import seeding
+from lightning_fl.client.base import Client
+from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import Updates
 
 
@@ -17,11 +20,19 @@ class AttackContext:
     """What an attacker knows beside the honest updates of the round.
 
     Args:
+        model: The global model, which an attacker must not change.
+        client: What honest clients compute.
+        byzantine: The Byzantine clients' own samples.
+        rule: What the server would make of the n updates (honest ones first); only an adaptive attack asks it.
         round: The round's number, from 0.
         learning_rate: The server's rate this round.
         seed: The run's seed.
     """
 
+    model: nn.Module
+    client: Client
+    byzantine: ClientBatch
+    rule: Callable[[Updates], Float[Tensor, " d"]]
     round: int
     learning_rate: float
     seed: int
@@ -34,8 +45,7 @@ class AttackContext:
 class Adversary(pl.Callback, ABC):
     """What Byzantine clients send, found by `FederatedModule` among the trainer's callbacks.
 
-    An attacker is omniscient about the present: it sees every honest update of this round and no future one.  It does
-    not ask which rule the server uses.
+    An attacker is omniscient about the present: it sees every honest update of this round and no future one.
     """
 
     @abstractmethod

@@ -7,7 +7,7 @@ Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Weighting
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -35,9 +35,9 @@ def average(updates: Float[Tensor, "n d"], weights: Float[Tensor, " n"] | None =
     return rows.combine(rows.data_weights)
 
 
-class Average(Aggregator):
+class Average(Weighting):
     """Average the updates by their data weights; see `average`."""
 
-    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
-        """Average one round; see the base class."""
-        return Aggregation(updates.combine(updates.data_weights), updates.data_weights)
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Return the data weights; see the base class."""
+        return updates.data_weights

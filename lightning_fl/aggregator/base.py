@@ -29,8 +29,9 @@ class Aggregation:
 class Aggregator(pl.Callback, ABC):
     """The server's rule R^{n x d} -> R^d, found by `FederatedModule` among the trainer's callbacks.
 
-    A rule returns a value and writes nowhere.  One that remembers earlier rounds saves itself with Lightning's
-    ``state_dict`` and ``load_state_dict``.
+    ``aggregate`` returns a value and changes nothing that a later call would see: an adaptive adversary tries the rule
+    several times before the round's real call, which is the last one.  A rule that remembers earlier rounds takes over
+    what the last call left in ``on_train_batch_end``, and saves itself with ``state_dict`` and ``load_state_dict``.
     """
 
     @abstractmethod
@@ -42,7 +43,7 @@ class Aggregator(pl.Callback, ABC):
             server: What the server can compute by itself.
         """
 
-    def check(self, n: int, n_classes: int) -> None:  # noqa: B027  (most rules serve any n)
+    def check(self, n: int, n_classes: int) -> None:
         """Check the rule's settings before any training.
 
         Args:
@@ -52,3 +53,16 @@ class Aggregator(pl.Callback, ABC):
         Raises:
             SettingError: If the rule cannot serve so many.
         """
+
+
+class Weighting(Aggregator):
+    """A rule of the form sum_i a_i x_i."""
+
+    @abstractmethod
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh the rows of one round; see `aggregate` for the arguments."""
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Weigh and combine one round; see the base class."""
+        weights = self.weights(updates, server)
+        return Aggregation(updates.combine(weights), weights)

@@ -148,9 +148,7 @@ def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) ->
         )
 
 
-def _alternate(
-    gram: Tensor, clients: Tensor, servers: Tensor, keep: int, max_iter: int
-) -> tuple[_Subspace, int]:
+def _alternate(gram: Tensor, clients: Tensor, servers: Tensor, keep: int, max_iter: int) -> tuple[_Subspace, int]:
     """Fit the class rows, then in turn find the ``keep`` nearest clients and fit those, until they stay the same."""
     subspace, nearest = _Subspace.fit(gram, servers, len(servers) - 1), None
     for fits in range(1, max_iter + 1):

@@ -34,7 +34,7 @@ class Record(pl.Callback):
             return
         self.metrics.add({"round": trainer.global_step, **outputs["metrics"]})
         if outputs["weights"] is not None:
-            ids = [*batch.honest.ids, *batch.byzantine_ids]
+            ids = [*batch.honest.ids, *batch.byzantine.ids]
             self.weights.add({"round": trainer.global_step, **dict(zip(ids, outputs["weights"], strict=True))})
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: FederatedModule) -> None:

@@ -98,11 +98,20 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return self.train.n_classes
 
     def round(self, index: int) -> RoundBatch:
-        """The participants of round ``index``, from 0."""
-        h = len(self.federation.honest_ids)
-        honest = ClientBatch(self.train, self.clients.indices[:h], self.federation.honest_ids)
-        weights = self.federation.weights(self.clients.sizes)
-        return RoundBatch(index, honest, self.federation.byzantine_ids, weights, self.server, self.seed)
+        """The participants of round ``index``, from 0.
+
+        Supplementary Byzantine clients, who hold no data, train on copies of the first clients' where they train.
+        """
+        honest, byzantine = self.federation.honest_ids, self.federation.byzantine_ids
+        parts = self.clients.indices
+        return RoundBatch(
+            index,
+            ClientBatch(self.train, [parts[i] for i in honest], honest),
+            ClientBatch(self.train, [parts[i % len(parts)] for i in byzantine], byzantine),
+            self.federation.weights(self.clients.sizes),
+            self.server,
+            self.seed,
+        )
 
     def train_dataloader(self) -> "Rounds":
         """The rounds of this run."""

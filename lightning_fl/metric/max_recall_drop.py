@@ -5,7 +5,6 @@ Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932, sec. 6.1.
 
 from typing import Any
 
-
 from jaxtyping import Float
 from torch import Tensor
 from torchmetrics.classification import MulticlassRecall
@@ -34,7 +33,9 @@ def max_recall_drop(recall: Float[Tensor, " c"], reference: Float[Tensor, " c"])
     tensor(0.2500)
     """
     if recall.shape != reference.shape:
-        raise SettingError(f"max_recall_drop compares classes, got {len(recall)} recalls and {len(reference)} references.")
+        raise SettingError(
+            f"max_recall_drop compares classes, got {len(recall)} recalls and {len(reference)} references."
+        )
     return (reference.to(recall) - recall).max().clamp(min=0)
 
 
@@ -55,5 +56,3 @@ class MaxRecallDrop(MulticlassRecall):
     def compute(self) -> Float[Tensor, ""]:
         """Compute the drop."""
         return max_recall_drop(super().compute(), self.reference)
-
-

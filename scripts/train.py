@@ -1,0 +1,247 @@
+"""Train one federation and measure what survives.
+
+python scripts/train.py +aggregator=boba                     BOBA against IPM on embedded MNIST images
+python scripts/train.py +aggregator=boba adversary=mimic     another attack
+python scripts/train.py experiment=boba_mnist                a setting of a paper
+python scripts/train.py -m +aggregator=average,boba          several runs
+python scripts/train.py --help                               every group and setting
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import warnings
+from difflib import get_close_matches
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import hydra
+import pytorch_lightning as pl
+import torch
+from hydra.errors import HydraException, InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+import lightning_fl
+from lightning_fl import DataError, FederatedModule, SettingError, report, seeding
+from lightning_fl.callback.graceful_stop import GracefulStop
+from lightning_fl.callback.participants import Participants
+from lightning_fl.callback.record import Record
+from lightning_fl.callback.round_bar import RoundBar
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+
+
+def train(config: DictConfig, folder: Path, reference: list[float] | None = None) -> dict[str, Any]:
+    """Train one federation.
+
+    Args:
+        config: What ``conf/train.yaml`` composes.
+        folder: Where the run's files go.
+        reference: Recall of each class by plain averaging without attack, for max-recall-drop.
+
+    Returns:
+        The summary, which ``folder/summary.json`` holds.
+    """
+    started = perf_counter()
+    settings = OmegaConf.to_container(config, resolve=True)
+    aggregator, adversary = _make(config.get("aggregator")), _make(config.get("adversary"))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeding.derive_seed(config.seed, "model"))
+        model = _make(config.model)
+    module = FederatedModule(
+        model, _make(config.client), _make(config.server), _make(config.get("schedule")), reference
+    )
+    data = _make(config.data, partition=_make(config.partition), federation=_make(config.federation))
+    record, stop = Record(folder), GracefulStop()
+    checkpoint = ModelCheckpoint(
+        folder / "checkpoints",
+        filename="last",
+        every_n_train_steps=config.checkpoint_every,
+        enable_version_counter=False,
+    )
+    callbacks = [aggregator, adversary, record, stop, checkpoint, Participants()]
+    if config.trainer.enable_progress_bar:
+        callbacks.append(RoundBar())
+    trainer: pl.Trainer = _make(
+        config.trainer,
+        callbacks=[callback for callback in callbacks if callback is not None],
+        logger=_make(config.get("logger")) or False,
+        default_root_dir=str(folder),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(settings)))
+    for logger in trainer.loggers:
+        logger.log_hyperparams(settings)
+
+    trainer.fit(module, datamodule=data, ckpt_path=config.ckpt_path)
+    trainer.save_checkpoint(folder / "checkpoints" / "last.ckpt")
+    if not module.diverged:
+        trainer.test(module, datamodule=data, verbose=False)
+    status = "diverged" if module.diverged else "interrupted" if stop.requested else "completed"
+    summary = report.summarise(module, record, status, perf_counter() - started)
+    report.write(module, record, summary, folder, config.run_name or type(module.aggregator).__name__)
+    print(report.results(summary, folder), flush=True)
+    for logger in trainer.loggers:
+        logger.log_metrics(
+            {f"final/{name}": summary[name] for name in ("accuracy", "mrd") if summary[name] is not None}
+        )
+        if hasattr(logger.experiment, "finish"):
+            logger.experiment.finish()
+    return summary
+
+
+def _make(config: DictConfig | None, **more: Any) -> Any:
+    return instantiate(config, _convert_="all", **more) if config else None
+
+
+def reference_recall(config: DictConfig) -> list[float] | None:
+    """Get the recalls of plain averaging without attack that ``reference`` asks for.
+
+    Raises:
+        SettingError: If ``reference`` names something that is not a completed run.
+    """
+    if config.reference is None:
+        return None
+    if config.reference != "run":
+        return _recall(Path(config.reference))
+    plain = config.copy()
+    plain.federation.n_byzantine = 0
+    plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None})
+    irrelevant = {"run_name", "run_dir", "data_dir", "reference_dir", "checkpoint_every", "logger"}
+    identity = {k: v for k, v in OmegaConf.to_container(plain, resolve=True).items() if k not in irrelevant}
+    digest = hashlib.sha256(json.dumps([lightning_fl.__version__, identity], sort_keys=True).encode()).hexdigest()
+    folder = Path(config.reference_dir) / digest[:16]
+    if not (folder / "summary.json").exists():
+        print("Reference: plain averaging without attack")
+        draft = folder.with_name(f".{folder.name}-{os.getpid()}")
+        plain.run_dir, plain.run_name = str(draft), "reference"
+        summary = train(plain, draft)
+        if summary["status"] == "interrupted":
+            raise KeyboardInterrupt
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+        print()
+    return _recall(folder)
+
+
+def _recall(folder: Path) -> list[float]:
+    path = folder / "summary.json" if folder.is_dir() else folder
+    try:
+        summary = json.loads(path.read_text())
+        recall, status = summary["recall"], summary["status"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingError(
+            f"reference needs the folder of a finished run, got {folder} ({type(error).__name__}: {error}); "
+            f"use reference=run to train one."
+        ) from error
+    if status != "completed":
+        raise SettingError(f"reference needs a completed run, got one that is {status}: {folder}.")
+    return list(recall)
+
+
+def check(config: DictConfig) -> None:
+    """Check what composition cannot: keys that nobody reads, a checkpoint that is not there.
+
+    Raises:
+        SettingError: If something does not fit.
+    """
+    known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "experiment"}
+    for key in config:
+        if key not in known:
+            raise SettingError(_unknown(str(key), known))
+    for key in ("data", "partition", "model", "client", "server"):
+        if not isinstance(config.get(key), DictConfig) or "_target_" not in config[key]:
+            raise SettingError(f"a run needs {key}, got none; valid: {', '.join(_choices(key))}.")
+    if config.ckpt_path is not None and not Path(config.ckpt_path).is_file():
+        raise SettingError(f"ckpt_path needs a checkpoint file, got {config.ckpt_path}, which is not there.")
+    if config.checkpoint_every < 1 or config.trainer.max_steps < 1:
+        raise SettingError(
+            f"checkpoint_every and trainer.max_steps count rounds and must be at least 1, got "
+            f"{config.checkpoint_every} and {config.trainer.max_steps}."
+        )
+
+
+def _unknown(key: str, valid: Any) -> str:
+    names = sorted(str(name) for name in valid)
+    close = get_close_matches(key.rsplit(".", 1)[-1], names, n=1)
+    hint = f" did you mean {close[0]}?" if close else ""
+    return f"there is no setting {key};{hint} valid: {', '.join(names)}."
+
+
+def _choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")
+def run(config: DictConfig) -> None:
+    """Train what the command line asks for."""
+    check(config)
+    if not config.get("adversary"):
+        config.federation.n_byzantine = 0
+    train(config, Path(config.run_dir), reference_recall(config))
+
+
+def explain(error: Exception, arguments: list[str]) -> str | None:
+    """Say in a few lines what the user did wrong; None if it was not the user."""
+    cause: BaseException = error
+    while isinstance(cause, HydraException | OmegaConfBaseException) and isinstance(cause.__cause__, Exception):
+        cause = cause.__cause__
+    if isinstance(cause, SettingError | DataError):
+        return str(cause)
+    missing = re.search(r"Could not override '([^']+)'", str(error))
+    if missing:
+        return _unknown(missing[1], _valid_keys(missing[1], arguments))
+    if isinstance(error, InstantiationException) and isinstance(cause, TypeError):
+        where = re.search(r"full_key: (\S+)", str(error))
+        return f"{cause} (in {where[1]})" if where else str(cause)
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return str(error).strip()
+    return None
+
+
+def _valid_keys(key: str, arguments: list[str]) -> Any:
+    """Names that could stand where ``key`` does not fit, with the groups that the command line chose."""
+    chosen = [argument for argument in arguments if re.match(rf"\+*({'|'.join(GROUPS)})=[^,]+$", argument)]
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        node: Any = hydra.compose("train", chosen)
+    for part in key.split(".")[:-1]:
+        inner = node.get(part) if isinstance(node, DictConfig) else None
+        if not isinstance(inner, DictConfig):
+            break
+        node = inner
+    return {*node, *GROUPS} if key.count(".") == 0 else {*node} - {"_target_", "_partial_"}
+
+
+def main() -> None:
+    """Run the command line; errors of the user are one message and exit code 2."""
+    # +adversary=x means adversary=x for every group, chosen by default or not.
+    sys.argv[1:] = [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in sys.argv[1:]]
+    if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        run()
+        return
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors come through, to be explained here
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    try:
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        message = explain(error, sys.argv[1:])
+        if message is None:
+            raise
+        print(f"Error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
