@@ -1,0 +1,21 @@
+"""What every test may use."""
+
+import jaxtyping
+import pytest
+import torch
+
+import lightning_fl  # noqa: F401  (before anything that imports torchvision)
+
+
+@pytest.fixture
+def unchecked():
+    """Turn the run-time check of shapes and types off, to see the errors that users see."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def draw():
+    """A seeded generator for random problems."""
+    return torch.Generator().manual_seed(0)

@@ -1,0 +1,59 @@
+"""A federation small enough to think through: 3 classes, 2 features, a linear model of d = 9 parameters."""
+
+import torch
+from torch import nn
+
+from lightning_fl import ServerOracle, Updates
+from lightning_fl.adversary.base import AttackContext
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.samples import ClientBatch, Samples
+
+CLASSES, D = 3, 9
+
+
+def samples(per_class: int = 6, seed: int = 0) -> Samples:
+    """Samples of each class around its own corner."""
+    corners = torch.tensor([[2.0, 0.0], [0.0, 2.0], [-2.0, -2.0]])
+    noise = torch.randn(CLASSES * per_class, 2, generator=torch.Generator().manual_seed(seed))
+    targets = torch.arange(CLASSES).repeat_interleave(per_class)
+    return Samples(corners[targets] + 0.3 * noise, targets, CLASSES)
+
+
+def model(seed: int = 0) -> nn.Module:
+    """A linear model with seeded parameters."""
+    linear = nn.Linear(2, CLASSES)
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in linear.parameters():
+            parameter.copy_(0.1 * torch.randn(parameter.shape, generator=draw))
+    return linear
+
+
+def class_clients(data: Samples) -> ClientBatch:
+    """One client a class, holding all of it."""
+    indices = [(data.targets == z).nonzero().flatten() for z in range(data.n_classes)]
+    return ClientBatch(data, indices, range(len(indices)))
+
+
+def oracle(learning_rate: float = 0.1) -> ServerOracle:
+    """A server that holds six samples of each class."""
+    return ServerOracle(model(), Gradient(), class_clients(samples()), learning_rate, round=0, seed=0)
+
+
+def context(rule=lambda updates: updates.rows.mean(0), learning_rate: float = 0.1) -> AttackContext:
+    """What an attacker of this federation knows; its three Byzantine clients hold one class each."""
+    data = samples(seed=1)
+    return AttackContext(model(), Gradient(), class_clients(data), rule, 0, learning_rate, 0)
+
+
+def honest_updates(h: int = 12, skew: float = 0.1, seed: int = 0) -> torch.Tensor:
+    """(h, 9) gradients of honest clients: mixtures of the class gradients, and noise."""
+    draw = torch.Generator().manual_seed(seed)
+    classes = Gradient().updates(model(), class_clients(samples())).updates
+    shares = torch.rand(h, CLASSES, generator=draw) ** 4
+    return shares / shares.sum(1, keepdim=True) @ classes + skew * torch.randn(h, D, generator=draw)
+
+
+def updates(h: int = 12) -> Updates:
+    """`honest_updates` as the rules take them."""
+    return Updates(honest_updates(h))
