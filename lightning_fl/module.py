@@ -2,16 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from typing import Any, TypeVar
-
-import pytorch_lightning as pl
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassRecall
+from typing import Any
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
@@ -24,14 +15,21 @@ from lightning_fl.samples import RoundBatch
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, trainable, unflatten
 
-Kind = TypeVar("Kind")
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassRecall
 
 
 class FederatedModule(pl.LightningModule):
     """The round: clients compute, adversary forges, aggregator combines, server steps.
 
-    ``trainer.global_step`` is the number of finished rounds and ``max_steps`` how many to run.  The `Aggregator` and the
-    `Adversary` are found among the trainer's callbacks; none given: plain average, no attack.
+    ``trainer.global_step`` is the number of finished rounds and ``max_steps`` how many to run.  The `Aggregator` and
+    the `Adversary` are found among the trainer's callbacks; none given: plain average, no attack.
 
     Args:
         model: The global model; maps a batch of inputs to (batch, c) logits.
@@ -72,14 +70,17 @@ class FederatedModule(pl.LightningModule):
         Raises:
             SettingError: If it does not.
         """
-        data = self.trainer.datamodule
-        if not isinstance(data, FederatedDataModule):
-            raise SettingError(f"FederatedModule needs a FederatedDataModule, got {type(data).__name__}.")
+        data = self.data
+        if self.trainer.world_size > 1:
+            raise SettingError(
+                f"one process computes a whole round, got {self.trainer.world_size} processes; set trainer.devices=1."
+            )
         self._prepare_metrics(data.n_classes)
         if stage != "fit":
             return
-        self.aggregator = _only(self.trainer.callbacks, Aggregator) or Average()
-        self.adversary = _only(self.trainer.callbacks, Adversary)
+        callbacks = list(self.trainer.callbacks)  # type: ignore[attr-defined]
+        self.aggregator = _only(callbacks, Aggregator) or Average()
+        self.adversary = _only(callbacks, Adversary)
         if data.federation.n_byzantine and self.adversary is None:
             raise SettingError(
                 f"{data.federation.n_byzantine} Byzantine clients need an adversary, got none; choose one "
@@ -87,6 +88,14 @@ class FederatedModule(pl.LightningModule):
             )
         self.aggregator.check(data.federation.n, data.n_classes)
         _check_model(self.model, data)
+
+    @property
+    def data(self) -> FederatedDataModule:
+        """The trainer's data module."""
+        data = getattr(self.trainer, "datamodule", None)
+        if not isinstance(data, FederatedDataModule):
+            raise SettingError(f"FederatedModule needs a FederatedDataModule, got {type(data).__name__}.")
+        return data
 
     def _prepare_metrics(self, c: int) -> None:
         metrics: dict[str, Any] = {
@@ -125,7 +134,7 @@ class FederatedModule(pl.LightningModule):
             return self._stop(batch, f"the honest clients' mean loss is {loss}")
         trained = perf_counter()
 
-        rate = self.optimizers().param_groups[0]["lr"]
+        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         server = ServerOracle(self.model, self.client, batch.server, rate, batch.index, batch.seed)
         if self.adversary is not None and b:
             context = AttackContext(
@@ -159,7 +168,8 @@ class FederatedModule(pl.LightningModule):
         return {"metrics": metrics, "weights": None if weights is None else weights.tolist()}
 
     def _server_step(self, update: Float[Tensor, " d"]) -> None:
-        optimizer, schedule = self.optimizers(), self.lr_schedulers()
+        optimizer: Any = self.optimizers()
+        schedule: Any = self.lr_schedulers()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         for parameter, gradient in zip(parameters, unflatten(update, parameters), strict=True):
             parameter.grad = gradient
@@ -184,8 +194,8 @@ class FederatedModule(pl.LightningModule):
         """Compute accuracy, recall of each class and, with a reference, max-recall-drop; shares in [0, 1]."""
         values = self.metrics.compute()
         self.metrics.reset()
-        recall = {f"recall/{z}": value for z, value in enumerate(values.pop("recall").tolist())}
-        self.evaluation = {name: value.item() for name, value in values.items()} | recall
+        recall = {f"recall/{z}": round(value, 6) for z, value in enumerate(values.pop("recall").tolist())}
+        self.evaluation = {name: round(value.item(), 6) for name, value in values.items()} | recall
         self.log_dict(self.evaluation)
 
     on_test_epoch_end = on_validation_epoch_end
@@ -219,7 +229,7 @@ def _ids(batch: RoundBatch, rows: list[int]) -> str:
     return f"{named}{f' and {len(rows) - 3} more' if len(rows) > 3 else ''}" if rows else "none"
 
 
-def _only(callbacks: Iterable[object], kind: type[Kind]) -> Kind | None:
+def _only(callbacks: Iterable[object], kind: type) -> Any:
     found = [callback for callback in callbacks if isinstance(callback, kind)]
     if len(found) > 1:
         names = " and ".join(type(callback).__name__ for callback in found)

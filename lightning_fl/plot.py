@@ -50,7 +50,7 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
     """
     figure, axes = _axes("Round", "Weight of a client (%)", title)
     attackers = {str(client) for client in byzantine}
-    names = dict.fromkeys(str(name) for row in rows for name in row if name != "round")
+    names = dict.fromkeys(name for row in rows for name in row if name != "round")
     rounds = [int(row["round"]) for row in rows]
     table = np.array([[100 * float(_at(row, name)) for name in names] for row in rows]).reshape(len(rows), len(names))
     for label, colour, members in [
@@ -69,8 +69,8 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
 
 
 def _at(row: Row, name: str) -> float:
-    value = row.get(name, row.get(int(name)))
-    return float("nan") if value in (None, "") else float(value)  # type: ignore[arg-type]
+    value = row.get(name)
+    return float("nan") if value in (None, "") else float(value)
 
 
 def _axes(x: str, y: str, title: str) -> tuple[Figure, Any]:

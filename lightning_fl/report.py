@@ -7,16 +7,16 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
-
 from lightning_fl import plot
 from lightning_fl.callback.record import Record
 from lightning_fl.module import FederatedModule
 
+import pytorch_lightning as pl
+
 
 def participants(module: FederatedModule) -> str:
     """Describe who takes part, and what each class's samples look like from the clients."""
-    data = module.trainer.datamodule
+    data = module.data
     federation = data.federation
     honest, byzantine = len(federation.honest_ids), federation.n_byzantine
     adversary = f"{byzantine} Byzantine ({settings(module.adversary)})" if byzantine else "no Byzantine client"
@@ -113,13 +113,15 @@ def results(summary: dict[str, Any], folder: Path) -> str:
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
 
 
-def write(module: FederatedModule, record: Record, summary: dict[str, Any], folder: Path, title: str) -> None:
+def write(module: FederatedModule, record: Record, summary: dict[str, Any], folder: Path) -> None:
     """Write ``summary.json`` and the pictures into the run's folder; give the pictures to loggers that take them."""
     figures = {}
+    rule, attack, b = module.aggregator, module.adversary, module.data.federation.n_byzantine
+    title = f"{type(rule).__name__}, " + (f"{b} {type(attack).__name__}" if b else "no attack")
     if summary["last_evaluation"]["accuracy"] is not None:
         figures["recall"] = plot.recall_curves(record.metrics.rows, title)
     if record.weights.rows:
-        byzantine = list(module.trainer.datamodule.federation.byzantine_ids)
+        byzantine = list(module.data.federation.byzantine_ids)
         figures["weights"] = plot.trust_weights(record.weights.rows, byzantine, title)
     for name, figure in figures.items():
         figure.savefig(folder / f"{name}.png")

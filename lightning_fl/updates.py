@@ -8,11 +8,11 @@ iterates in between.
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from lightning_fl.errors import SettingError
+
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
-
-from lightning_fl.errors import SettingError
 
 # Columns converted to float64 at a time: 115 x 8192 doubles are 7.5 MB, about the size of a cache.
 _COLUMNS = 8192

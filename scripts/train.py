@@ -15,19 +15,12 @@ import re
 import shutil
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-
-import hydra
-import pytorch_lightning as pl
-import torch
-from hydra.errors import HydraException, InstantiationException
-from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pytorch_lightning.callbacks import ModelCheckpoint
 
 import lightning_fl
 from lightning_fl import DataError, FederatedModule, SettingError, report, seeding
@@ -36,17 +29,30 @@ from lightning_fl.callback.participants import Participants
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 
+import hydra
+import pytorch_lightning as pl
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pytorch_lightning.callbacks import ModelCheckpoint
+
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 
 
-def train(config: DictConfig, folder: Path, reference: list[float] | None = None) -> dict[str, Any]:
+def train(
+    config: DictConfig, folder: Path, reference: list[float] | None = None, describe: bool = True
+) -> dict[str, Any]:
     """Train one federation.
 
     Args:
         config: What ``conf/train.yaml`` composes.
         folder: Where the run's files go.
         reference: Recall of each class by plain averaging without attack, for max-recall-drop.
+        describe: Whether to print who takes part and what came out.
 
     Returns:
         The summary, which ``folder/summary.json`` holds.
@@ -68,9 +74,9 @@ def train(config: DictConfig, folder: Path, reference: list[float] | None = None
         every_n_train_steps=config.checkpoint_every,
         enable_version_counter=False,
     )
-    callbacks = [aggregator, adversary, record, stop, checkpoint, Participants()]
-    if config.trainer.enable_progress_bar:
-        callbacks.append(RoundBar())
+    callbacks = [aggregator, adversary, record, stop, checkpoint]
+    callbacks.append(Participants() if describe else None)
+    callbacks.append(RoundBar() if config.trainer.enable_progress_bar else None)
     trainer: pl.Trainer = _make(
         config.trainer,
         callbacks=[callback for callback in callbacks if callback is not None],
@@ -88,8 +94,9 @@ def train(config: DictConfig, folder: Path, reference: list[float] | None = None
         trainer.test(module, datamodule=data, verbose=False)
     status = "diverged" if module.diverged else "interrupted" if stop.requested else "completed"
     summary = report.summarise(module, record, status, perf_counter() - started)
-    report.write(module, record, summary, folder, config.run_name or type(module.aggregator).__name__)
-    print(report.results(summary, folder), flush=True)
+    report.write(module, record, summary, folder)
+    if describe:
+        print(report.results(summary, folder), flush=True)
     for logger in trainer.loggers:
         logger.log_metrics(
             {f"final/{name}": summary[name] for name in ("accuracy", "mrd") if summary[name] is not None}
@@ -118,18 +125,17 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None})
     irrelevant = {"run_name", "run_dir", "data_dir", "reference_dir", "checkpoint_every", "logger"}
     identity = {k: v for k, v in OmegaConf.to_container(plain, resolve=True).items() if k not in irrelevant}
-    digest = hashlib.sha256(json.dumps([lightning_fl.__version__, identity], sort_keys=True).encode()).hexdigest()
-    folder = Path(config.reference_dir) / digest[:16]
+    text = json.dumps([lightning_fl.__version__, identity], sort_keys=True)
+    folder = Path(config.reference_dir) / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not (folder / "summary.json").exists():
         print("Reference: plain averaging without attack")
         draft = folder.with_name(f".{folder.name}-{os.getpid()}")
         plain.run_dir, plain.run_name = str(draft), "reference"
-        summary = train(plain, draft)
+        summary = train(plain, draft, describe=False)
         if summary["status"] == "interrupted":
             raise KeyboardInterrupt
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
-        print()
     return _recall(folder)
 
 
@@ -158,6 +164,11 @@ def check(config: DictConfig) -> None:
     for key in config:
         if key not in known:
             raise SettingError(_unknown(str(key), known))
+    given = OmegaConf.to_container(config, resolve=True)
+    _check_kinds(given, _plain(CONF / "train.yaml"), "")
+    for group, choice in HydraConfig.get().runtime.choices.items():
+        if group in GROUPS and isinstance(choice, str) and isinstance(given.get(group), dict):
+            _check_kinds(given[group], _plain(CONF / group / f"{choice}.yaml"), f"{group}.")
     for key in ("data", "partition", "model", "client", "server"):
         if not isinstance(config.get(key), DictConfig) or "_target_" not in config[key]:
             raise SettingError(f"a run needs {key}, got none; valid: {', '.join(_choices(key))}.")
@@ -168,6 +179,26 @@ def check(config: DictConfig) -> None:
             f"checkpoint_every and trainer.max_steps count rounds and must be at least 1, got "
             f"{config.checkpoint_every} and {config.trainer.max_steps}."
         )
+
+
+def _plain(path: Path) -> Any:
+    return OmegaConf.to_container(OmegaConf.load(path)) or {}
+
+
+def _check_kinds(given: dict[str, Any], default: dict[str, Any], path: str) -> None:
+    """Check that numbers and switches are what they are in conf."""
+    for key, example in default.items():
+        value, kind = given.get(key), None
+        if isinstance(example, dict) and isinstance(value, dict):
+            _check_kinds(value, example, f"{path}{key}.")
+        elif isinstance(example, bool):
+            kind = None if isinstance(value, bool) else "true or false"
+        elif isinstance(example, int):
+            kind = None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+        elif isinstance(example, float):
+            kind = None if isinstance(value, int | float) and not isinstance(value, bool) else "a number"
+        if kind and key in given:
+            raise SettingError(f"{path}{key} needs {kind}, got {value!r}.")
 
 
 def _unknown(key: str, valid: Any) -> str:
@@ -184,63 +215,69 @@ def _choices(group: str) -> list[str]:
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")
 def run(config: DictConfig) -> None:
     """Train what the command line asks for."""
-    check(config)
-    if not config.get("adversary"):
-        config.federation.n_byzantine = 0
-    train(config, Path(config.run_dir), reference_recall(config))
+    with explained():
+        check(config)
+        if not config.get("adversary"):
+            config.federation.n_byzantine = 0
+        train(config, Path(config.run_dir), reference_recall(config))
 
 
-def explain(error: Exception, arguments: list[str]) -> str | None:
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn errors of the user into one message and exit code 2; others keep their traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        message = explain(error)
+        if message is None:
+            raise
+        print(f"Error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def explain(error: Exception) -> str | None:
     """Say in a few lines what the user did wrong; None if it was not the user."""
     cause: BaseException = error
-    while isinstance(cause, HydraException | OmegaConfBaseException) and isinstance(cause.__cause__, Exception):
+    while isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is not None:
         cause = cause.__cause__
     if isinstance(cause, SettingError | DataError):
         return str(cause)
     missing = re.search(r"Could not override '([^']+)'", str(error))
     if missing:
-        return _unknown(missing[1], _valid_keys(missing[1], arguments))
+        return _unknown(missing[1], _valid_keys(missing[1]))
     if isinstance(error, InstantiationException) and isinstance(cause, TypeError):
         where = re.search(r"full_key: (\S+)", str(error))
         return f"{cause} (in {where[1]})" if where else str(cause)
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return str(error).strip()
+        return str(error).split("\nConfig search path")[0].strip()
     return None
 
 
-def _valid_keys(key: str, arguments: list[str]) -> Any:
+def _valid_keys(key: str) -> set[str]:
     """Names that could stand where ``key`` does not fit, with the groups that the command line chose."""
-    chosen = [argument for argument in arguments if re.match(rf"\+*({'|'.join(GROUPS)})=[^,]+$", argument)]
+    chosen = [argument for argument in sys.argv[1:] if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         node: Any = hydra.compose("train", chosen)
-    for part in key.split(".")[:-1]:
-        inner = node.get(part) if isinstance(node, DictConfig) else None
+    *path, _ = key.split(".")
+    for part in path:
+        inner = node.get(part)
         if not isinstance(inner, DictConfig):
             break
         node = inner
-    return {*node, *GROUPS} if key.count(".") == 0 else {*node} - {"_target_", "_partial_"}
+    return {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
 
 
 def main() -> None:
-    """Run the command line; errors of the user are one message and exit code 2."""
+    """Run the command line."""
     # +adversary=x means adversary=x for every group, chosen by default or not.
     sys.argv[1:] = [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in sys.argv[1:]]
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
-        run()
-        return
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors come through, to be explained here
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    try:
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors come through, to be explained here
+    with explained():
         run()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        message = explain(error, sys.argv[1:])
-        if message is None:
-            raise
-        print(f"Error: {message}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """Says who takes part, before the first round."""
 
-import pytorch_lightning as pl
-
 from lightning_fl.module import FederatedModule
 from lightning_fl.report import participants
+
+import pytorch_lightning as pl
 
 
 class Participants(pl.Callback):
     """Print clients, rule, attack, model and the class table when training starts."""
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: FederatedModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print."""
+        assert isinstance(pl_module, FederatedModule)
         print(participants(pl_module), flush=True)

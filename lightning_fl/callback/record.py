@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
-
 from lightning_fl.module import FederatedModule
+
+import pytorch_lightning as pl
 
 Row = dict[str, Any]
 
@@ -27,23 +27,27 @@ class Record(pl.Callback):
         self.weights = Table(Path(folder) / "weights.csv")
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: FederatedModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Keep the round's row."""
+        assert isinstance(pl_module, FederatedModule)
         if pl_module.diverged:
             return
         self.metrics.add({"round": trainer.global_step, **outputs["metrics"]})
         if outputs["weights"] is not None:
-            ids = [*batch.honest.ids, *batch.byzantine.ids]
+            ids = map(str, [*batch.honest.ids, *batch.byzantine.ids])
             self.weights.add({"round": trainer.global_step, **dict(zip(ids, outputs["weights"], strict=True))})
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: FederatedModule) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add the evaluation to the last row and write."""
+        assert isinstance(pl_module, FederatedModule)
         if self.metrics.rows and not trainer.sanity_checking:
             self.metrics.complete(pl_module.evaluation)
             self._flush()
 
-    on_test_end = on_validation_end
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Add the evaluation to the last row and write."""
+        self.on_validation_end(trainer, pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write what is left."""
@@ -96,7 +100,7 @@ class Table:
         if self._written == len(self.rows):
             return
         fresh = self.rows[self._written :]
-        columns = list(dict.fromkeys([*self._columns, *(str(name) for row in fresh for name in row)]))
+        columns = list(dict.fromkeys([*self._columns, *(name for row in fresh for name in row)]))
         if columns != self._columns:
             self._columns, self._written = columns, 0
         self._write(self.rows[self._written :], "a" if self._written else "w")
@@ -108,4 +112,4 @@ class Table:
             writer = csv.DictWriter(file, self._columns)
             if mode == "w":
                 writer.writeheader()
-            writer.writerows({str(name): value for name, value in row.items()} for row in rows)
+            writer.writerows(rows)

@@ -28,10 +28,12 @@ class RoundBar(TQDMProgressBar):
             bar.n = trainer.global_step
             bar.set_postfix(self.get_metrics(trainer, pl_module))
 
-    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, int | str | float]:
+    def get_metrics(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
         """Loss of the honest clients and the last measured accuracy."""
         metrics = trainer.callback_metrics
-        shown: dict[str, int | str | float] = {}
+        shown: dict[str, int | str | float | dict[str, float]] = {}
         if "loss" in metrics:
             shown["loss"] = f"{metrics['loss'].item():.4g}"
         if "accuracy" in metrics:
