@@ -13,21 +13,28 @@ from pytorch_lightning.loggers import WandbLogger
 def wandb_logger(save_dir: str, **settings: Any) -> WandbLogger:
     """Make a Weights & Biases logger; without a key it records offline (``wandb sync`` uploads later).
 
+    The environment variable WANDB_MODE (offline or disabled) has the last word.
+
     Args:
         save_dir: Where W&B keeps its files.
         settings: Further settings of ``pytorch_lightning.loggers.WandbLogger``.
     """
-    online = has_key() and os.environ.get("WANDB_MODE", "online") == "online"
+    mode = os.environ.get("WANDB_MODE", "online")
+    offline = mode != "disabled" and not (mode == "online" and has_key())
     Path(save_dir).mkdir(parents=True, exist_ok=True)
-    return WandbLogger(save_dir=save_dir, offline=not online, settings=wandb.Settings(silent=True), **settings)
+    return WandbLogger(save_dir=save_dir, offline=offline, settings=wandb.Settings(silent=True), **settings)
 
 
 def has_key() -> bool:
     """Whether this user can log in to Weights & Biases without being asked."""
     if os.environ.get("WANDB_API_KEY"):
         return True
-    host = urlparse(wandb.Settings().base_url).hostname or ""
+    url = urlparse(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url)
+    hosts = [url.netloc, url.hostname or ""]
+    if url.hostname == "api.forge.coreweave.com":
+        hosts.append("api.wandb.ai")  # the name until wandb 0.31, which still takes keys stored under it
     try:
-        return netrc.netrc().authenticators(host) is not None
+        keys = netrc.netrc(os.environ.get("NETRC"))
+        return any(keys.authenticators(host) for host in hosts)
     except (OSError, netrc.NetrcParseError):
         return False

@@ -59,10 +59,11 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
     ]:
         if not (any(members) and rounds):
             continue
-        group = table[:, members]
-        low, middle, high = np.nanpercentile(group, [5, 50, 95], axis=1)
-        axes.fill_between(rounds, low, high, color=colour, alpha=0.25, linewidth=0, label=f"{label}, 5 to 95 %")
-        axes.plot(rounds, middle, color=colour, linewidth=1.8, label=f"{label}, median of {sum(members)}")
+        present = ~np.isnan(table[:, members]).all(1)
+        low, middle, high = np.nanpercentile(table[present][:, members], [5, 50, 95], axis=1)
+        when = np.array(rounds)[present]
+        axes.fill_between(when, low, high, color=colour, alpha=0.25, linewidth=0, label=f"{label}, 5 to 95 %")
+        axes.plot(when, middle, color=colour, linewidth=1.8, label=f"{label}, median of {sum(members)}")
     axes.axhline(100 / max(len(names), 1), color="grey", linewidth=1, linestyle=":", label="equal shares")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return figure

@@ -58,7 +58,7 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     for start in range(0, blocks[0].shape[1], _COLUMNS):
         columns = torch.cat([block[:, start : start + _COLUMNS].double() for block in blocks])
         gram.addmm_(columns, columns.T)
-    return gram
+    return (gram + gram.T) / 2  # a BLAS rounds (i, j) and (j, i) differently
 
 
 def finite_rows(gram: Float64[Tensor, "n n"], rule: str) -> Int64[Tensor, " m"]:
@@ -160,7 +160,7 @@ def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " d"]:
 def unflatten(vector: Float[Tensor, "*batch d"], like: Sequence[Tensor]) -> list[Tensor]:
     """Cut a flat vector (or a batch of them) into views shaped like the given tensors."""
     parts = vector.split([tensor.numel() for tensor in like], dim=-1)
-    return [part.view(*vector.shape[:-1], *tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+    return [part.view((*vector.shape[:-1], *tensor.shape)) for part, tensor in zip(parts, like, strict=True)]
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:

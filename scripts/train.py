@@ -271,8 +271,9 @@ def _valid_keys(key: str) -> set[str]:
 
 def main() -> None:
     """Run the command line."""
-    # +adversary=x means adversary=x for every group, chosen by default or not.
-    sys.argv[1:] = [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in sys.argv[1:]]
+    # +adversary=x means adversary=x for every group, chosen by default or not; Hydra takes flags only before the rest.
+    arguments = [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in sys.argv[1:]]
+    sys.argv[1:] = sorted(arguments, key=lambda argument: argument not in {"-m", "--multirun"})
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors come through, to be explained here

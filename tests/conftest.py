@@ -1,10 +1,10 @@
 """What every test may use."""
 
+import lightning_fl  # noqa: F401  (before anything that imports torchvision)
+
 import jaxtyping
 import pytest
 import torch
-
-import lightning_fl  # noqa: F401  (before anything that imports torchvision)
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """A federation small enough to think through: 3 classes, 2 features, a linear model of d = 9 parameters."""
 
-import torch
-from torch import nn
-
 from lightning_fl import ServerOracle, Updates
 from lightning_fl.adversary.base import AttackContext
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.samples import ClientBatch, Samples
+
+import torch
+from torch import nn
 
 CLASSES, D = 3, 9
 
@@ -21,7 +21,8 @@ def samples(per_class: int = 6, seed: int = 0) -> Samples:
 
 def model(seed: int = 0) -> nn.Module:
     """A linear model with seeded parameters."""
-    linear = nn.Linear(2, CLASSES)
+    with torch.random.fork_rng(devices=[]):
+        linear = nn.Linear(2, CLASSES)
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in linear.parameters():

@@ -6,15 +6,15 @@ Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 
 from typing import Literal, get_args
 
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import SettingError
+from lightning_fl.updates import Updates, flatten, trainable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.errors import SettingError
-from lightning_fl.updates import Updates
-
-Space = Literal["parameters", "updates"]
+Space = Literal["parameters", "models", "updates"]
 
 
 def gaussian(
@@ -37,31 +37,49 @@ def gaussian(
     >>> gaussian(torch.zeros(3, 2), n_byzantine=4, std=200.0).shape
     torch.Size([4, 2])
     """
-    if not std >= 0:
-        raise SettingError(f"gaussian needs std >= 0, got {std}; set adversary.std.")
+    _check(std)
     noise = torch.randn(n_byzantine, honest.shape[1], generator=generator, dtype=honest.dtype)
     return noise.to(honest.device).mul_(std)
+
+
+def _check(std: float) -> None:
+    if not std >= 0:
+        raise SettingError(f"gaussian needs std >= 0, got {std}; set adversary.std.")
 
 
 class Gaussian(Adversary):
     """Send Gaussian noise in the space of parameters or of updates; see `gaussian`.
 
     Args:
-        std: Standard deviation of a coordinate.
+        std: Standard deviation of a coordinate, at least 0.
         space: "parameters": the client reports the model w + N(0, std^2 I), so its update has std / learning rate
-            (the BOBA paper's reading, std 200).  "updates": the update itself is N(0, std^2 I).
+            (the BOBA paper's reading, std 200).  "models": it reports the model N(0, std^2 I), without w (FRPG, std
+            1e4).  "updates": the update itself is N(0, std^2 I) (Fed-NGA and RAGA, variance 90).
 
     Note:
-        The BOBA paper writes N(0, 200 I); its code, as the Krum paper, takes 200 as standard deviation.
+        The BOBA paper writes N(0, 200 I); its code, as the Krum paper, takes 200 as standard deviation.  Fed-NGA and
+        RAGA write N(0, 90), here a variance.
     """
 
     def __init__(self, std: float, space: Space):
+        _check(std)
         if space not in get_args(Space):
             raise SettingError(f"gaussian's space must be one of {', '.join(get_args(Space))}, got {space!r}.")
         self.std = std
         self.space = space
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        std = self.std / context.learning_rate if self.space == "parameters" else self.std
-        return gaussian(honest.rows, n_byzantine, std, context.generator("gaussian"))
+        """Forge one round's updates; see the base class.
+
+        Raises:
+            SettingError: If a model is to be reported and the learning rate is not above 0.
+        """
+        rate = 1.0 if self.space == "updates" else context.learning_rate
+        if not rate > 0:
+            raise SettingError(
+                f"gaussian needs a learning rate > 0 to report a model, got {rate}; set adversary.space=updates."
+            )
+        noise = gaussian(honest.rows, n_byzantine, self.std / rate, context.generator("gaussian"))
+        if self.space == "models":  # (w - noise) / rate
+            noise = noise.neg_().add_(flatten(trainable(context.model).values()) / rate)
+        return noise

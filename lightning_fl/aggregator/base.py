@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
+
 import pytorch_lightning as pl
 from jaxtyping import Float
 from torch import Tensor
-
-from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Aggregation:
 
     update: Float[Tensor, " d"]
     weights: Float[Tensor, " n"] | None = None
-    diagnostics: dict[str, float] = field(default_factory=dict)
+    diagnostics: dict[str, int | float] = field(default_factory=dict)
 
 
 class Aggregator(pl.Callback, ABC):

@@ -13,14 +13,14 @@ from itertools import combinations
 from math import comb
 from typing import Literal, get_args
 
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
-
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
 
 Stage1 = Literal["alternating", "exhaustive", "none"]
 _EPS = torch.finfo(torch.float64).eps

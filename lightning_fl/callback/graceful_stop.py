@@ -19,8 +19,12 @@ class GracefulStop(pl.Callback):
         self.requested = False
         self._previous: Any = None
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take over SIGINT (in the main thread, where alone Python allows it)."""
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take over SIGINT (in the main thread, where alone Python allows it).
+
+        Not earlier: Lightning notes the handlers after ``on_fit_start``, and puts them back last of all.
+        """
+        self.requested = False
         if threading.current_thread() is not threading.main_thread():
             return
 

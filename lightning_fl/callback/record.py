@@ -59,12 +59,12 @@ class Record(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Rows so far."""
-        return {"metrics": self.metrics.rows, "weights": self.weights.rows}
+        return {"metrics": list(self.metrics.rows), "weights": list(self.weights.rows)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint's rows."""
-        self.metrics.rows = list(state_dict["metrics"])
-        self.weights.rows = list(state_dict["weights"])
+        self.metrics.restore(state_dict["metrics"])
+        self.weights.restore(state_dict["weights"])
 
     def _flush(self) -> None:
         self.metrics.flush()
@@ -83,6 +83,10 @@ class Table:
         self.rows: list[Row] = []
         self._written = 0
         self._columns: list[str] = []
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Start from these rows; the file is written anew."""
+        self.rows, self._written, self._columns = list(rows), 0, []
 
     def add(self, row: Row) -> None:
         """Add a row."""

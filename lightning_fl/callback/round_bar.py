@@ -17,9 +17,10 @@ class RoundBar(TQDMProgressBar):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Show rounds, from the one the run starts at."""
-        self.train_progress_bar.set_description("Round")
-        self.train_progress_bar.initial = trainer.global_step
-        self.train_progress_bar.reset(total=trainer.max_steps)
+        bar = self.train_progress_bar
+        bar.total = trainer.max_steps
+        bar.initial = bar.n = bar.last_print_n = trainer.global_step
+        bar.set_description("Round")
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Move on by a round."""

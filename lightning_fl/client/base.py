@@ -90,7 +90,7 @@ def _one_gradient(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor,
     leaves = {name: value.clone().requires_grad_() for name, value in parameters.items()}
     with torch.enable_grad():
         loss = F.cross_entropy(functional_call(model, leaves, (x,)), y)
-        gradients = torch.autograd.grad(loss, list(leaves.values()))
+        gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
     torch.cat([gradient.flatten() for gradient in gradients], out=out)
     return loss.detach()
 
@@ -114,14 +114,15 @@ def _chunk_gradients(
     indices = pad_sequence([batch.indices[i] for i in clients.tolist()], batch_first=True)
     sizes = torch.tensor([len(batch.indices[i]) for i in clients.tolist()], device=indices.device)
     mask = torch.arange(indices.shape[1], device=indices.device) < sizes[:, None]
+    indices = torch.where(mask, indices, indices[:, :1])  # padded with a client's own sample: 0 * NaN is NaN
     x, y = batch.samples.gather(indices)
     gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=(None, 0, 0, 0))(
-        parameters, x, y, mask / sizes[:, None]
+        parameters, x, y, mask.to(rows.dtype) / sizes[:, None]
     )
     clients = clients.to(rows.device)
     losses[clients] = values
     start = 0
     for gradient in gradients.values():
-        flat = gradient.flatten(1)
+        flat = gradient.reshape(len(clients), -1)
         rows[clients, start : start + flat.shape[1]] = flat
         start += flat.shape[1]

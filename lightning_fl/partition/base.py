@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 
+from lightning_fl.errors import SettingError
+
 import torch
 from torch import Tensor
-
-from lightning_fl.errors import SettingError
 
 
 class Partition(ABC):
@@ -49,4 +49,4 @@ def shuffled_classes(targets: Tensor, n_classes: int, generator: torch.Generator
 def cut(index: Tensor, shares: Tensor) -> list[Tensor]:
     """Cut an index list into consecutive pieces proportional to shares (N * cumulative share, rounded half up)."""
     bounds = (len(index) * shares.double().cumsum(0) / shares.double().sum() + 0.5).long()
-    return list(index.tensor_split(bounds[:-1].cpu()))
+    return list(index.tensor_split(bounds[:-1].cpu()))[: len(shares)]

@@ -1,0 +1,137 @@
+"""MinMax and MinSum: as far from the honest mean as honest updates are from each other.
+
+Virat Shejwalkar, Amir Houmansadr. Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
+Federated Learning. NDSS 2021.
+
+Every distance that the search for gamma asks for follows from the inner products of the honest rows, their mean and
+their standard deviation, so d is read once, however long the search.
+"""
+
+from collections.abc import Callable
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.adversary.lie import mean_and_std
+from lightning_fl.errors import SettingError
+from lightning_fl.updates import Updates, gram_matrix, squared_distances
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def min_max(
+    honest: Float[Tensor, "h d"], n_byzantine: int, gamma_init: float = 10.0, tau: float = 1e-5
+) -> Float[Tensor, "b d"]:
+    """Send mean + gamma std with the largest gamma for which max_i ||x_b - x_i|| <= max_ij ||x_i - x_j||.
+
+    Args:
+        honest: One honest update a row, at least 2.
+        n_byzantine: How many copies to send.
+        gamma_init: Where the search starts, above 0, with steps of half of it that halve; gamma stays below twice it.
+        tau: Where the search stops, above 0: gamma is less than 2 tau below the bound's.
+
+    Returns:
+        The forged updates, one vector expanded to n_byzantine rows.
+
+    Raises:
+        SettingError: If there are fewer than 2 honest updates, or a setting is out of range.
+
+    Note:
+        The BOBA authors send mean - gamma std of *models* w - eta g, which is mean + gamma std of updates.
+
+    No farther from 0 than 3 is:
+
+    >>> min_max(torch.tensor([[0.0], [3.0], [3.0]]), n_byzantine=1)
+    tensor([[3.0000]])
+    """
+    return _forge("min_max", lambda squares: squares.amax(-1), honest, n_byzantine, gamma_init, tau)
+
+
+def min_sum(
+    honest: Float[Tensor, "h d"], n_byzantine: int, gamma_init: float = 10.0, tau: float = 1e-5
+) -> Float[Tensor, "b d"]:
+    """Send mean + gamma std with the largest gamma for which sum_i ||x_b - x_i||^2 <= max_i sum_j ||x_i - x_j||^2.
+
+    Args:
+        honest: See `min_max`.
+        n_byzantine: See `min_max`.
+        gamma_init: See `min_max`.
+        tau: See `min_max`.
+
+    Returns:
+        The forged updates, one vector expanded to n_byzantine rows.
+
+    Raises:
+        SettingError: As `min_max`.
+
+    Note:
+        The BOBA authors' code leaves the last honest client out of the outer maximum; here it counts.
+
+    As far from the mean 2 as 0 is, on the other side:
+
+    >>> min_sum(torch.tensor([[0.0], [3.0], [3.0]]), n_byzantine=1)
+    tensor([[4.0000]])
+    """
+    return _forge("min_sum", lambda squares: squares.sum(-1), honest, n_byzantine, gamma_init, tau)
+
+
+def _forge(
+    attack: str,
+    measure: Callable[[Tensor], Tensor],
+    honest: Tensor,
+    n_byzantine: int,
+    gamma_init: float,
+    tau: float,
+) -> Tensor:
+    """Forge a row whose ``measure`` of squared distances to the honest rows is at most the largest honest one."""
+    _check(attack, gamma_init, tau)
+    mean, std = mean_and_std(honest, attack)
+    gram = gram_matrix(honest, torch.stack([mean, std]))
+    squares = squared_distances(gram[:-1, :-1])
+    between, to_mean = squares[:-1, :-1], squares[-1, :-1]
+    slope = gram[-2, -1] - gram[:-2, -1]  # <mean - x_i, std>
+    limit = measure(between).max()
+
+    gamma, found, step = gamma_init, 0.0, gamma_init / 2
+    while 2 * step > tau:  # 2 step is |gamma - found|
+        if measure(to_mean + 2 * gamma * slope + gamma**2 * gram[-1, -1]) <= limit:
+            found = gamma
+            gamma += step
+        else:
+            gamma -= step
+        step /= 2
+    return (mean + found * std).expand(n_byzantine, -1)
+
+
+def _check(attack: str, gamma_init: float, tau: float) -> None:
+    if not (gamma_init > 0 and tau > 0):
+        raise SettingError(
+            f"{attack} needs gamma_init > 0 and tau > 0, got {gamma_init} and {tau}; set adversary.gamma_init and "
+            f"adversary.tau."
+        )
+
+
+class MinMax(Adversary):
+    """Stay within the largest distance between honest updates; see `min_max`."""
+
+    def __init__(self, gamma_init: float, tau: float):
+        _check("min_max", gamma_init, tau)
+        self.gamma_init = gamma_init
+        self.tau = tau
+
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Forge one round's updates; see the base class."""
+        return min_max(honest.rows, n_byzantine, self.gamma_init, self.tau)
+
+
+class MinSum(Adversary):
+    """Stay within the largest sum of squared distances of an honest update to the others; see `min_sum`."""
+
+    def __init__(self, gamma_init: float, tau: float):
+        _check("min_sum", gamma_init, tau)
+        self.gamma_init = gamma_init
+        self.tau = tau
+
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Forge one round's updates; see the base class."""
+        return min_sum(honest.rows, n_byzantine, self.gamma_init, self.tau)

@@ -1,0 +1,125 @@
+"""Bucketing: average small random groups of clients first, so that a rule for equal clients meets less skew.
+
+Sai Praneeth Karimireddy, Lie He, Martin Jaggi. Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing.
+ICLR 2022. arXiv:2006.09365.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, check_rows
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Leftover = Literal["drop", "keep"]
+
+
+def draw_buckets(n: int, s: int, generator: torch.Generator, leftover: Leftover = "drop") -> Sequence[Tensor]:
+    """Cut a random permutation of the n clients into buckets of s; see `bucketing` for arguments and errors."""
+    _check(n, s, leftover)
+    buckets = torch.randperm(n, generator=generator, device=generator.device).split(s)
+    return buckets[: _count(n, s, leftover)]
+
+
+def _count(n: int, s: int, leftover: Leftover) -> int:
+    return n // s if leftover == "drop" else -(-n // s)
+
+
+def _check(n: int, s: int, leftover: Leftover) -> None:
+    if not 1 <= s <= n:
+        raise SettingError(f"bucketing needs 1 <= s <= n, got s={s} and n={n}; lower aggregator.s or add clients.")
+    if leftover not in get_args(Leftover):
+        raise SettingError(f"bucketing's leftover must be one of {', '.join(get_args(Leftover))}, got {leftover!r}.")
+
+
+def _means(rows: Float[Tensor, "n d"], buckets: Sequence[Tensor]) -> Float[Tensor, "m d"]:
+    means = rows.new_empty(len(buckets), rows.shape[1])
+    for mean, bucket in zip(means, buckets, strict=True):
+        first, *others = bucket.tolist()
+        mean.copy_(rows[first])
+        for other in others:
+            mean.add_(rows[other])
+        mean.div_(len(bucket))
+    return means
+
+
+def bucketing(
+    updates: Float[Tensor, "n d"], s: int, generator: torch.Generator, leftover: Leftover = "drop"
+) -> Float[Tensor, "m d"]:
+    """Average random buckets of s updates, y_i = (1/s) sum of x_pi(k) over k in ((i - 1) s, i s] (Algorithm 1).
+
+    An update with NaN or inf spoils its own bucket only.
+
+    Args:
+        updates: One update a client.
+        s: Clients a bucket, 1 <= s <= n.
+        generator: Draws the permutation pi.
+        leftover: What becomes of the n mod s clients that fill no bucket: "drop" leaves them out of this round,
+            floor(n/s) buckets (the BOBA authors' code); "keep" gives them a smaller one, ceil(n/s) buckets (Karimireddy
+            et al.).
+
+    Returns:
+        One mean a bucket, for any rule to aggregate.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, or s or leftover is out of range.
+
+    >>> bucketing(torch.tensor([[0.0, 1.0], [2.0, 5.0]]), s=2, generator=torch.Generator())
+    tensor([[1., 3.]])
+    """
+    check_rows(updates, "updates")
+    return _means(updates, draw_buckets(len(updates), s, generator, leftover))
+
+
+class Bucketing(Aggregator):
+    """Ask another rule about bucket means instead of clients; see `bucketing`.
+
+    A bucket's weight, its clients share equally; a client left out has weight 0.
+
+    Args:
+        rule: The rule.  Its settings are about buckets: one bad client spoils a bucket, so its f stays the same.
+        s: Clients a bucket, 1 <= s <= n.
+        leftover: "drop" or "keep".
+    """
+
+    def __init__(self, rule: Aggregator, s: int, leftover: Leftover):
+        self.rule = rule
+        self.s = s
+        self.leftover = leftover
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check s and leftover, and the rule for the number of buckets; see the base class."""
+        _check(n, self.s, self.leftover)
+        self.rule.check(_count(n, self.s, self.leftover), n_classes)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        buckets = draw_buckets(updates.n, self.s, server.generator("bucketing"), self.leftover)
+        shares = torch.stack([updates.data_weights[bucket].sum() for bucket in buckets])
+        inner = Updates(_means(updates.rows, buckets), shares)
+        if "gram" in vars(updates):  # somebody has paid for it; a new one of the means costs 1/s^2 of that
+            inner.gram = _means(_means(updates.gram, buckets).T, buckets)
+        result = self.rule.aggregate(inner, server)
+        weights = None
+        if result.weights is not None:
+            weights = result.weights.new_zeros(updates.n)
+            for bucket, weight in zip(buckets, result.weights, strict=True):
+                weights[bucket] = weight / len(bucket)
+        return Aggregation(result.update, weights, result.diagnostics)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Tell the rule that the round is over."""
+        self.rule.on_train_batch_end(*args)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rule remembers."""
+        return self.rule.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Give the rule back what it remembered."""
+        self.rule.load_state_dict(state_dict)

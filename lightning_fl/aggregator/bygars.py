@@ -1,0 +1,173 @@
+"""ByGARS: learn on the server's samples how much to trust each client, negative trust included.
+
+Jayanth Regatti, Hao Chen, Abhishek Gupta. ByGARS: Byzantine SGD with Arbitrary Number of Attackers. 2020.
+arXiv:2006.13421.  As the baseline of Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+
+def bygars_weights(
+    updates: Updates,
+    gradient: Callable[[Tensor], Tensor],
+    learning_rate: float,
+    steps: int,
+    step_size: float,
+    trust: Float[Tensor, " n"] | None = None,
+) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " n"]]:
+    """Learn the trust q; see `bygars`.
+
+    Args:
+        updates: The round.
+        gradient: Maps an update to the server's gradient after it.
+        learning_rate: eta.
+        steps: k.
+        step_size: alpha.
+        trust: q to start from.
+
+    Returns:
+        q, and the weights q_i / ||x_i||, 0 for a client that sent zeros, NaN or inf.
+
+    Raises:
+        SettingError: As `bygars`.
+    """
+    _check(steps, step_size)
+    if trust is not None and len(trust) != updates.n:
+        raise SettingError(
+            f"bygars carries over trust in the same clients, got {updates.n} updates after {len(trust)}; "
+            f"set aggregator.carry_over=false."
+        )
+    lengths = torch.stack([(row := update.double()) @ row for update in updates.rows]).sqrt()
+    finite_rows(lengths.diag(), "bygars")
+    usable = lengths.isfinite() & (lengths > torch.finfo(updates.rows.dtype).tiny)  # 1 / length must not overflow
+    scale = torch.where(usable, 1 / lengths, 0)
+    q = torch.zeros_like(lengths) if trust is None else trust.to(lengths)
+    for _ in range(steps):
+        server = gradient(updates.combine(q * scale)).double()
+        server = server / server.norm()
+        if not server.isfinite().all():  # a gradient of zero or beyond all numbers has no direction to learn from
+            break
+        similarity = torch.stack([row.double() @ server for row in updates.rows])
+        q = q + step_size * learning_rate * torch.where(usable, similarity * scale, 0)
+    return q, q * scale
+
+
+def _check(steps: int, step_size: float) -> None:
+    if steps < 1 or not step_size > 0:
+        raise SettingError(f"bygars needs steps >= 1 and step_size > 0, got {steps} and {step_size}.")
+
+
+def bygars(
+    updates: Float[Tensor, "n d"],
+    gradient: Callable[[Tensor], Tensor],
+    learning_rate: float,
+    steps: int = 3,
+    step_size: float = 0.05,
+    trust: Float[Tensor, " n"] | None = None,
+) -> Float[Tensor, " d"]:
+    """Combine the directions h_i = x_i / ||x_i|| by trust, sum_i q_i h_i.
+
+    Repeat ``steps`` times from q = 0: take the server's gradient g at w - eta sum_i q_i h_i, and step
+
+        q_i += alpha eta <h_i, g / ||g||>.
+
+    A client that points against the server's gradient gets negative trust, and helps.  As ||sum_i q_i h_i|| <=
+    n steps alpha eta, no client can make the result large.
+
+    Args:
+        updates: One update a client.  One with NaN or inf, or of length 0, has no direction and is left out.
+        gradient: Maps a (d,) update u to the server's (d,) gradient at w - learning_rate u.
+        learning_rate: eta.
+        steps: k, at least 1.
+        step_size: alpha, above 0.
+        trust: q to start from.  None: 0.
+
+    Returns:
+        The aggregated update.
+
+    Raises:
+        SettingError: If a setting is out of range, shapes do not fit, or no update is finite.
+
+    Note:
+        The BOBA authors normalise updates and gradients and forget q after each round; Regatti et al. carry q over.
+
+    A server gradient of (3, 4) trusts the first client by 0.5 * 0.6, the second by 0.5 * -0.8:
+
+    >>> clients = torch.tensor([[2.0, 0.0], [0.0, -5.0]])
+    >>> bygars(clients, lambda update: torch.tensor([3.0, 4.0]), learning_rate=1.0, steps=1, step_size=0.5)
+    tensor([0.3000, 0.4000])
+    """
+    rows = Updates(updates)
+    _, weights = bygars_weights(rows, gradient, learning_rate, steps, step_size, trust)
+    return rows.combine(weights)
+
+
+class Bygars(Aggregator):
+    """Combine the clients' directions by trust learned on the server's samples; see `bygars`.
+
+    Args:
+        steps: k, at least 1.
+        step_size: alpha, above 0.
+        carry_over: False: trust starts from 0 each round (BOBA).  True: from the last round's (Regatti et al.).
+
+    Note:
+        The BOBA authors use the first round's rate eta_0 throughout, for trust and for the step.  So the update is
+        eta_0 / eta times `bygars`: a server that steps by -eta times it moves by -eta_0 sum_i q_i h_i, whatever its
+        schedule.
+    """
+
+    def __init__(self, steps: int, step_size: float, carry_over: bool):
+        self.steps = steps
+        self.step_size = step_size
+        self.carry_over = carry_over
+        self._remembered: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check steps and step_size; see the base class."""
+        _check(self.steps, self.step_size)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class.
+
+        Raises:
+            SettingError: If the rate is 0, at which no update makes the paper's step.
+        """
+        if not server.learning_rate > 0:
+            raise SettingError(
+                f"bygars needs a learning rate above 0, got {server.learning_rate}; change the schedule."
+            )
+        first_rate = self._remembered.get("first_rate", server.learning_rate)
+        trust, weights = bygars_weights(
+            updates,
+            lambda update: server.gradient_after(update, first_rate),
+            first_rate,
+            self.steps,
+            self.step_size,
+            self._remembered.get("trust"),
+        )
+        self._last = {"first_rate": first_rate} | ({"trust": trust} if self.carry_over else {})
+        weights = weights * (first_rate / server.learning_rate)
+        return Aggregation(updates.combine(weights), weights)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember what this round's last call learned."""
+        self._remembered = self._last
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rule remembers: the first round's rate and, if carried over, the trust."""
+        return self._remembered
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._remembered = self._last = state_dict

@@ -1,0 +1,89 @@
+"""Sum of clipped messages: what RSA, FRPG and LFRPG do with the penalty gradients that clients upload.
+
+Liping Li, Wei Xu, Tianyi Chen, Georgios B. Giannakis, Qing Ling. RSA: Byzantine-Robust Stochastic Aggregation Methods
+for Distributed Learning from Heterogeneous Datasets. AAAI 2019. arXiv:1811.03761.
+Yanjie Dong, Georgios B. Giannakis, Tianyi Chen, Julian Cheng, Md. Jahangir Hossain, Victor C. M. Leung.
+Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneous Datasets. 2020. arXiv:2006.09992.
+"""
+
+import math
+from typing import Literal, get_args
+
+from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.normalized import row_norms
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+Norm = Literal["l1", "l2", "linf"]
+_P = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
+
+
+def clipped_sum_weights(norms: Float64[Tensor, " n"], radius: float) -> Float64[Tensor, " n"]:
+    """Weigh each row by min(1, radius / ||x_i||), from the norms; see `clipped_sum`.
+
+    >>> clipped_sum_weights(torch.tensor([0.0, 1.0, 4.0, torch.nan]).double(), radius=2.0)
+    tensor([1.0000, 1.0000, 0.5000, 0.0000], dtype=torch.float64)
+    """
+    return torch.where(norms.isfinite(), (radius / norms).clamp(max=1), 0)
+
+
+def _check(radius: float, norm: str) -> None:
+    if not radius > 0:
+        raise SettingError(
+            f"clipped_sum needs radius > 0, got {radius}; set aggregator.radius to the penalty's lambda."
+        )
+    if norm not in get_args(Norm):
+        raise SettingError(f"clipped_sum's norm must be one of {', '.join(get_args(Norm))}, got {norm!r}.")
+
+
+def clipped_sum(updates: Float[Tensor, "n d"], radius: float, norm: Norm = "l2") -> Float[Tensor, " d"]:
+    """Sum the updates, each shortened to the radius: sum_i x_i min(1, radius / ||x_i||).
+
+    An honest client uploads x_i = lambda grad p(w_0 - w_i), whose norm is at most lambda whatever its model w_i.  So
+    with radius = lambda clipping changes no honest message, nor the mean of T of them that LFRPG uploads, and holds
+    the Byzantine ones to the bound on which the papers' theorems rest.
+
+    Args:
+        updates: One penalty gradient a row.
+        radius: Largest norm of a summand, lambda > 0.
+        norm: The norm that lambda bounds.  "l2": p is the l2 norm or its Huber function (FRPG eq. 30), grad p(z) =
+            z / max(||z||, mu).  "linf": p is the l1 norm, grad p(z) = sign(z), or Huber in each coordinate.  "l1": p is
+            the linf norm.
+
+    Returns:
+        The sum over clients, not the mean (RSA's server step, FRPG eqs. 6c and 19c).
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, or radius or norm is out of range.
+
+    Note:
+        In the papers a Byzantine client may choose its model only, and its gradient follows; clipping leaves it the
+        ball that holds all those gradients.  A row with NaN or inf adds nothing.  Data weights play no role.
+
+    >>> clipped_sum(torch.tensor([[3.0, 4.0], [0.6, 0.0]]), radius=1.0)
+    tensor([1.2000, 0.8000])
+    """
+    _check(radius, norm)
+    rows = Updates(updates)
+    return rows.combine(clipped_sum_weights(row_norms(rows.rows, _P[norm]), radius))
+
+
+class ClippedSum(Weighting):
+    """Sum the clipped updates; see `clipped_sum` for the settings."""
+
+    def __init__(self, radius: float, norm: Norm):
+        self.radius = radius
+        self.norm = norm
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check radius and norm; see the base class."""
+        _check(self.radius, self.norm)
+
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        return clipped_sum_weights(row_norms(updates.rows, _P[self.norm]), self.radius)

@@ -1,0 +1,82 @@
+"""FLTrust: trust a client as far as its update points where the server's own points.
+
+Xiaoyu Cao, Minghong Fang, Jia Liu, Neil Zhenqiang Gong. FLTrust: Byzantine-robust Federated Learning via Trust
+Bootstrapping. NDSS 2021. arXiv:2012.13995.
+"""
+
+from lightning_fl.aggregator.base import Weighting
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+# A row this much shorter than the server's counts as zero: stretching it would overflow float32.
+_SHORTEST = 1e-30
+
+
+def fltrust_weights(gram: Float64[Tensor, "m m"]) -> Float64[Tensor, " n"]:
+    """Weigh n client rows from their inner products, the server's row last; see `fltrust`.
+
+    Args:
+        gram: Inner products of n client rows followed by the server's.
+
+    Returns:
+        Factor of each client row in the update; they need not sum to 1.
+
+    Raises:
+        SettingError: If the server's row, or every client's, is not finite.
+    """
+    n = len(gram) - 1
+    if not gram[n, n].isfinite():
+        raise SettingError("fltrust needs a finite server update, got NaN or inf; the model may have diverged.")
+    rows = finite_rows(gram[:n, :n], "fltrust")
+    lengths, server_length = gram.diagonal()[rows].sqrt(), gram[n, n].sqrt()
+    usable = (lengths > _SHORTEST * server_length) & (server_length > 0)
+    trust = torch.where(usable, gram[rows, n] / (lengths * server_length), 0).clamp(min=0)
+    weights = gram.new_zeros(n)
+    if trust.any():
+        weights[rows] = torch.where(usable, trust / trust.sum() * server_length / lengths, 0)
+    return weights
+
+
+def fltrust(updates: Float[Tensor, "n d"], server_update: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
+    """Average the updates at the server's length by trust, sum_i TS_i ||g_0|| x_i / ||x_i|| / sum_i TS_i.
+
+    TS_i = ReLU(cos(x_i, g_0)) is the trust score.
+
+    Args:
+        updates: One update a row.
+        server_update: g_0, from the server's samples by the clients' process.
+
+    Returns:
+        The aggregated update, never longer than g_0.
+
+    Raises:
+        SettingError: If shapes do not fit, g_0 is not finite, or no row is.
+
+    Note:
+        Where nobody is trusted, sum TS_i = 0, the formula has no value; here the update is zero and the model stays
+        put.  A zero row, or one with NaN or inf, has no direction and trust 0.  The BOBA paper's text leaves the
+        rescaling to ||g_0|| out; its results need it.
+
+    The cosines are 1, 0.6 and -1:
+
+    >>> fltrust(torch.tensor([[5.0, 0.0], [3.0, 4.0], [-9.0, 0.0]]), torch.tensor([2.0, 0.0]))
+    tensor([1.7000, 0.6000])
+    """
+    rows = Updates(updates)
+    return rows.combine(fltrust_weights(rows.gram_with(server_update[None])))
+
+
+class Fltrust(Weighting):
+    """Average by trust in the direction of the server's own update; see `fltrust`.
+
+    The weights it reports are the factors of the updates as sent, rescaling included.
+    """
+
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        return fltrust_weights(updates.gram_with(server.update[None]))

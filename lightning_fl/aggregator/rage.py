@@ -1,0 +1,102 @@
+"""RAGE: weigh down, step by step, what stands out along the direction of largest variance.
+
+Deepesh Data, Suhas Diggavi. Byzantine-Resilient High-Dimensional SGD with Local Iterations on Heterogeneous Data.
+ICML 2021. arXiv:2006.13041.  With a fixed number of steps, as in Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024.
+arXiv:2208.12932.
+"""
+
+from lightning_fl.aggregator.base import Weighting
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+# A factor this near 0 is 0: copies of the worst row go with it, whatever rounding makes of their scores.
+_TIE = 1e-9
+
+
+def rage_weights(gram: Float64[Tensor, "n n"], n_iterations: int, centred: bool = False) -> Float64[Tensor, " n"]:
+    """Weigh the rows from their inner products; see `rage`.
+
+    Every direction v is a combination of rows, so the d columns are not needed: v = sum_j direction_j (x_j - mu), up to
+    a factor which cancels in tau_i / tau_max.
+    """
+    n = len(gram)
+    _check(n, n_iterations)
+    rows = finite_rows(gram, "rage")
+    inner = gram[rows][:, rows]
+    kept = torch.full_like(inner.diagonal(), 1 / len(rows))
+    for _ in range(n_iterations - (n - len(rows))):
+        offset = inner @ kept
+        scores = inner - offset[:, None]  # <x_i, x_j - mu>
+        covariance = scores - offset + kept @ offset  # <x_i - mu, x_j - mu>
+        root = kept.sqrt()
+        direction = root * torch.linalg.eigh(root[:, None] * covariance * root).eigenvectors[:, -1]
+        along = ((covariance if centred else scores) @ direction).abs()
+        factor = 1 - (along / along[kept > 0].max()).square()
+        left = torch.where(factor > _TIE, kept * factor, 0)
+        if not left.any():  # all the same, or alike far from mu: there is nothing to choose
+            break
+        kept = left / left.sum()
+    weights = gram.new_zeros(n)
+    weights[rows] = kept
+    return weights
+
+
+def _check(n: int, n_iterations: int) -> None:
+    if not 0 <= n_iterations < n:
+        raise SettingError(
+            f"rage needs 0 <= n_iterations < n, since each takes at least one update out, got {n_iterations} and "
+            f"n={n}; lower aggregator.n_iterations or add clients."
+        )
+
+
+def rage(updates: Float[Tensor, "n d"], n_iterations: int, centred: bool = False) -> Float[Tensor, " d"]:
+    """Average the updates after n_iterations steps of spectral filtering.
+
+    From w_i = 1/n, a step computes mu = sum w_i x_i / sum w_i, the top right singular vector v of the matrix with rows
+    sqrt(w_i / sum w) (x_i - mu), and the scores tau_i = <x_i, v>^2; then w_i <- (1 - tau_i / tau_max) w_i, where
+    tau_max is the largest over w_i > 0.
+
+    Args:
+        updates: One update a row.
+        n_iterations: Steps, 0 <= n_iterations < n; the BOBA paper takes f.
+        centred: Score by <x_i - mu, v>^2, as Data and Diggavi do.
+
+    Returns:
+        sum w_i x_i / sum w_i.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, n_iterations is out of range, or no row is finite.
+
+    Note:
+        Data and Diggavi stop by a threshold on the variance instead.  A step that would leave nobody is not taken,
+        and a row with NaN or inf counts as taken out by one of the steps.  Where the largest variance is that of
+        several directions, v is whichever the eigensolver returns.
+
+    The step takes the last row out, and keeps 1 - (5/9)^2 and 1 - (4/9)^2 of the first two (centred: mu = 6):
+
+    >>> rage(torch.tensor([[1.0], [2.0], [15.0]]), n_iterations=1, centred=True)
+    tensor([1.5372])
+    """
+    rows = Updates(updates)
+    return rows.combine(rage_weights(rows.gram, n_iterations, centred))
+
+
+class Rage(Weighting):
+    """Average after spectral filtering; see `rage` for the settings."""
+
+    def __init__(self, n_iterations: int, centred: bool):
+        self.n_iterations = n_iterations
+        self.centred = centred
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check n_iterations; see the base class."""
+        _check(n, self.n_iterations)
+
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        return rage_weights(updates.gram, self.n_iterations, self.centred)

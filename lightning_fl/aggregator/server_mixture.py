@@ -1,0 +1,84 @@
+"""Server mixture: mix what a rule makes of the clients with what the server's few samples say.
+
+Wenxuan Bao, Jun Wu, Jingrui He. BOBA: Byzantine-Robust Federated Learning with Label Skewness. AISTATS 2024.
+arXiv:2208.12932, Appendix C.2 (server-augmented majority rules, Figure 6).
+"""
+
+from typing import Any
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+def server_mixture(
+    update: Float[Tensor, " d"], class_updates: Float[Tensor, "c d"], share: float
+) -> Float[Tensor, " d"]:
+    """Mix an aggregated update with the mean class update, (1 - lambda) mu + (lambda/c) sum_z gamma_z.
+
+    Args:
+        update: mu, what a rule made of the clients' updates.
+        class_updates: gamma_z, one update a class, from the server's samples.
+        share: lambda in [0, 1]; 0 is the rule alone, 1 the server alone.
+
+    Returns:
+        The mixed update.
+
+    Raises:
+        SettingError: If share is out of range.
+
+    Note:
+        The authors' code mixes with one step on all of the server's samples, which is the same where every class has
+        equally many and a client uploads one gradient.
+
+    >>> import torch
+    >>> server_mixture(torch.tensor([1.0, 1.0]), torch.tensor([[2.0, 0.0], [6.0, 0.0]]), share=0.25)
+    tensor([1.7500, 0.7500])
+    """
+    _check(share)
+    return (1 - share) * update + share * class_updates.mean(0)
+
+
+def _check(share: float) -> None:
+    if not 0 <= share <= 1:
+        raise SettingError(f"server_mixture needs a share in [0, 1], got {share}; set aggregator.share.")
+
+
+class ServerMixture(Aggregator):
+    """Mix another rule's update with the server's mean class update; see `server_mixture`.
+
+    Args:
+        rule: The rule for the clients.
+        share: lambda in [0, 1], the server's share.
+    """
+
+    def __init__(self, rule: Aggregator, share: float):
+        self.rule = rule
+        self.share = share
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check share and the rule; see the base class."""
+        _check(self.share)
+        self.rule.check(n, n_classes)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        result = self.rule.aggregate(updates, server)
+        weights = None if result.weights is None else (1 - self.share) * result.weights
+        return Aggregation(server_mixture(result.update, server.class_updates, self.share), weights, result.diagnostics)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Tell the rule that the round is over."""
+        self.rule.on_train_batch_end(*args)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rule remembers."""
+        return self.rule.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Give the rule back what it remembered."""
+        self.rule.load_state_dict(state_dict)

@@ -1,0 +1,64 @@
+"""The coordinate-wise trimmed mean.
+
+Dong Yin, Yudong Chen, Kannan Ramchandran, Peter Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal
+Statistical Rates. ICML 2018. arXiv:1803.01498, Definition 2.
+"""
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.median import finite_only, reduce_columns
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+    """Average every coordinate without its f smallest and its f largest values.
+
+    Args:
+        updates: One update a row.
+        f: Byzantine clients tolerated, 0 <= 2f < n (the paper's beta n).
+
+    Returns:
+        Per coordinate, the mean of the n - 2f values in the middle.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, no update is finite, or f does not fit n.
+
+    Note:
+        An update with NaN or inf is left out and counts among the f: with k of them, f - k values (at least 0) go on
+        either side.
+
+    >>> import torch
+    >>> trimmed_mean(torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [90.0, -5.0]]), f=1)
+    tensor([3.0000, 6.5000])
+    """
+    rows = finite_only(updates, "trimmed_mean")
+    _check(len(updates), f)
+    first = max(f - (len(updates) - len(rows)), 0)
+    return reduce_columns(rows, lambda values: values[:, first : len(rows) - first].mean(1))
+
+
+def _check(n: int, f: int) -> None:
+    if not 0 <= 2 * f < n:
+        raise SettingError(
+            f"trimmed_mean needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; "
+            f"lower aggregator.f or add clients."
+        )
+
+
+class TrimmedMean(Aggregator):
+    """Average every coordinate without its f smallest and f largest values; see `trimmed_mean` for the setting."""
+
+    def __init__(self, f: int):
+        self.f = f
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f; see the base class."""
+        _check(n, self.f)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        return Aggregation(trimmed_mean(updates.rows, self.f))

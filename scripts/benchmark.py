@@ -1,0 +1,283 @@
+"""Measure speed as ratios within one run, contenders in turn, so that other load on the machine hits all alike.
+
+    python scripts/benchmark.py round [OVERRIDES...]   a round of experiment=boba_mnist against its floor
+    python scripts/benchmark.py boba                   BOBA's rule against one float64 Gram matrix
+    python scripts/benchmark.py aggregators [--d ...]  every rule of conf against its floor, and against byzfl
+
+Times are medians; the spread is the middle half of the ratios taken turn by turn.
+"""
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import lightning_fl
+from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, Updates
+from lightning_fl.aggregator.boba import boba
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.report import table
+from lightning_fl.updates import gram_matrix, trainable
+
+import hydra
+import numpy as np
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+import train
+
+Times = dict[str, list[float]]
+
+
+class Floors(pl.Callback):
+    """Times each round as the trainer runs it, and between two rounds the floors, outside the round's time."""
+
+    def __init__(self, floors: dict[str, Callable[[], Any]], warm_up: int):
+        self.floors = floors
+        self.warm_up = warm_up
+        self.times: Times = {"round": [], "inside": [], **{name: [] for name in floors}}
+        self.started = perf_counter()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        """Time the floors."""
+        now = perf_counter()
+        phases = sum(value for name, value in outputs["metrics"].items() if name.startswith("seconds/"))
+        if trainer.global_step > self.warm_up:
+            self.times["round"].append(now - self.started)
+            self.times["inside"].append(phases)
+            for name, floor in self.floors.items():
+                self.times[name].append(seconds(floor))
+        self.started = perf_counter()
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    """Time one call."""
+    started = perf_counter()
+    function()
+    return perf_counter() - started
+
+
+def in_turn(contenders: dict[str, Callable[[], Any]], turns: int) -> Times:
+    """Time each contender once a turn, after one turn that does not count."""
+    times: Times = {name: [] for name in contenders}
+    for turn in range(turns + 1):
+        for name, contender in contenders.items():
+            taken = seconds(contender)
+            if turn:
+                times[name].append(taken)
+    return times
+
+
+def rows_of(times: Times, floor: list[float]) -> list[list[str]]:
+    """One row a contender: milliseconds, ratio to the floor, middle half of the ratios."""
+    rows = []
+    for name, taken in times.items():
+        ratios = [t / f for t, f in zip(taken, floor, strict=True)]
+        low, _, high = quantiles(ratios, n=4)
+        rows.append([name, f"{1e3 * median(taken):.1f}", f"{median(ratios):.2f}", f"{low:.2f} to {high:.2f}"])
+    return rows
+
+
+def benchmark_round(overrides: list[str], turns: int) -> None:
+    """Compare whole rounds with the two floors of the clients' work plus one Gram matrix."""
+    warm_up = 3
+    with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
+        chosen = ["experiment=boba_mnist", "run_dir=unused", "run_name=benchmark", "logger=csv", *overrides]
+        config = hydra.compose("train", chosen)
+    data = train._make(config.data, partition=train._make(config.partition), federation=train._make(config.federation))
+    data.prepare_data()
+    data.setup()
+    model = train._make(config.model)
+    batch = data.round(0).honest
+    clients = [batch.samples.gather(index) for index in batch.indices]
+    x, y = torch.cat([x for x, _ in clients]), torch.cat([y for _, y in clients])
+    d = sum(value.numel() for value in trainable(model).values())
+    rows = torch.randn(data.federation.n, d)
+
+    def gradient(x: torch.Tensor, y: torch.Tensor) -> None:
+        torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
+
+    floors = {
+        "one batch": lambda: gradient(x, y),
+        "loop over clients": lambda: [gradient(*client) for client in clients],
+        "one Gram matrix": lambda: gram_matrix(rows),
+    }
+    timer = Floors(floors, warm_up)
+    module = lightning_fl.FederatedModule(
+        model, train._make(config.client), train._make(config.server), train._make(config.get("schedule"))
+    )
+    with TemporaryDirectory() as folder:
+        callbacks = [train._make(config.aggregator), train._make(config.adversary), timer]
+        trainer = pl.Trainer(
+            max_steps=warm_up + turns,
+            limit_val_batches=0,
+            callbacks=callbacks,
+            logger=train._make(config.get("logger")) or False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            log_every_n_steps=1,
+            default_root_dir=folder,
+        )
+        trainer.fit(module, datamodule=data)
+    times = timer.times
+    batched, loop = median(times["one batch"]), median(times["loop over clients"])
+    faster = times["one batch" if batched < loop else "loop over clients"]
+    floor = [work + gram for work, gram in zip(faster, times["one Gram matrix"], strict=True)]
+    inside = times.pop("inside")
+    outside = [whole - part for whole, part in zip(times["round"], inside, strict=True)]
+    print(f"{len(batch)} + {data.federation.n_byzantine} clients, {len(x):,} samples, d = {d:,}, {turns} rounds")
+    print(table(["", "ms", "ratio to floor", "middle half"], rows_of({"floor": floor, **times}, floor)))
+    print(f"  Lightning, logging and bookkeeping: {1e3 * median(outside):.1f} ms a round")
+
+
+def benchmark_boba(turns: int, n: int = 115, c: int = 10, d: int = 199_210) -> None:
+    """Compare the rule with one float64 Gram matrix of the same updates."""
+    draw = torch.Generator().manual_seed(0)
+    classes = torch.randn(c, d, generator=draw)
+    shares = torch.rand(n, c, generator=draw) ** 4
+    updates = shares / shares.sum(1, keepdim=True) @ classes + 0.01 * torch.randn(n, d, generator=draw)
+    updates[100:] = -10 * updates[:100].mean(0)
+
+    def gram() -> torch.Tensor:
+        rows = updates.double()
+        return rows @ rows.T
+
+    times = in_turn({"one Gram matrix": gram, "boba": lambda: boba(updates, classes, 16)}, turns)
+    print(f"n = {n}, c = {c}, d = {d:,}, float32 updates, {turns} turns")
+    print(table(["", "ms", "ratio", "middle half"], rows_of(times, times["one Gram matrix"])))
+
+
+def floors_of(rows: torch.Tensor, f: int) -> dict[str, Callable[[], Any]]:
+    """The least work that a rule of each kind could do, several candidates where there are several."""
+    n = len(rows)
+    weights = torch.full((n,), 1 / n)
+    return {
+        "mean": lambda: rows.mean(0),
+        "Gram matrix and weighted sum": lambda: (gram_matrix(rows), weights @ rows),
+        "torch.median": lambda: rows.median(0).values,
+        "torch.sort": lambda: rows.sort(0).values,
+        "torch.topk": lambda: rows.topk(n // 2 + 1, dim=0).values,
+        "numpy.partition": lambda: np.partition(rows.numpy(), [f, n // 2, n - f - 1], axis=0),
+    }
+
+
+def floor_of(name: str) -> list[str]:
+    """Which floors a rule is measured by; the fastest counts."""
+    if name in {"average", "normalized", "clipped_sum", "server_only"}:
+        return ["mean"]
+    if name in {"median", "trimmed_mean"}:
+        return ["torch.median", "torch.sort", "torch.topk", "numpy.partition"]
+    return ["Gram matrix and weighted sum"]
+
+
+def byzfl_rules(f: int) -> dict[str, Any]:
+    """The same rules by byzfl, where it is installed (extra ``benchmark``)."""
+    try:
+        import byzfl
+    except ImportError:
+        return {}
+    return {
+        "average": byzfl.Average(),
+        "median": byzfl.Median(),
+        "trimmed_mean": byzfl.TrMean(f),
+        "krum": byzfl.Krum(f),
+        "multi_krum": byzfl.MultiKrum(f),
+        "geometric_median": byzfl.GeometricMedian(),
+    }
+
+
+def peak_extra(function: Callable[[], Any]) -> float | None:
+    """Bytes that a call needs beside what was there before; None where the system does not tell."""
+    status = Path("/proc/self/status")
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+    except OSError:
+        return None
+
+    def kilobytes(field: str) -> int:
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(field))
+
+    before = kilobytes("VmRSS")
+    function()
+    return 1024.0 * (kilobytes("VmHWM") - before)
+
+
+def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f: int = 15, c: int = 10) -> None:
+    """Compare every rule with its floor and with byzfl's rule of that name, all in one interleaved run."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(n, d, generator=draw)
+    rows[n - f :] = -10 * rows[: n - f].mean(0)
+    model = torch.nn.Linear(d // c, c, bias=False)
+    samples = Samples(torch.randn(2 * c, d // c, generator=draw), torch.arange(2 * c) % c, c)
+    classes = ClientBatch(samples, [torch.tensor([z, z + c]) for z in range(c)], range(c))
+    rules: dict[str, Any] = {}
+    for name in names or sorted(path.stem for path in (train.CONF / "aggregator").glob("*.yaml")):
+        with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
+            config = hydra.compose("train", [f"aggregator={name}"]).aggregator
+        for node in [config, config.get("rule", {})]:
+            node.update({key: f for key in ("f", "n_iterations") if key in node})
+        rules[name] = train._make(config)
+
+    def apply(rule: Any) -> Aggregation:
+        oracle = ServerOracle(model, Gradient(), classes, 0.1, round=0, seed=0)
+        return rule.aggregate(Updates(rows), oracle)
+
+    theirs = byzfl_rules(f)
+    floors = floors_of(rows, f)
+    contenders = dict(floors)
+    contenders |= {f"ours {name}": lambda rule=rule: apply(rule) for name, rule in rules.items()}
+    contenders |= {f"byzfl {name}": lambda rule=rule: rule(rows) for name, rule in theirs.items() if name in rules}
+    times = in_turn(contenders, turns)
+    medians = {name: median(taken) for name, taken in times.items()}
+    lines = []
+    for name, rule in rules.items():
+        fastest = min(floor_of(name), key=medians.__getitem__)
+        ours, other = medians[f"ours {name}"], medians.get(f"byzfl {name}")
+        extra = peak_extra(lambda rule=rule: apply(rule))
+        lines.append(
+            [
+                name,
+                f"{1e3 * ours:.1f}",
+                f"{ours / medians[fastest]:.2f}",
+                fastest,
+                f"{other / ours:.1f}" if other else "",
+                f"{extra / rows.nbytes:.2f}" if extra is not None else "",
+            ]
+        )
+    print(f"n = {n}, f = {f}, d = {d:,}, float32, {turns} turns" + ("" if theirs else "; byzfl is not installed"))
+    print(table(["rule", "ms", "ratio", "to floor", "byzfl / ours", "extra memory / input"], lines))
+    print("floors: " + ", ".join(f"{name} {1e3 * medians[name]:.1f} ms" for name in floors))
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    rounds = commands.add_parser("round", help="a round against its floor")
+    rounds.add_argument("overrides", nargs="*", help="as for train.py")
+    rule = commands.add_parser("boba", help="BOBA's rule against one Gram matrix")
+    every = commands.add_parser("aggregators", help="every rule against its floor")
+    every.add_argument("--d", type=int, nargs="+", default=[100_000, 1_000_000], help="length of an update")
+    every.add_argument("--names", nargs="+", default=[], help="only these rules")
+    for command in (rounds, rule, every):
+        command.add_argument("--turns", type=int, default=15, help="how often each contender is timed")
+    arguments = parser.parse_args()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    if arguments.command == "round":
+        benchmark_round(arguments.overrides, arguments.turns)
+    elif arguments.command == "boba":
+        benchmark_boba(arguments.turns)
+    else:
+        for d in arguments.d:
+            benchmark_aggregators(d, arguments.turns, arguments.names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_fl import SettingError
+from lightning_fl.adversary.gaussian import gaussian
+from lightning_fl.adversary.ipm import ipm
+from lightning_fl.adversary.mimic import mimic
+from lightning_fl.aggregator.boba import boba, boba_solution
+from lightning_fl.updates import gram_matrix
+from tests.aggregator import reference
+
+CLIENTS = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9], [0.3, 0.7], [-4.5, -5.5]], dtype=torch.float64)
+ATTACKS = {
+    "none": lambda honest, b, draw: honest[:0],
+    "gaussian": lambda honest, b, draw: gaussian(honest, b, 200.0, draw),
+    "ipm": lambda honest, b, draw: ipm(honest, b, 10.0),
+    "mimic": lambda honest, b, draw: mimic(honest, b, 0),
+}
+
+
+def problem(seed: int, attack: str, dtype=torch.float64):
+    """Honest clients in a noisy simplex of c classes, and b attackers: what BOBA is for."""
+    draw = torch.Generator().manual_seed(seed)
+    c = 2 + seed % 4
+    h, b, d = 5 * c + seed % 7, 1 + seed % 4, 30 + seed
+    classes = torch.randn(c, d, generator=draw, dtype=dtype)
+    shares = torch.rand(h, c, generator=draw, dtype=dtype) ** 3
+    honest = shares / shares.sum(1, keepdim=True) @ classes + 0.05 * torch.randn(h, d, generator=draw, dtype=dtype)
+    server = classes + 0.05 * torch.randn(c, d, generator=draw, dtype=dtype)
+    return torch.cat([honest, ATTACKS[attack](honest, b, draw).to(dtype)]), server, b + 1
+
+
+def solve(x, classes, f, **settings):
+    return boba_solution(gram_matrix(x, classes), len(classes), f, **settings)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("seed", range(50))
+def test_agrees_with_an_svd_of_the_columns(seed, attack):
+    x, classes, f = problem(seed, attack)
+    expected, accepted, p_hat = reference.boba(x, classes, f)
+    assert np.linalg.norm(boba(x, classes, f).numpy() - expected) <= 1e-6 * np.linalg.norm(expected)
+    solution = solve(x, classes, f)
+    assert solution.accepted.tolist() == accepted.tolist()
+    np.testing.assert_allclose(solution.label_distributions.numpy(), p_hat, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"stage_1": "exhaustive"}, {"stage_1": "none"}, {"stage_2": False}, {"p_min": 0.0}])
+@pytest.mark.parametrize("seed", range(0, 8, 4))
+def test_ablations_agree_with_the_loop(seed, options):
+    x, classes, f = problem(seed, "ipm")
+    expected, *_ = reference.boba(x, classes, f, **options)
+    np.testing.assert_allclose(boba(x, classes, f, **options), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_known_answer():
+    """By hand; spec 1.7.  Rejecting the attacker instead of projecting it would give (0.45, 0.55)."""
+    torch.testing.assert_close(boba(CLIENTS, torch.eye(2, dtype=torch.float64), 1), torch.tensor([0.56, 0.44]).double())
+    solution = solve(CLIENTS, torch.eye(2).double(), 1)
+    assert solution.fits == 2
+    assert solution.accepted.all()
+    torch.testing.assert_close(solution.label_distributions[:4], CLIENTS[:4])
+    torch.testing.assert_close(solution.label_distributions[4], torch.tensor([1.0, 0.0]).double())
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_float32_rows_give_the_float64_answer(attack):
+    x, classes, f = problem(3, attack, torch.float32)
+    expected, *_ = reference.boba(x, classes, f)
+    result = boba(x, classes, f)
+    assert result.dtype == torch.float32
+    assert np.linalg.norm(result.numpy() - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 40), st.sampled_from(sorted(ATTACKS)), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
+def test_is_equivariant_under_translation_and_scale(seed, attack, shift, scale):
+    x, classes, f = problem(seed, attack)
+    moved = boba(scale * x + shift, scale * classes + shift, f)
+    torch.testing.assert_close(moved, scale * boba(x, classes, f) + shift, rtol=1e-5, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_does_not_depend_on_the_order_of_rows(seed):
+    x, classes, f = problem(seed, "gaussian")
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(boba(x[order], classes, f), boba(x, classes, f), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("seed", range(10))
+def test_stage_1_never_raises_the_trimmed_loss(seed, attack):
+    """l_t falls from pass to pass (sec. 4), and every pass is the loop's."""
+    x, classes, f = problem(seed, attack)
+    keep, c = len(x) - f, len(classes)
+    mean, directions = reference.trsvd(classes.numpy(), c - 1)
+    losses = [np.sort(reference.boba_residuals(x.numpy(), mean, directions))[:keep].sum()]
+    for passes in range(1, solve(x, classes, f).fits):
+        nearest = np.argsort(reference.boba_residuals(x.numpy(), mean, directions), kind="stable")[:keep]
+        mean, directions = reference.trsvd(x.numpy()[np.sort(nearest)], c - 1)
+        losses.append(np.sort(reference.boba_residuals(x.numpy(), mean, directions))[:keep].sum())
+        expected = reference.boba(x, classes, f, max_iter=passes)[0]
+        np.testing.assert_allclose(boba(x, classes, f, max_iter=passes), expected, rtol=1e-6, atol=1e-9)
+    assert (np.diff(losses) <= 1e-9 * losses[0]).all()
+
+
+def test_coefficients_sum_to_one():
+    solution = solve(*problem(5, "mimic"))
+    assert abs(solution.coefficients.sum().item() - 1) < 1e-9
+
+
+HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, "copy"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 30), st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=5), st.booleans())
+def test_hostile_rows_do_not_break_it(seed, hostile, whole):
+    """Accepted clients lie within a few simplex widths of the classes, so the result stays in their reach."""
+    x, classes, _ = problem(seed, "none", torch.float32)
+    bad = x[: len(hostile)].clone()
+    for row, value in zip(bad, hostile, strict=True):
+        if value != "copy":
+            row[slice(None) if whole else slice(1)] = value
+    result = boba(torch.cat([x, bad]), classes, f=len(hostile))
+    reach = max(x.norm(dim=1).max(), classes.norm(dim=1).max())
+    assert result.isfinite().all()
+    assert result.norm() <= 10 * reach
+
+
+def test_a_non_finite_client_is_not_accepted():
+    x = CLIENTS.clone()
+    x[4, 0] = torch.nan
+    solution = solve(x, torch.eye(2).double(), 1)
+    assert solution.accepted.tolist() == [True, True, True, True, False]
+    assert solution.coefficients[4] == 0
+    torch.testing.assert_close(boba(x, torch.eye(2).double(), 1), CLIENTS[:4].mean(0))
+
+
+@pytest.mark.parametrize("rows", [torch.zeros(6, 4), torch.ones(6, 4)])
+def test_degenerate_rows_give_their_common_value(rows):
+    """All rows equal: no direction to fit, and every client is at the mean."""
+    torch.testing.assert_close(boba(rows, rows[:2], f=1), rows[0])
+
+
+@pytest.mark.parametrize(
+    ("f", "options", "message"),
+    [
+        (4, {}, r"boba needs 0 <= f <= n - c.*n=5, c=2 and f=4"),
+        (-1, {}, "f=-1"),
+        (1, {"p_min": 0.1}, "p_min <= 0, got 0.1"),
+        (1, {"p_min": float("nan")}, "p_min"),
+        (1, {"max_iter": 0}, "max_iter >= 1"),
+        (1, {"stage_1": "greedy"}, "alternating, exhaustive, none, got 'greedy'"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_settings_out_of_range(f, options, message):
+    with pytest.raises(SettingError, match=message):
+        boba(CLIENTS, torch.eye(2).double(), f, **options)
+
+
+def test_refuses_what_nobody_can_aggregate():
+    with pytest.raises(SettingError, match="at least one finite update"):
+        boba(torch.full((4, 2), torch.nan), torch.eye(2), 1)
+    with pytest.raises(SettingError, match=r"classes \[1\]"):
+        boba(CLIENTS.float(), torch.tensor([[1.0, 0.0], [torch.nan, 1.0]]), 1)
+    with pytest.raises(SettingError, match=r"C\(40, 10\)"):
+        boba(torch.randn(40, 3), torch.randn(2, 3), 10, stage_1="exhaustive")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_rows_of_another_length():
+    with pytest.raises(SettingError, match="length 2, got 3"):
+        boba(CLIENTS, torch.eye(3).double(), 1)

@@ -1,0 +1,197 @@
+from lightning_fl import Aggregation, Aggregator, SettingError, Updates
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.boba import Boba
+from lightning_fl.aggregator.bucketing import Bucketing, bucketing, draw_buckets
+from lightning_fl.aggregator.bygars import Bygars
+from lightning_fl.aggregator.krum import Krum, MultiKrum
+from tests import conf, world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N, D = 11, 6
+HOSTILE = [float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy"]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def problem(name: str, dtype=torch.float64) -> torch.Tensor:
+    return torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+
+
+class Listener(Aggregator):
+    """Take the first row; keep what it was given."""
+
+    def aggregate(self, updates, server):
+        self.updates = updates
+        return Aggregation(updates.rows[0], None, {"rows": updates.n})
+
+    def check(self, n, n_classes):
+        self.checked = n, n_classes
+
+
+@pytest.mark.parametrize("leftover", ["drop", "keep"])
+@pytest.mark.parametrize("s", [1, 2, 3, N])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, s, leftover):
+    x = problem(name)
+    order = torch.randperm(N, generator=generator()).tolist()
+    expected = reference.bucket_means(x.numpy(), order, s, leftover == "keep")
+    np.testing.assert_allclose(bucketing(x, s, generator(), leftover).numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_dtype_argument_and_global_randomness(dtype):
+    x = problem("random", dtype)
+    before, state = x.clone(), torch.random.get_rng_state()
+    assert bucketing(x, 2, generator()).dtype == dtype
+    assert torch.equal(x, before)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(bucketing(x, 2, generator()), bucketing(x, 2, generator()))
+    assert not torch.equal(bucketing(x, 2, generator(1)), bucketing(x, 2, generator()))
+
+
+def test_literal_leftover():
+    """Five equal clients by twos: the fifth is dropped, or a bucket of its own mean 8, not 8/s = 4."""
+    x = torch.full((5, 1), 8.0)
+    assert bucketing(x, 2, generator()).tolist() == [[8], [8]]
+    assert bucketing(x, 2, generator(), "keep").tolist() == [[8], [8], [8]]
+
+
+@pytest.mark.parametrize(("n", "buckets"), [(115, 57), (100, 50), (214, 107), (160, 80)])
+def test_literal_counts_of_the_paper(n, buckets):
+    """Spec section 2, B-Krum and B-MKrum with s = 2."""
+    assert len(draw_buckets(n, 2, generator())) == buckets
+
+
+def test_every_client_meets_every_other():
+    """All 3 pairings of 4 clients come, about equally often; blocks of neighbours would give one."""
+    seen = [tuple(sorted(tuple(sorted(b.tolist())) for b in draw_buckets(4, 2, generator(i)))) for i in range(300)]
+    assert sorted(set(seen)) == [((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))]
+    assert min(seen.count(pairing) for pairing in set(seen)) > 70
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_non_finite_row_spoils_only_its_bucket(value, asked_before):
+    """Also in the Gram matrix, whether it is the round's or a new one."""
+    rows, server, listener = problem("random"), world.oracle(), Listener()
+    rows[4, 2] = value
+    updates = Updates(rows)
+    if asked_before:
+        updates.gram  # noqa: B018
+    Bucketing(listener, 2, "keep").aggregate(updates, server)
+    fine = [4 not in bucket for bucket in draw_buckets(N, 2, server.generator("bucketing"), "keep")]
+    assert listener.updates.finite.tolist() == fine
+    assert listener.updates.rows.isfinite().all(1).tolist() == fine
+    block = listener.updates.gram[fine][:, fine]
+    torch.testing.assert_close(block, listener.updates.rows[fine] @ listener.updates.rows[fine].T)
+
+
+@pytest.mark.parametrize("leftover", ["drop", "keep"])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_takes_the_gram_matrix_of_the_round_if_there_is_one(name, leftover):
+    updates, listener = Updates(problem(name)), Listener()
+    updates.gram  # noqa: B018
+    Bucketing(listener, 2, leftover).aggregate(updates, world.oracle())
+    assert "gram" in vars(listener.updates)
+    means = listener.updates.rows.numpy()
+    np.testing.assert_allclose(listener.updates.gram.numpy(), means @ means.T, rtol=1e-10, atol=1e-12)
+    Bucketing(listener, 2, leftover).aggregate(Updates(problem(name)), world.oracle())
+    assert "gram" not in vars(listener.updates)
+
+
+@pytest.mark.parametrize("leftover", ["drop", "keep"])
+@pytest.mark.parametrize("rule", [Average(), Krum(0), MultiKrum(0, 2), Boba(0, -0.5, 20, "none", True)])
+def test_weights_are_the_clients_share_of_their_bucket(rule, leftover):
+    """The update is their combination (BOBA adds server rows: there the bucket's weights are compared)."""
+    rows, server = world.honest_updates(N), world.oracle()
+    bucketed = Bucketing(rule, 3, leftover)
+    aggregation = bucketed.aggregate(Updates(rows), server)
+    buckets = draw_buckets(N, 3, server.generator("bucketing"), leftover)
+    dropped = set(range(N)) - {i for bucket in buckets for i in bucket.tolist()}
+    assert len(dropped) == (2 if leftover == "drop" else 0)
+    assert all(aggregation.weights[i] == 0 for i in dropped)
+    sizes = torch.tensor([len(bucket) for bucket in buckets], dtype=torch.float64)
+    means = torch.stack([rows[bucket].mean(0) for bucket in buckets])
+    inner = rule.aggregate(Updates(means, sizes), server)
+    torch.testing.assert_close(aggregation.update, inner.update)
+    for bucket, weight in zip(buckets, inner.weights, strict=True):
+        torch.testing.assert_close(aggregation.weights[bucket], (weight / len(bucket)).expand(len(bucket)))
+    if not isinstance(rule, Boba):
+        torch.testing.assert_close(aggregation.update, (aggregation.weights @ rows.double()).float())
+
+
+def test_data_weights_add_up_and_diagnostics_come_through():
+    weights, server, listener = torch.arange(1.0, N + 1), world.oracle(), Listener()
+    aggregation = Bucketing(listener, 2, "drop").aggregate(Updates(problem("random"), weights), server)
+    buckets = draw_buckets(N, 2, server.generator("bucketing"))
+    expected = torch.tensor([weights[bucket].sum() for bucket in buckets], dtype=torch.float64)
+    torch.testing.assert_close(listener.updates.data_weights, expected / expected.sum())
+    assert aggregation.weights is None
+    assert aggregation.diagnostics == {"rows": 5}
+
+
+@settings(max_examples=150, deadline=None)
+@given(hostile=st.lists(st.sampled_from(HOSTILE), max_size=3), seed=st.integers(0, 10**6), whole=st.booleans())
+def test_hostile_rows_leave_bucketed_krum_near_the_honest(hostile, seed, whole):
+    """19 clients make 9 pairs, which suffice for Krum with f = 3 (n' >= 2f + 3), however many buckets are spoilt."""
+    x = torch.randn(19, D, generator=generator(seed))
+    for row, value in zip(x, hostile, strict=False):
+        row[slice(None) if whole else slice(2)] = x[-1, 0] if value == "copy" else value
+    aggregation = Bucketing(Krum(3), 2, "drop").aggregate(Updates(x), world.oracle())
+    assert aggregation.update.isfinite().all()
+    assert aggregation.update.norm() <= 3 * x[len(hostile) :].norm(dim=1).max()
+    assert (aggregation.weights[~x.isfinite().all(1)] == 0).all()
+
+
+def test_errors(unchecked):
+    x = problem("random")
+    for s in (0, N + 1):
+        with pytest.raises(SettingError, match=f"1 <= s <= n, got s={s} and n={N}; lower aggregator.s"):
+            bucketing(x, s, generator())
+        with pytest.raises(SettingError, match="1 <= s <= n"):
+            Bucketing(Average(), s, "drop").check(N, 3)
+    with pytest.raises(SettingError, match="leftover must be one of drop, keep, got 'burn'"):
+        bucketing(x, 2, generator(), "burn")
+    with pytest.raises(SettingError, match="floating point"):
+        bucketing(torch.ones(4, 2, dtype=torch.int64), 2, generator())
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        Bucketing(Krum(1), 2, "drop").aggregate(Updates(x * torch.nan), world.oracle())
+
+
+def test_checks_the_rule_for_the_number_of_buckets():
+    listener = Listener()
+    Bucketing(listener, 2, "drop").check(115, 10)
+    assert listener.checked == (57, 10)
+    Bucketing(listener, 2, "keep").check(115, 10)
+    assert listener.checked == (58, 10)
+    with pytest.raises(SettingError, match=r"krum needs .* got n=5 and f=3"):
+        Bucketing(Krum(3), 2, "drop").check(N, 3)
+
+
+def test_a_rule_that_remembers_still_does():
+    rule = Bucketing(Bygars(3, 0.05, True), 2, "drop")
+    rule.aggregate(world.updates(N), world.oracle())
+    assert rule.state_dict() == {}
+    rule.on_train_batch_end(None, None, None, None, 0)
+    resumed = Bucketing(Bygars(3, 0.05, True), 2, "drop")
+    resumed.load_state_dict(rule.state_dict())
+    assert torch.equal(resumed.state_dict()["trust"], rule.rule.state_dict()["trust"])
+    ours, theirs = (r.aggregate(world.updates(N), world.oracle()).update for r in (resumed, rule))
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("krum", Krum), ("multi_krum", MultiKrum)])
+def test_configuration(name, kind):
+    rule = conf.make("aggregator", f"bucketing_{name}")
+    assert isinstance(rule, Bucketing)
+    assert isinstance(rule.rule, kind)
+    assert (rule.s, rule.leftover, rule.rule.f) == (2, "drop", 16)
+    assert conf.compose(f"aggregator=bucketing_{name}", "aggregator.rule.f=3").aggregator.rule.f == 3

@@ -1,0 +1,149 @@
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.bygars import Bygars, bygars, bygars_weights
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N, D = 8, 5
+RATE, STEPS, ALPHA = 0.2, 3, 0.05
+HOSTILE = [float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 3e38, 1e-30, 1e-42, 0.0, "copy"]
+
+
+def problem(name: str, dtype=torch.float64) -> torch.Tensor:
+    return torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+
+
+def slope(step):
+    """The server's gradient at w - step, of a quadratic; NumPy."""
+    scales = np.arange(1.0, D + 1)
+    return -scales * (np.cos(scales) + step)
+
+
+def gradient(update):
+    """The same, as the rule asks for it."""
+    return torch.as_tensor(slope(RATE * update.double().numpy())).to(update)
+
+
+@pytest.mark.parametrize("carried", [False, True])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, carried):
+    x = problem(name)
+    trust = torch.linspace(-1, 1, N, dtype=torch.float64) if carried else None
+    expected, q = reference.bygars(x.numpy(), slope, RATE, STEPS, ALPHA, trust.tolist() if carried else None)
+    np.testing.assert_allclose(bygars(x, gradient, RATE, STEPS, ALPHA, trust).numpy(), expected, rtol=1e-9, atol=1e-15)
+    found, weights = bygars_weights(Updates(x), gradient, RATE, STEPS, ALPHA, trust)
+    np.testing.assert_allclose(found.numpy(), q, rtol=1e-9)
+    np.testing.assert_allclose((weights @ x).numpy(), expected, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_dtype_and_argument(dtype):
+    x = problem("random", dtype)
+    before = x.clone()
+    result = bygars(x, gradient, RATE)
+    assert result.dtype == dtype
+    assert torch.equal(x, before)
+    expected, _ = reference.bygars(x.double().numpy(), slope, RATE, STEPS, ALPHA)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4)
+
+
+def test_literal():
+    """A constant gradient (3, 4) gives q = 3 * 0.05 * 0.1 * (0.6, -0.8).
+
+    Without the rate in q's step the result would be (0.09, 0.12), with the gradient as it is (0.045, 0.06), with
+    updates as they are (0.036, 0.3), after one step (0.003, 0.004), without negative trust (0.009, 0).
+    """
+    x = torch.tensor([[2.0, 0.0], [0.0, -5.0]])
+    result = bygars(x, lambda update: torch.tensor([3.0, 4.0]), learning_rate=0.1)
+    torch.testing.assert_close(result, torch.tensor([0.009, 0.012]))
+
+
+def test_asks_for_the_gradient_where_the_trust_so_far_leads():
+    asked = []
+    x = torch.tensor([[2.0, 0.0], [0.0, -5.0]])
+    bygars(x, lambda update: asked.append(update.tolist()) or torch.tensor([3.0, 4.0]), 1.0, steps=3, step_size=0.5)
+    np.testing.assert_allclose(asked, [[0, 0], [0.3, 0.4], [0.6, 0.8]], rtol=1e-6)
+
+
+def test_a_gradient_without_direction_teaches_nothing():
+    x = problem("random")
+    for value in (0.0, torch.nan, torch.inf):
+        assert bygars(x, lambda update, value=value: torch.full_like(update, value), RATE).tolist() == [0] * D
+
+
+@settings(max_examples=200, deadline=None)
+@given(hostile=st.lists(st.sampled_from(HOSTILE), max_size=N - 1), seed=st.integers(0, 10**6), whole=st.booleans())
+def test_no_number_of_hostile_rows_makes_it_large(hostile, seed, whole):
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    for row, value in zip(x, hostile, strict=False):
+        row[slice(None) if whole else slice(2)] = x[-1, 0] if value == "copy" else value
+    result = bygars(x, gradient, RATE, STEPS, ALPHA)
+    assert result.isfinite().all()
+    assert result.norm() <= N * STEPS * ALPHA * RATE * (1 + 1e-5)
+    if not x.isfinite().all():
+        finite = x[x.isfinite().all(1)]
+        torch.testing.assert_close(result, bygars(finite, gradient, RATE, STEPS, ALPHA), rtol=1e-4, atol=1e-7)
+
+
+def test_errors(unchecked):
+    x = problem("random")
+    with pytest.raises(SettingError, match=r"steps >= 1 and step_size > 0, got 0 and 0\.05"):
+        bygars(x, gradient, RATE, steps=0)
+    with pytest.raises(SettingError, match="steps >= 1 and step_size > 0, got 3 and 0"):
+        Bygars(steps=3, step_size=0, carry_over=False).check(N, 3)
+    with pytest.raises(SettingError, match="the same clients, got 8 updates after 3; set"):
+        bygars(x, gradient, RATE, trust=torch.zeros(3))
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        bygars(x * torch.nan, gradient, RATE)
+    with pytest.raises(SettingError, match="floating point"):
+        bygars(torch.ones(2, 2, dtype=torch.int64), gradient, RATE)
+    with pytest.raises(SettingError, match="a learning rate above 0, got 0"):
+        Bygars(STEPS, ALPHA, False).aggregate(world.updates(), world.oracle(learning_rate=0.0))
+
+
+def expect(server, rows, first_rate, trust=None):
+    """What the paper's server moves by, -eta_0 sum_i q_i h_i, and q."""
+    moved, q = reference.bygars(
+        rows.double().numpy(),
+        lambda step: server.gradient_after(torch.as_tensor(step).float(), 1.0).double().numpy(),
+        first_rate,
+        STEPS,
+        ALPHA,
+        trust,
+    )
+    return -first_rate * moved, q
+
+
+@pytest.mark.parametrize("carry_over", [False, True])
+def test_rounds_use_the_first_rate_and_carry_trust_over_if_asked(carry_over):
+    """Round 1 at 0.1, round 2 at 0.05: the server's step of -0.05 times the update is still the paper's at 0.1."""
+    rule, trust = Bygars(STEPS, ALPHA, carry_over), None
+    for round_, rate in enumerate((0.1, 0.05, 0.025)):
+        rows, server = world.honest_updates(N, seed=round_), world.oracle(rate)
+        tried = rule.aggregate(Updates(-10 * rows), server)  # an adaptive attacker's trial leaves no trace
+        aggregation = rule.aggregate(Updates(rows), server)
+        assert not torch.equal(tried.update, aggregation.update)
+        expected, q = expect(server, rows, 0.1, trust)
+        np.testing.assert_allclose((-rate * aggregation.update).numpy(), expected, rtol=1e-3, atol=1e-9)
+        np.testing.assert_allclose((aggregation.weights @ rows.double()).numpy(), aggregation.update, rtol=1e-4)
+        rule.on_train_batch_end(None, None, None, None, round_)
+        trust = q if carry_over else None
+
+
+def test_a_checkpoint_brings_rate_and_trust_back():
+    rule = Bygars(STEPS, ALPHA, True)
+    rule.aggregate(world.updates(N), world.oracle(0.1))
+    rule.on_train_batch_end(None, None, None, None, 0)
+    resumed = Bygars(STEPS, ALPHA, True)
+    resumed.load_state_dict(rule.state_dict())
+    resumed.on_train_batch_end(None, None, None, None, 1)  # a round that ended before it asked the rule
+    rows = world.honest_updates(N, seed=1)
+    ours, theirs = (r.aggregate(Updates(rows), world.oracle(0.05)).update for r in (resumed, rule))
+    assert torch.equal(ours, theirs)
+    fresh = Bygars(STEPS, ALPHA, True).aggregate(Updates(rows), world.oracle(0.05)).update
+    assert not torch.allclose(ours, fresh)

@@ -1,0 +1,112 @@
+from lightning_fl import SettingError
+from lightning_fl.aggregator.clipped_sum import ClippedSum, clipped_sum
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N, D = 9, 6
+P = {"l1": 1, "l2": 2, "linf": np.inf}
+HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, "copy"]
+
+
+@pytest.mark.parametrize("norm", P)
+@pytest.mark.parametrize("radius", [1e-4, 2.5, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, radius, norm):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    before = x.clone()
+    result = clipped_sum(x, radius, norm)
+    assert result.dtype == dtype
+    assert torch.equal(x, before)
+    expected = reference.clipped_sum(x.double().numpy(), radius, P[norm])
+    largest = min(radius, x.abs().max().item())
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    np.testing.assert_allclose(result.numpy(), expected, rtol=tolerance, atol=tolerance * largest)
+
+
+@pytest.mark.parametrize(
+    ("norm", "expected"), [("l2", [1.2, 0.8]), ("linf", [1.35, 1.0]), ("l1", [3 / 7 + 0.6, 4 / 7])]
+)
+def test_literal(norm, expected):
+    """By hand.  In l2, the mean would be (0.6, 0.4); every row at the radius (1.6, 0.8); the sum clipped (0.67, 0.74).
+
+    In linf, each coordinate clipped by itself would give (1.6, 1), another direction than the client's.
+    """
+    x = torch.tensor([[3.0, 4.0], [0.6, 0.0]])
+    torch.testing.assert_close(clipped_sum(x, 1.0, norm), torch.tensor(expected))
+
+
+@pytest.mark.parametrize(
+    ("norm", "gradient"),
+    [
+        ("l2", lambda z: z / z.norm(dim=1, keepdim=True).clamp(min=1e-3)),  # Huber, FRPG eq. 30
+        ("l2", lambda z: z / z.norm(dim=1, keepdim=True)),
+        ("linf", torch.sign),  # l1, RSA
+        ("linf", lambda z: z / z.abs().clamp(min=0.5)),  # Huber of each coordinate
+        ("l1", lambda z: z.sign() * (z.abs() == z.abs().amax(1, keepdim=True))),  # linf
+    ],
+)
+def test_changes_no_honest_message(norm, gradient, draw):
+    """Penalty gradients of any models, and the mean of several (LFRPG), are summed as they are."""
+    scale = torch.logspace(-5, 5, 3 * N, dtype=torch.float64)[:, None]
+    messages = 1.6 * gradient(scale * torch.randn(3 * N, D, generator=draw, dtype=torch.float64))
+    torch.testing.assert_close(clipped_sum(messages, 1.6, norm), messages.sum(0))
+    means = messages.view(N, 3, D).mean(1)
+    torch.testing.assert_close(clipped_sum(means, 1.6, norm), means.sum(0))
+
+
+@pytest.mark.parametrize("norm", P)
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 30), st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=N), st.booleans())
+def test_a_hostile_row_moves_it_by_the_radius_at_most(norm, seed, hostile, whole):
+    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    bad = honest[: len(hostile)].clone()
+    for row, value in zip(bad, hostile, strict=True):
+        if value != "copy":
+            row[slice(None) if whole else slice(1)] = value
+    moved = clipped_sum(torch.cat([honest, bad]), 1.6, norm) - clipped_sum(honest, 1.6, norm)
+    assert torch.linalg.vector_norm(moved, P[norm]) <= 1.6 * len(bad) + 1e-4
+
+
+def test_only_broken_rows_add_up_to_nothing():
+    assert torch.equal(clipped_sum(torch.full((3, 2), torch.nan), 1.0), torch.zeros(2))
+
+
+@pytest.mark.parametrize("norm", P)
+def test_the_class_gives_the_functions_update_and_its_weights(norm):
+    updates = world.updates()
+    aggregation = ClippedSum(0.5, norm).aggregate(updates, world.oracle())
+    assert torch.equal(aggregation.update, clipped_sum(updates.rows, 0.5, norm))
+    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
+    assert aggregation.weights.max() <= 1
+    assert "gram" not in vars(updates)
+
+
+@pytest.mark.parametrize(
+    ("radius", "norm", "message"),
+    [
+        (0.0, "l2", "radius > 0, got 0.0; set aggregator.radius"),
+        (float("nan"), "l2", "radius > 0, got nan"),
+        (1.0, "l3", "one of l1, l2, linf, got 'l3'"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_settings_out_of_range(radius, norm, message):
+    with pytest.raises(SettingError, match=message):
+        clipped_sum(torch.ones(3, 2), radius, norm)
+    with pytest.raises(SettingError, match=message):
+        ClippedSum(radius, norm).check(3, 2)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_what_is_no_matrix_of_floats():
+    with pytest.raises(SettingError, match=r"\(n, d\)"):
+        clipped_sum(torch.zeros(0, 3), 1.0)
+    with pytest.raises(SettingError, match="floating point"):
+        clipped_sum(torch.ones(2, 3, dtype=torch.int64), 1.0)

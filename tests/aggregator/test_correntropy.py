@@ -1,0 +1,141 @@
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.correntropy import Correntropy, maximum_correntropy, maximum_correntropy_weights
+from lightning_fl.updates import gram_matrix
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N, D, EPS = 11, 5, 1e-5
+SHARES = {"equal": np.ones(N), "unequal": np.arange(1.0, N + 1)}
+
+
+@pytest.mark.parametrize("bandwidth", [None, 0.5, 3.0])
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, shares, bandwidth):
+    x, weights = reference.problem(name, N, D), SHARES[shares] / SHARES[shares].sum()
+    radius, start = reference.majority_radius(x, weights)
+    y = maximum_correntropy(torch.as_tensor(x), torch.as_tensor(weights), bandwidth, eps=1e-7)
+    if name == "tied" and bandwidth is None:  # the radius is 0
+        np.testing.assert_allclose(y.numpy(), x[start], rtol=1e-14)
+    else:
+        width = radius if bandwidth is None else bandwidth
+        np.testing.assert_allclose(
+            y.numpy(), reference.maximum_correntropy(x, weights, width, start), rtol=0, atol=1e-5 * width
+        )
+
+
+def test_literal_tells_the_kernels_apart():
+    """The kernel exp(-r^2 / s^2) gives 1.0583, exp(-r^2 / (2 s)) 1.0012, exp(-r / s) 1.5651, one step alone 1.3522."""
+    x = torch.tensor([[0.0], [1.0], [2.0], [9.0]], dtype=torch.float64)
+    assert maximum_correntropy(x, bandwidth=4.0, eps=1e-9).item() == pytest.approx(1.45488, abs=1e-5)
+    assert maximum_correntropy(x).item() == pytest.approx(1.0, abs=1e-5)  # s = 1: 0, 1 and 2 balance, 9 is out of sight
+
+
+def test_bandwidth_goes_from_a_row_to_the_mean():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    start = reference.majority_radius(x.numpy(), np.full(N, 1 / N))[1]
+    for tiny in (1e-3, 1e-300):
+        torch.testing.assert_close(maximum_correntropy(x, bandwidth=tiny), x[start])
+    for large in (1e6, 1e300):
+        torch.testing.assert_close(maximum_correntropy(x, bandwidth=large), x.mean(0), rtol=0, atol=1e-6)
+
+
+def test_eps_bounds_the_last_step():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    weights, exact = np.full(N, 1 / N), maximum_correntropy(x, eps=1e-9).numpy()
+    radius = reference.majority_radius(x.numpy(), weights)[0]
+    for eps in (1e-1, 1e-3, 1e-5):
+        y = maximum_correntropy(x, eps=eps).numpy()
+        again = reference.maximum_correntropy(np.vstack([x.numpy(), y]), np.append(weights, 0.0), radius, N, steps=1)
+        assert np.sqrt(np.sum((again - y) ** 2)) <= eps * radius
+    assert np.sqrt(np.sum((exact - y) ** 2)) <= 1e-4 * radius
+
+
+def test_coefficients_are_a_convex_combination_and_skip_what_does_not_count():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    x[2, 1], x[5, 0] = torch.nan, torch.inf
+    shares = torch.as_tensor(SHARES["unequal"])
+    shares[7] = 0
+    a = maximum_correntropy_weights(gram_matrix(x), shares)
+    rest = torch.tensor([0, 1, 3, 4, 6, 8, 9, 10])
+    assert a[[2, 5, 7]].eq(0).all()
+    assert a.min() >= 0
+    assert a.sum().item() == pytest.approx(1)
+    torch.testing.assert_close(a[rest] @ x[rest], maximum_correntropy(x[rest], shares[rest]))
+
+
+def test_translates_scales_and_rotates_along():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    rotation = torch.linalg.qr(torch.as_tensor(reference.problem("random", D, D))).Q
+    expected = 3e4 * maximum_correntropy(x, eps=1e-8) @ rotation + 7
+    torch.testing.assert_close(maximum_correntropy(3e4 * x @ rotation + 7, eps=1e-8), expected, rtol=1e-5, atol=1e-2)
+
+
+KINDS = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy", "away"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(KINDS, max_size=3), st.floats(-3, 30), st.integers(0, 99), st.booleans())
+def test_hostile_rows_leave_it_near_an_honest_one(kinds, exponent, seed, single):
+    """The correntropy at the start is at least exp(-1/2) / 2 = 0.303, and does not fall.
+
+    At a point r away from every honest row it is at most b + (1 - b) exp(-r^2 / (2 s^2)) for a Byzantine share b; so
+    r <= s sqrt(2 log((1 - b) / (0.303 - b))), where s is at most the honest rows' diameter.
+    """
+    x = torch.randn(12, D, generator=torch.Generator().manual_seed(seed))
+    honest, share = x[len(kinds) :], len(kinds) / 12
+    for row, kind in zip(x, kinds, strict=False):
+        if kind == "copy":
+            row.copy_(honest[0])
+        elif kind == "away":
+            row.mul_(10**exponent)
+        else:
+            row[0 if single else slice(None)] = kind
+    y = maximum_correntropy(x)
+    assert y.isfinite().all()
+    reach = np.sqrt(2 * np.log((1 - share) / (np.exp(-0.5) / 2 - share)))
+    assert (honest - y).norm(dim=1).min() <= reach * torch.cdist(honest, honest).max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_dtype_and_argument(dtype):
+    x = torch.as_tensor(reference.problem("random", N, D), dtype=dtype)
+    before = x.clone()
+    y = maximum_correntropy(x)
+    assert y.dtype == dtype
+    assert torch.equal(x, before)
+    torch.testing.assert_close(y.double(), maximum_correntropy(x.double()), rtol=1e-4, atol=1e-4)
+
+
+def test_the_class_is_the_function():
+    x, weights = torch.as_tensor(reference.problem("random", N, D)), torch.as_tensor(SHARES["unequal"])
+    aggregation = Correntropy(bandwidth=2.0, eps=1e-3).aggregate(Updates(x, weights), world.oracle())
+    assert torch.equal(aggregation.update, maximum_correntropy(x, weights, 2.0, 1e-3))
+
+
+@pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan"), float("inf")])
+def test_refuses_bandwidth(bandwidth):
+    with pytest.raises(SettingError, match="maximum_correntropy needs bandwidth > 0, got"):
+        maximum_correntropy(torch.eye(3), bandwidth=bandwidth)
+    with pytest.raises(SettingError, match="bandwidth"):
+        Correntropy(bandwidth, EPS).check(3, 2)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1.0, float("nan")])
+def test_refuses_eps(eps):
+    with pytest.raises(SettingError, match="maximum_correntropy needs 0 < eps < 1, got"):
+        maximum_correntropy(torch.eye(3), eps=eps)
+
+
+def test_refuses_rows_of_which_none_counts():
+    x = torch.tensor([[torch.nan, 0.0], [torch.inf, 1.0], [1.0, 1.0]])
+    with pytest.raises(SettingError, match="maximum_correntropy needs at least one update without NaN and inf"):
+        maximum_correntropy(x[:2])
+    with pytest.raises(SettingError, match="maximum_correntropy needs at least one update"):
+        maximum_correntropy(x, torch.tensor([1.0, 1.0, 0.0]))

@@ -1,0 +1,106 @@
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.fltrust import Fltrust, fltrust
+from lightning_fl.samples import ClientBatch
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N, D = 9, 6
+HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, 1e-40, "copy"]
+
+
+@pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, length):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    server = torch.as_tensor(length * (reference.problem("random", N + 1, D)[-1] + 0.5), dtype=dtype)
+    before = x.clone(), server.clone()
+    result = fltrust(x, server)
+    assert result.dtype == dtype
+    assert torch.equal(x, before[0])
+    assert torch.equal(server, before[1])
+    expected = reference.fltrust(x.double().numpy(), server.double().numpy())
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-12
+    np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=tolerance * np.linalg.norm(server))
+
+
+def test_literal():
+    """By hand; cosines 1, 0.6, -1.
+
+    Without rescaling to the server's length: (4.25, 1.5); without ReLU: (7.87, 1.6); over n: (0.907, 0.32).
+    """
+    x = torch.tensor([[5.0, 0.0], [3.0, 4.0], [-9.0, 0.0]])
+    torch.testing.assert_close(fltrust(x, torch.tensor([2.0, 0.0])), torch.tensor([1.7, 0.6]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "server"),
+    [
+        ([[-1.0, 0.0], [0.0, 3.0]], [2.0, 0.0]),  # against the server, or at a right angle
+        ([[1.0, 0.0], [0.0, 3.0]], [0.0, 0.0]),  # the server has nothing to compare with
+        ([[0.0, 0.0], [float("nan"), 3.0]], [2.0, 0.0]),  # nobody has a direction
+    ],
+)
+def test_trusting_nobody_the_model_stays_put(rows, server):
+    assert torch.equal(fltrust(torch.tensor(rows), torch.tensor(server)), torch.zeros(2))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_length_of_a_client_does_not_count_and_directions_turn_with_the_rows(seed):
+    draw = torch.Generator().manual_seed(seed)
+    x, server = torch.randn(N, D, generator=draw).double(), torch.randn(D, generator=draw).double()
+    rotation = torch.linalg.qr(torch.randn(D, D, generator=draw).double()).Q
+    lengths = torch.logspace(-12, 12, N).double()[:, None]
+    torch.testing.assert_close(
+        fltrust(lengths * x @ rotation, 5 * server @ rotation), 5 * fltrust(x, server) @ rotation
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 30), st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=N), st.booleans())
+def test_hostile_rows_make_it_no_longer_than_the_servers(seed, hostile, whole):
+    draw = torch.Generator().manual_seed(seed)
+    honest, server = torch.randn(N, D, generator=draw), torch.randn(D, generator=draw)
+    bad = honest[: len(hostile)].clone()
+    for row, value in zip(bad, hostile, strict=True):
+        if value != "copy":
+            row[slice(None) if whole else slice(1)] = value
+    result = fltrust(torch.cat([honest, bad]), server)
+    assert result.isfinite().all()
+    assert result.norm() <= (1 + 1e-5) * server.norm()
+
+
+def test_the_class_asks_the_server_and_reports_the_factors():
+    updates, oracle = world.updates(), world.oracle()
+    aggregation = Fltrust().aggregate(updates, oracle)
+    assert torch.equal(aggregation.update, fltrust(updates.rows, oracle.update))
+    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
+    assert aggregation.weights.sum() > 0
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_what_no_rule_can_serve():
+    x = torch.ones(3, 2)
+    with pytest.raises(SettingError, match="finite server update, got NaN or inf"):
+        fltrust(x, torch.tensor([1.0, torch.inf]))
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        fltrust(torch.full((3, 2), torch.nan), torch.ones(2))
+    with pytest.raises(SettingError, match="length 2, got 3"):
+        fltrust(x, torch.ones(3))
+    with pytest.raises(SettingError, match=r"\(n, d\)"):
+        fltrust(torch.zeros(0, 2), torch.ones(2))
+    with pytest.raises(SettingError, match="floating point"):
+        fltrust(x.long(), torch.ones(2))
+
+
+def test_refuses_a_server_without_data():
+    oracle = world.oracle()
+    oracle.classes = ClientBatch(oracle.classes.samples, [], [])
+    with pytest.raises(SettingError, match="needs server data"):
+        Fltrust().aggregate(Updates(world.honest_updates()), oracle)

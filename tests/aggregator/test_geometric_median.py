@@ -1,0 +1,190 @@
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.geometric_median import GeometricMedian, geometric_median, geometric_median_weights
+from lightning_fl.updates import gram_matrix
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N, D, EPS = 11, 5, 1e-5
+SHARES = {"equal": np.ones(N), "unequal": np.arange(1.0, N + 1), "one heavy": np.array([1.0] * (N - 1) + [9.0])}
+
+
+def gap(y, x, weights=None):
+    """F(y) - F of the best point that the loop finds, in units of the radius."""
+    x, weights = np.asarray(x, dtype=np.float64), np.ones(len(x)) if weights is None else np.asarray(weights)
+    weights = weights / weights.sum()
+    radius = reference.majority_radius(x, weights)[0]
+    best = reference.distance_sum(reference.geometric_median(x, weights), x, weights)
+    return (reference.distance_sum(np.asarray(y, dtype=np.float64), x, weights) - best) / radius
+
+
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, shares):
+    x, weights = reference.problem(name, N, D), SHARES[shares]
+    if name == "tied":  # more than half of the weight on one point: that point
+        y = geometric_median(torch.as_tensor(x), torch.as_tensor(weights))
+        np.testing.assert_allclose(y.numpy(), reference.geometric_median(x, weights / weights.sum()), rtol=1e-14)
+    else:
+        assert gap(geometric_median(torch.as_tensor(x), torch.as_tensor(weights)), x, weights) <= EPS
+
+
+@pytest.mark.parametrize("eps", [1e-1, 1e-3, 1e-5, 1e-7])
+def test_eps_bounds_the_gap(eps):
+    x = reference.problem("random", N, D)
+    assert gap(geometric_median(torch.as_tensor(x), eps=eps), x) <= eps
+
+
+def test_golden_value():
+    """The Fermat point (0.6958, 0.7512).  The mean is (1.3333, 1), the coordinate-wise median (0, 0)."""
+    x = torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
+    y = geometric_median(x, eps=1e-8)
+    np.testing.assert_allclose(y.numpy(), [0.69578853, 0.75117611], atol=1e-7)
+    assert (x - y).norm(dim=1).mean().item() == pytest.approx(2.25547752, abs=1e-8)
+
+
+def test_weights_count_as_copies_do():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    copies = torch.arange(N) % 3 + 1
+    repeated = geometric_median(x.repeat_interleave(copies, dim=0), eps=1e-7)
+    torch.testing.assert_close(geometric_median(x, copies.double(), eps=1e-7), repeated, rtol=0, atol=1e-4)
+
+
+def hexagon(share):
+    """Six points around one that holds a share of the pull with which the others, two of them doubled, act on it."""
+    angles = torch.arange(6) * torch.pi / 3
+    x = torch.cat([torch.zeros(1, 2), torch.stack([angles.cos(), angles.sin()], 1)]).double()
+    return x, torch.tensor([share * 3**0.5, 2, 2, 1, 1, 1, 1], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("share", [1.5, 1.0, 1 - 1e-12, 1 - 1e-6, 1 - 1e-5, 1 - 1e-4, 1 - 1e-2])
+def test_certifies_a_median_on_or_near_a_row(share):
+    """Weiszfeld crawls here: the force on the row is its own weight, or a little more."""
+    x, weights = hexagon(share)
+    y = geometric_median(x, weights)
+    assert gap(y, x, weights) <= EPS
+    if share >= 1:
+        assert y.norm() <= EPS
+
+
+MANY = {
+    "one row": torch.tensor([[3.0, 4.0]]),
+    "two rows": torch.tensor([[0.0, 0.0], [3.0, 4.0]]),
+    "all equal": torch.tensor([[3.0, 4.0]]).expand(9, 2),
+    "all zero": torch.zeros(4, 3),
+    "most equal": torch.cat([torch.tensor([[3.0, 4.0]]).expand(5, 2), torch.eye(2), 1e30 * torch.eye(2)]),
+    "half equal": torch.cat([torch.tensor([[3.0, 4.0]]).expand(4, 2), torch.eye(2), -9 * torch.eye(2)]),
+    "grid": torch.cartesian_prod(torch.arange(3.0), torch.arange(4.0)),
+    "line": torch.tensor([[1.0, 2.0]]) * torch.tensor([[-4.0], [0.0], [1.0], [7.0], [9.0], [1e4]]) + 5,
+    "nearly a line": torch.outer(torch.arange(9.0), torch.ones(4)) + 1e-4 * torch.eye(9, 4),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_certifies_degenerate_rows(name):
+    x = MANY[name].double()
+    y = geometric_median(x)
+    weights = np.full(len(x), 1 / len(x))
+    best = reference.geometric_median(x.numpy(), weights)
+    radius = reference.majority_radius(x.numpy(), weights)[0]
+    found = reference.distance_sum(y.numpy(), x.numpy(), weights)
+    assert found <= reference.distance_sum(best, x.numpy(), weights) + EPS * radius + 1e-14 * abs(x).max()
+
+
+def test_copies_are_copies_despite_rounding(draw):
+    """Inner products of equal long rows differ in the last digits; more than half of them are the median exactly."""
+    x = 1e3 + torch.randn(9, 50_000, generator=draw)
+    x[3:] = x[3]
+    torch.testing.assert_close(geometric_median(x), x[3], rtol=1e-6, atol=0)
+    assert geometric_median_weights(gram_matrix(x), torch.ones(9))[:3].eq(0).all()
+
+
+@pytest.mark.parametrize("huge", [1e15, 1e30, 3e38])
+def test_huge_rows_only_pull(huge):
+    """f rows far away in one direction: the force on the others, not the distance, counts, and digits survive."""
+    x = torch.as_tensor(reference.problem("random", N, D))
+    near, far = x.clone(), x.clone()
+    near[:4], far[:4] = 1e9, huge
+    torch.testing.assert_close(geometric_median(far), geometric_median(near), rtol=0, atol=1e-4)
+    assert gap(geometric_median(far), near) <= EPS + 1e-7  # F near 1e9 keeps 7 digits
+
+
+def test_coefficients_are_a_convex_combination_and_skip_what_does_not_count():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    x[2, 1], x[5, 0] = torch.nan, torch.inf
+    shares = torch.as_tensor(SHARES["unequal"])
+    shares[7] = 0
+    a = geometric_median_weights(gram_matrix(x), shares)
+    assert a.min() >= 0
+    assert a.sum().item() == pytest.approx(1)
+    assert a[[2, 5, 7]].eq(0).all()
+    rest = torch.tensor([0, 1, 3, 4, 6, 8, 9, 10])
+    assert gap(a[rest] @ x[rest], x[rest], shares[rest]) <= EPS
+
+
+def test_translates_scales_and_rotates_along():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    rotation = torch.linalg.qr(torch.as_tensor(reference.problem("random", D, D))).Q
+    expected = 3e4 * geometric_median(x, eps=1e-7) @ rotation + 7
+    torch.testing.assert_close(geometric_median(3e4 * x @ rotation + 7, eps=1e-7), expected, rtol=1e-4, atol=1e-3)
+
+
+KINDS = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy", "away"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(KINDS, max_size=(N - 1) // 2), st.floats(-3, 30), st.integers(0, 99), st.booleans())
+def test_hostile_rows_move_it_no_further_than_the_paper_says(kinds, exponent, seed, single):
+    """(68) about the honest mean: ||y - m|| <= (2 sum_honest alpha_i ||z_i - m|| + gap) / (2C - 1)."""
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    honest = x[len(kinds) :]
+    for row, kind in zip(x, kinds, strict=False):
+        if kind == "copy":
+            row.copy_(honest[0])
+        elif kind == "away":
+            row.mul_(10**exponent)
+        else:
+            row[0 if single else slice(None)] = kind
+    y = geometric_median(x)
+    assert y.isfinite().all()
+    mean, share = honest.mean(0), len(honest) / N
+    spread = torch.cdist(honest, honest).max()
+    bound = (2 * (honest - mean).norm(dim=1).sum() / N + EPS * spread) / (2 * share - 1)
+    assert (y - mean).norm() <= bound * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_dtype_and_argument(dtype):
+    x = torch.as_tensor(reference.problem("random", N, D), dtype=dtype)
+    before = x.clone()
+    y = geometric_median(x)
+    assert y.dtype == dtype
+    assert torch.equal(x, before)
+    assert gap(y, x) <= EPS + 1e-6
+
+
+def test_the_class_is_the_function():
+    x, weights = torch.as_tensor(reference.problem("random", N, D)), torch.as_tensor(SHARES["unequal"])
+    aggregation = GeometricMedian(eps=1e-3).aggregate(Updates(x, weights), world.oracle())
+    assert torch.equal(aggregation.update, geometric_median(x, weights, eps=1e-3))
+
+
+@pytest.mark.parametrize("eps", [0.0, -1.0, 1.0, float("nan")])
+def test_refuses_eps(eps):
+    with pytest.raises(SettingError, match="geometric_median needs 0 < eps < 1, got"):
+        geometric_median(torch.eye(3), eps=eps)
+    with pytest.raises(SettingError, match="eps"):
+        GeometricMedian(eps).check(3, 2)
+
+
+def test_refuses_rows_of_which_none_counts():
+    x = torch.tensor([[torch.nan, 0.0], [torch.inf, 1.0], [1.0, 1.0]])
+    with pytest.raises(SettingError, match="geometric_median needs at least one update without NaN and inf"):
+        geometric_median(x[:2])
+    with pytest.raises(SettingError, match="geometric_median needs at least one update"):
+        geometric_median(x, torch.tensor([1.0, 1.0, 0.0]))

@@ -1,0 +1,148 @@
+from lightning_fl import SettingError
+from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, krum_weights, multi_krum, multi_krum_weights
+from lightning_fl.updates import gram_matrix
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N, D = 11, 6
+HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, "copy"]
+
+
+@pytest.mark.parametrize("f", [0, 3, N - 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, f):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    before, rows = x.clone(), x.double().numpy()
+    tolerance = {"rtol": 1e-6 if dtype == torch.float32 else 1e-12}
+    np.testing.assert_allclose(krum(x, f).numpy(), reference.krum(rows, f), **tolerance)
+    for m in [None, 1, 4, N]:
+        np.testing.assert_allclose(
+            multi_krum(x, f, m).numpy(), reference.multi_krum(rows, f, m), **tolerance, atol=1e-6
+        )
+    assert krum(x, f).dtype == multi_krum(x, f).dtype == dtype
+    assert torch.equal(x, before)
+
+
+def test_literal_krum():
+    """Scores 44 58 44 47 40 44.  The row chosen tells how many neighbours counted.
+
+    n - f - 3 (itself among the n - f - 2): row 2; n - f - 1: row 0; all: row 3; distances not squared: row 5.
+    """
+    x = np.array([[2.0, 6.0], [8.0, 7.0], [1.0, 5.0], [6.0, 3.0], [3.0, 2.0], [7.0, 7.0]])
+    assert reference.krum_scores(x, 1) == [44, 58, 44, 47, 40, 44]
+    assert krum_weights(gram_matrix(torch.tensor(x)), 1).tolist() == [0, 0, 0, 0, 1, 0]
+
+
+def test_literal_multi_krum():
+    """Scores 48 24 59 69 87 32 64, n - f = 5 rows.
+
+    Choosing again after each choice gives (5.6, 4.6); m = n - f - 2: (8.67, 7.67); n - f - 1 neighbours: (7.4, 6.4);
+    n - f - 3: (5.6, 5.6).
+    """
+    x = np.array([[9.0, 9.0], [9.0, 6.0], [2.0, 2.0], [8.0, 3.0], [0.0, 3.0], [8.0, 8.0], [3.0, 6.0]])
+    assert reference.krum_scores(x, 2) == [48, 24, 59, 69, 87, 32, 64]
+    assert multi_krum_weights(gram_matrix(torch.tensor(x)), 2).tolist() == [0.2, 0.2, 0.2, 0, 0, 0.2, 0.2]
+    torch.testing.assert_close(multi_krum(torch.tensor(x), 2), torch.tensor([6.2, 6.2]).double())
+
+
+def test_of_equal_scores_the_first_counts():
+    x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    assert krum(x, f=1).item() == 0
+    assert multi_krum(x, f=1, m=2).item() == 0.5
+    assert torch.equal(krum(torch.ones(4, 2), 1), torch.ones(2))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_moves_with_the_rows(seed):
+    """Translation, scale, rotation and order."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    shift = torch.randn(D, generator=draw, dtype=torch.float64)
+    rotation = torch.linalg.qr(torch.randn(D, D, generator=draw, dtype=torch.float64)).Q
+    order = torch.randperm(N, generator=draw)
+    for rule in [krum, multi_krum]:
+        torch.testing.assert_close(rule((3 * x @ rotation + shift)[order], 3), 3 * rule(x, 3) @ rotation + shift)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 30), st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=4), st.booleans())
+def test_hostile_rows_do_not_break_it(seed, hostile, whole):
+    """A chosen row has no more than the worst honest score, and an honest neighbour, as long as n >= 2f + 3."""
+    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    bad = honest[: len(hostile)].clone()
+    for row, value in zip(bad, hostile, strict=True):
+        if value != "copy":
+            row[slice(None) if whole else slice(1)] = value
+    x = torch.cat([honest, bad])
+    reach = honest.norm(dim=1).max() + (N**0.5) * torch.pdist(honest).max()
+    for rule in [krum, multi_krum]:
+        result = rule(x, len(hostile))
+        assert result.isfinite().all()
+        assert result.norm() <= reach
+
+
+def test_non_finite_rows_count_among_the_f():
+    """Two of f = 2: what is left is Krum on the others with f = 0; a third makes it go on with fewer rows."""
+    x = torch.as_tensor(reference.problem("random", N, D))
+    x[2], x[5] = torch.nan, torch.inf
+    rest = x[x.isfinite().all(1)]
+    for rule, loop in [(krum, reference.krum), (multi_krum, reference.multi_krum)]:
+        np.testing.assert_allclose(rule(x, 2), loop(rest.numpy(), 0), rtol=1e-12)
+        np.testing.assert_allclose(rule(x, 4), loop(rest.numpy(), 2), rtol=1e-12)
+        np.testing.assert_allclose(rule(x, 1), loop(rest.numpy(), 0), rtol=1e-12)
+    np.testing.assert_allclose(multi_krum(x, 2, m=N), rest.mean(0), rtol=1e-12)
+    x[1:] = torch.nan
+    for rule in [krum, multi_krum]:
+        assert torch.equal(rule(x, 2), x[0])
+
+
+@pytest.mark.parametrize("rule", [Krum(3), MultiKrum(3, None), MultiKrum(3, 5)])
+def test_the_class_gives_the_functions_update_and_its_weights(rule):
+    updates = world.updates()
+    aggregation = rule.aggregate(updates, world.oracle())
+    expected = krum(updates.rows, 3) if isinstance(rule, Krum) else multi_krum(updates.rows, 3, rule.m)
+    assert torch.equal(aggregation.update, expected)
+    assert aggregation.weights.sum().item() == pytest.approx(1)
+    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
+
+
+@pytest.mark.parametrize(
+    ("f", "m", "message"),
+    [
+        (-1, None, r"krum needs f >= 0 .* n=6 and f=-1"),
+        (4, None, r"n >= f \+ 3 updates.* n=6 and f=4; lower aggregator.f"),
+        (1, 0, "1 <= m <= n, got m=0"),
+        (1, 7, "m=7 and n=6"),
+    ],
+)
+def test_refuses_settings_out_of_range(f, m, message):
+    with pytest.raises(SettingError, match=message):
+        multi_krum(torch.randn(6, 2), f, m)
+    with pytest.raises(SettingError, match=message):
+        MultiKrum(f, m).check(6, 3)
+
+
+def test_runs_as_far_as_it_means_something():
+    """Beyond its guarantee n >= 2f + 3, as under bucketing; not where no neighbour would count."""
+    Krum(3).check(6, 3)
+    assert krum(torch.randn(6, 2), 3).isfinite().all()
+    with pytest.raises(SettingError, match="n=6 and f=4"):
+        Krum(4).check(6, 3)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_what_no_rule_can_serve():
+    for rule in [krum, multi_krum]:
+        with pytest.raises(SettingError, match="at least one update without NaN"):
+            rule(torch.full((6, 2), torch.nan), 1)
+        with pytest.raises(SettingError, match=r"\(n, d\)"):
+            rule(torch.zeros(0, 3), 0)
+        with pytest.raises(SettingError, match="floating point"):
+            rule(torch.ones(6, 3, dtype=torch.int64), 1)

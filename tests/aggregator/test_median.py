@@ -1,0 +1,114 @@
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator import median as module
+from lightning_fl.aggregator.median import Median, median, reduce_columns
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+D = 6
+
+
+@pytest.mark.parametrize("midpoint", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 11, 300])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, n, midpoint):
+    if n < 3 and name == "tied":
+        return
+    x = reference.problem(name, n, D)
+    np.testing.assert_allclose(median(torch.as_tensor(x), midpoint).numpy(), reference.median(x, midpoint), rtol=1e-15)
+
+
+def test_literal_even_number():
+    """The upper median is (4, 7), the midpoint (3, 6.5); the row whose norm is the median one is (1, 8)."""
+    x = torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [9.0, 5.0]])
+    assert median(x).tolist() == [2.0, 6.0]
+    assert median(x, midpoint=True).tolist() == [3.0, 6.5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("n", [7, 8])
+def test_is_an_entry_of_the_column_in_any_dtype(dtype, n, draw):
+    x = torch.randn(n, 500, generator=draw).to(dtype)
+    before = x.clone()
+    y = median(x)
+    assert y.dtype == dtype
+    assert torch.equal(y, x.double().median(0).values.to(dtype))
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("entries", [1, 7 * 64, 2**19])
+def test_chunks_do_not_show(monkeypatch, draw, entries):
+    monkeypatch.setattr(module, "_ENTRIES_CPU", entries)
+    x = torch.randn(7, 300, generator=draw)
+    assert torch.equal(median(x), x.median(0).values)
+
+
+def test_every_column_is_sorted_once_and_in_its_place(draw):
+    x = torch.randn(5, 250_000, generator=draw)
+    for rank in range(5):
+        assert torch.equal(reduce_columns(x, lambda values, rank=rank: values[:, rank]), x.sort(0).values[rank])
+
+
+def test_an_error_in_a_thread_is_raised(draw):
+    with pytest.raises(ZeroDivisionError):
+        reduce_columns(torch.randn(5, 250_000, generator=draw), lambda values: values[:, 1 // 0])
+
+
+def test_takes_other_layouts_and_rows_with_a_gradient(draw):
+    x = torch.randn(40, 9, generator=draw)
+    expected = x.T.median(0).values
+    assert torch.equal(median(x.T), expected)
+    assert torch.equal(median(x.T.clone().requires_grad_()), expected)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_drops_rows_that_are_not_finite(bad, draw):
+    """Kept, one inf would shift the median of 6 rows to that of 7, two opposite ones would cancel in a sum."""
+    x = torch.randn(8, D, generator=draw)
+    x[1, 2], x[6] = bad, -bad
+    assert torch.equal(median(x), median(x[[0, 2, 3, 4, 5, 7]]))
+
+
+def test_keeps_finite_rows_whose_sum_overflows():
+    x = torch.tensor([[3e38, 3e38], [1.0, 2.0], [0.0, 0.0]])
+    assert median(x).tolist() == [1.0, 2.0]
+    assert median(x[:2], midpoint=True).isfinite().all()
+    assert median(torch.full((2, 4), 3e38), midpoint=True).tolist() == x[0].repeat(2).tolist()
+
+
+KINDS = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 14), st.lists(KINDS, max_size=6), st.integers(0, 99), st.booleans(), st.booleans())
+def test_stays_within_the_honest_values(n, kinds, seed, single, midpoint):
+    x = torch.randn(n, D, generator=torch.Generator().manual_seed(seed))
+    kinds = kinds[: (n - 1) // 2]
+    honest = x[len(kinds) :]
+    for row, kind in zip(x, kinds, strict=False):
+        row[0 if single else slice(None)] = honest[0, 0 if single else slice(None)] if kind == "copy" else kind
+    y = median(x, midpoint)
+    assert (honest.min(0).values <= y).all()
+    assert (y <= honest.max(0).values).all()
+
+
+@pytest.mark.parametrize("midpoint", [False, True])
+def test_the_class_is_the_function(midpoint, draw):
+    x = torch.randn(4, world.D, generator=draw)
+    aggregation = Median(midpoint).aggregate(Updates(x), world.oracle())
+    assert torch.equal(aggregation.update, median(x, midpoint))
+    assert aggregation.weights is None
+
+
+def test_refuses_what_is_no_matrix_of_numbers(unchecked):
+    with pytest.raises(SettingError, match="updates must be a matrix"):
+        median(torch.zeros(0, 3))
+    with pytest.raises(SettingError, match="updates must be floating point"):
+        median(torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(SettingError, match="median needs at least one update without NaN and inf, got none among 2"):
+        median(torch.tensor([[torch.nan, 1.0], [1.0, torch.inf]]))

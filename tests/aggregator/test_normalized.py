@@ -1,0 +1,106 @@
+import math
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.normalized import Normalized, normalized_average, row_norms
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, 1e-40, "copy"]
+
+
+@pytest.mark.parametrize("weights", [None, torch.arange(9.0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, weights):
+    x = torch.as_tensor(reference.problem(name, 9, 6), dtype=dtype)
+    before = x.clone()
+    result = normalized_average(x, weights)
+    assert result.dtype == dtype
+    assert torch.equal(x, before)
+    expected = reference.normalized_average(x.double().numpy(), weights)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("d", [1023, 1024, 1025, 10_000])
+def test_agrees_with_the_loop_in_long_rows_and_many_blocks(d, draw, monkeypatch):
+    monkeypatch.setattr("lightning_fl.aggregator.normalized._BLOCK", 2 * d)
+    x = torch.randn(7, d, generator=draw)
+    expected = reference.normalized_average(x.double().numpy())
+    np.testing.assert_allclose(normalized_average(x).numpy(), expected, rtol=0, atol=1e-7)
+
+
+def test_literal():
+    """By hand.  Normalised once more: (0.316, 0.949); each coordinate by itself: (0.5, 1); not at all: (1.5, 12)."""
+    x = torch.tensor([[3.0, 4.0], [0.0, 20.0]])
+    torch.testing.assert_close(normalized_average(x), torch.tensor([0.3, 0.9]))
+    torch.testing.assert_close(normalized_average(x, torch.tensor([3.0, 1.0])), torch.tensor([0.45, 0.85]))
+
+
+@pytest.mark.parametrize("nothing", [0.0, float("nan"), float("inf"), float("-inf")])
+def test_a_row_without_direction_adds_nothing_and_the_others_keep_their_share(nothing):
+    """Sharing its weight among the others would give (0.6, 0.8)."""
+    x = torch.tensor([[3.0, 4.0], [nothing, nothing]])
+    torch.testing.assert_close(normalized_average(x), torch.tensor([0.3, 0.4]))
+    assert torch.equal(normalized_average(x[1:]), torch.zeros(2))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e18, 1e30])
+def test_length_does_not_count_where_float32_squares_overflow_or_vanish(scale, draw):
+    x = torch.randn(5, 300, generator=draw)
+    huge = x.clone()
+    huge[2] *= scale
+    torch.testing.assert_close(normalized_average(huge), normalized_average(x), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(normalized_average(-x), -normalized_average(x))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 30), st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=5), st.booleans())
+def test_hostile_rows_move_it_by_their_share(seed, hostile, whole):
+    draw = torch.Generator().manual_seed(seed)
+    honest = torch.randn(11, 7, generator=draw) + torch.randn(7, generator=draw)
+    bad = honest[: len(hostile)].clone()
+    for row, value in zip(bad, hostile, strict=True):
+        if value != "copy":
+            row[slice(None) if whole else slice(1)] = value
+    result = normalized_average(torch.cat([honest, bad]))
+    share = len(bad) / (11 + len(bad))
+    assert result.norm() <= 1 + 1e-6
+    assert (result - (1 - share) * normalized_average(honest)).norm() <= share + 1e-6
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize("d", [1, 5, 1024, 1025, 9000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_row_norms_are_those_of_float64(p, d, dtype, draw):
+    x = (torch.randn(4, d, generator=draw) * torch.tensor([[1e-35], [1e-3], [1.0], [1e35]])).to(dtype)
+    expected = np.linalg.norm(x.double().numpy(), p, axis=1)
+    np.testing.assert_allclose(row_norms(x, p).numpy(), expected, rtol=1e-6)
+    x[0, d // 2], x[1, 0] = torch.nan, torch.inf
+    assert row_norms(x, p).isfinite().tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_class_gives_the_functions_update_and_its_weights(broken):
+    rows = world.honest_updates()
+    if broken:
+        rows[3] = torch.nan
+    updates = Updates(rows, torch.arange(1.0, 13.0))
+    aggregation = Normalized().aggregate(updates, world.oracle())
+    assert torch.equal(aggregation.update, normalized_average(rows, updates.data_weights))
+    torch.testing.assert_close(aggregation.weights.float() @ rows.nan_to_num(), aggregation.update)
+    assert (aggregation.weights[3] == 0) == broken
+    assert "gram" not in vars(updates)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_what_is_no_matrix_of_floats():
+    with pytest.raises(SettingError, match=r"\(n, d\)"):
+        normalized_average(torch.zeros(0, 3))
+    with pytest.raises(SettingError, match="floating point"):
+        normalized_average(torch.ones(2, 3, dtype=torch.int64))

@@ -1,0 +1,186 @@
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.rejection import (
+    AverageRejection,
+    SelfRejection,
+    Zeno,
+    average_rejection,
+    average_rejection_weights,
+    self_rejection,
+    self_rejection_weights,
+    zeno,
+)
+from tests import world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N, D, F = 9, 6, 2
+RATE, RHO = 0.3, 0.7
+HOSTILE = [float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy"]
+
+
+def problem(name: str, dtype=torch.float64) -> torch.Tensor:
+    return torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+
+
+def server_loss(updates):
+    """A quadratic loss after each update, for one row (NumPy) or many."""
+    matrix = torch.linspace(-1, 1, 4 * D, dtype=torch.float64).view(D, 4).cos()
+    rows = torch.as_tensor(updates)
+    values = (1 - RATE * rows.to(torch.float64) @ matrix).square().sum(-1)
+    return values.to(rows.dtype) if rows.ndim == 2 else values.item()
+
+
+RULES = {
+    "self": (
+        lambda x, f: self_rejection(x, f, server_loss),
+        lambda x, f: reference.self_rejection(x, f, server_loss),
+    ),
+    "average": (
+        lambda x, f: average_rejection(x, f, server_loss),
+        lambda x, f: reference.average_rejection(x, f, server_loss),
+    ),
+    "zeno": (
+        lambda x, f: zeno(x, f, server_loss, RATE, RHO),
+        lambda x, f: reference.zeno(x, f, server_loss, RATE, RHO),
+    ),
+}
+
+
+@pytest.mark.parametrize("f", [0, F, N - 1])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+@pytest.mark.parametrize("rule", RULES)
+def test_agrees_with_the_loop(rule, name, f):
+    ours, loop = RULES[rule]
+    x = problem(name)
+    np.testing.assert_allclose(ours(x, f).numpy(), loop(x.numpy(), f), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_dtype_and_argument(rule, dtype):
+    ours, loop = RULES[rule]
+    x = problem("random", dtype)
+    before = x.clone()
+    result = ours(x, F)
+    assert result.dtype == dtype
+    assert torch.equal(x, before)
+    np.testing.assert_allclose(result.numpy(), loop(x.double().numpy(), F), rtol=1e-5)
+
+
+def test_literal_self_and_average():
+    """Keeping the f best would give 2.5 and 12, keeping n - f at the other end swaps the two answers."""
+    x = torch.tensor([[1.0], [2.0], [4.0], [8.0], [16.0]])
+    losses = torch.tensor([0.1, 0.3, 0.2, 0.9, 0.5])
+    assert self_rejection(x, 2, losses).item() == pytest.approx((1 + 2 + 4) / 3)
+    assert average_rejection(x, 2, losses).item() == pytest.approx((8 + 16 + 2) / 3)
+
+
+def test_literal_leave_one_out():
+    """Leave-one-out means 4, 3.5, 1.5 have losses 4, 2.25, 0.25.  Divided by n = 3, 3.5 would come."""
+    x = torch.tensor([[1.0], [2.0], [6.0]])
+    assert average_rejection(x, 1, lambda rows: (rows[:, 0] - 2) ** 2).item() == 1.5
+
+
+def test_literal_zeno():
+    """f = 3 leaves one.  Scores with (0.1 u)^2: 1, 0.29, 0.9001, 0.31.
+
+    Without a price 10 has the least, with u^2 (Xie et al.) 0.1, with 0.1 u or 0.1 u^2 (one rate only) 1.
+    """
+    x = torch.tensor([[10.0], [3.0], [0.1], [1.0]])
+    assert zeno(x, 3, torch.tensor([0.0, 0.2, 0.9, 0.3]), learning_rate=0.1, rho=1.0).item() == 3.0
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_losses_may_be_given(rule):
+    x = problem("random")
+    losses = server_loss(x if rule != "average" else (x.sum(0) - x) / (N - 1))
+    given_losses = {
+        "self": lambda: self_rejection(x, F, losses),
+        "average": lambda: average_rejection(x, F, losses),
+        "zeno": lambda: zeno(x, F, losses, RATE, RHO),
+    }[rule]()
+    torch.testing.assert_close(given_losses, RULES[rule][0](x, F))
+
+
+def test_a_loss_that_is_no_number_is_the_largest():
+    """Rejected for its own loss, kept where the others' loss without it counts (spec, trap 2)."""
+    x, losses = torch.eye(3), torch.tensor([0.1, torch.nan, 0.2])
+    assert self_rejection_weights(x, 1, losses).tolist() == [0.5, 0, 0.5]
+    assert average_rejection_weights(x, 1, losses).tolist() == [0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("rule", RULES)
+def test_non_finite_rows_count_among_the_f(rule, value):
+    """One of f = 2: the rule goes on with n - 1 rows and f = 1.  Three of them: with the others, none rejected."""
+    ours, loop = RULES[rule]
+    x = problem("random")
+    x[3, 1] = value
+    rest = np.delete(x.numpy(), 3, axis=0)
+    np.testing.assert_allclose(ours(x, F).numpy(), loop(rest, F - 1), rtol=1e-9)
+    x[[0, 5], 2] = value
+    np.testing.assert_allclose(ours(x, F).numpy(), x[[1, 2, 4, 6, 7, 8]].mean(0), rtol=1e-9)
+
+
+def test_one_huge_row_is_seen_by_the_others_absence():
+    """Mean minus row would lose the others beside 1e30."""
+    x = problem("random", torch.float32)
+    x[4] = 1e30
+    others = np.delete(x.numpy(), 4, axis=0)
+    np.testing.assert_allclose(average_rejection(x, 1, server_loss).numpy(), others.mean(axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=150, deadline=None)
+@given(hostile=st.lists(st.sampled_from(HOSTILE), max_size=F), seed=st.integers(0, 10**6), whole=st.booleans())
+def test_hostile_rows_leave_the_mean_inside_the_honest_rows(rule, hostile, seed, whole):
+    """Average-rejection: as long as at most one of them is huge, for two hide each other."""
+    if rule == "average" and sum(value in (1e30, -1e30) for value in hostile) > 1:
+        return
+    x = 0.1 * torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    honest = x[len(hostile) :].clone()
+    for row, value in zip(x, hostile, strict=False):
+        row[slice(None) if whole else slice(2)] = x[-1, 0] if value == "copy" else value
+    result = RULES[rule][0](x, F)
+    assert result.isfinite().all()
+    assert result.abs().max() <= honest.abs().max() * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_errors(rule, unchecked):
+    ours, _ = RULES[rule]
+    x = problem("random")
+    for f in (-1, N):
+        with pytest.raises(SettingError, match=rf"(rejection|zeno) needs 0 <= f < n, .* got n={N} and f={f}; lower"):
+            ours(x, f)
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        ours(torch.full((3, 2), torch.nan), 1)
+    with pytest.raises(SettingError, match="floating point"):
+        ours(torch.ones(3, 2, dtype=torch.int64), 1)
+    with pytest.raises(SettingError, match="matrix"):
+        ours(torch.ones(0, 2), 0)
+    with pytest.raises(SettingError, match=r"one number for each of 9 updates, got \(3,\)"):
+        self_rejection(x, F, torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("rule", "plain"),
+    [
+        (SelfRejection(F), lambda x, losses: self_rejection(x, F, losses)),
+        (AverageRejection(F), lambda x, losses: average_rejection(x, F, losses)),
+        (Zeno(F, RHO), lambda x, losses: zeno(x, F, losses, 0.1, RHO)),
+    ],
+)
+def test_the_class_asks_the_server(rule, plain):
+    rows, server = world.honest_updates(N), world.oracle(learning_rate=0.1)
+    aggregation = rule.aggregate(Updates(rows), server)
+    assert torch.equal(aggregation.update, plain(rows, server.losses_after))
+    assert sorted(set(aggregation.weights.tolist())) == [0, 1 / (N - F)]
+    rule.check(N, world.CLASSES)
+    with pytest.raises(SettingError, match="needs 0 <= f < n"):
+        rule.check(F, world.CLASSES)

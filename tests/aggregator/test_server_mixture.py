@@ -1,0 +1,78 @@
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.bucketing import Bucketing
+from lightning_fl.aggregator.bygars import Bygars
+from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.server_mixture import ServerMixture, server_mixture
+from tests import conf, world
+from tests.aggregator import reference
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, share):
+    update, *classes = torch.as_tensor(reference.problem(name, 5, 7))
+    expected = reference.server_mixture(update.numpy(), [row.numpy() for row in classes], share)
+    np.testing.assert_allclose(server_mixture(update, torch.stack(classes), share).numpy(), expected, rtol=1e-12)
+
+
+def test_literal():
+    """(3/4) 8 + (1/4) (0 + 4) / 2.  Shares swapped would give 3.5, the sum of the classes instead of their mean 7."""
+    assert server_mixture(torch.tensor([8.0]), torch.tensor([[0.0], [4.0]]), 0.25).tolist() == [6.5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_dtype_and_arguments(dtype):
+    update, classes = torch.ones(4, dtype=dtype), torch.zeros(3, 4, dtype=dtype)
+    assert server_mixture(update, classes, 0.5).dtype == dtype
+    assert torch.equal(update, torch.ones(4, dtype=dtype))
+    assert torch.equal(classes, torch.zeros(3, 4, dtype=dtype))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_errors(share):
+    with pytest.raises(SettingError, match=r"share in \[0, 1\], got .*; set aggregator.share"):
+        server_mixture(torch.ones(2), torch.ones(3, 2), share)
+    with pytest.raises(SettingError, match=r"share in \[0, 1\]"):
+        ServerMixture(Average(), share).check(10, 3)
+
+
+def test_mixes_the_rules_update_with_the_servers_classes():
+    rows, server, rule = world.honest_updates(), world.oracle(), Krum(2)
+    mixed = ServerMixture(rule, 0.25).aggregate(Updates(rows), server)
+    alone = rule.aggregate(Updates(rows), server)
+    torch.testing.assert_close(mixed.update, 0.75 * alone.update + 0.25 * server.class_updates.mean(0))
+    torch.testing.assert_close(mixed.weights, 0.75 * alone.weights)
+    assert torch.equal(ServerMixture(rule, 0.0).aggregate(Updates(rows), server).update, alone.update)
+    whole = ServerMixture(rule, 1.0).aggregate(Updates(rows), server)
+    torch.testing.assert_close(whole.update, server.update)  # classes are balanced: the baseline "Server"
+    assert whole.weights.tolist() == [0] * 12
+
+
+def test_checks_the_rule():
+    ServerMixture(Krum(2), 0.5).check(12, 3)
+    with pytest.raises(SettingError, match="krum needs"):
+        ServerMixture(Krum(2), 0.5).check(4, 3)
+
+
+def test_a_rule_that_remembers_still_does():
+    rule = ServerMixture(Bygars(3, 0.05, True), 0.5)
+    rule.aggregate(world.updates(), world.oracle())
+    assert rule.state_dict() == {}
+    rule.on_train_batch_end(None, None, None, None, 0)
+    resumed = ServerMixture(Bygars(3, 0.05, True), 0.5)
+    resumed.load_state_dict(rule.state_dict())
+    assert torch.equal(resumed.state_dict()["trust"], rule.rule.state_dict()["trust"])
+
+
+def test_configuration_takes_any_rule():
+    mixture = conf.make("aggregator", "server_mixture")
+    assert type(mixture.rule).__name__ == "TrimmedMean"
+    assert conf.compose("aggregator=server_mixture", "aggregator.rule.f=3").aggregator.rule.f == 3
+    nested = conf.compose("aggregator=server_mixture", "aggregator@aggregator.rule=bucketing_krum").aggregator
+    assert nested.rule._target_ == f"{Bucketing.__module__}.Bucketing"
+    assert nested.rule.rule._target_ == f"{Krum.__module__}.Krum"

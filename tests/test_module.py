@@ -1,0 +1,205 @@
+import copy
+import warnings
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError
+from lightning_fl.adversary.gaussian import Gaussian
+from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.boba import Boba
+from lightning_fl.callback.record import Record
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.partition.iid import Iid
+from lightning_fl.schedule.late_decay import late_decay
+from tests import world
+
+
+class Small(FederatedDataModule):
+    """Three classes in the plane."""
+
+    def load(self):
+        return world.samples(40), world.samples(10, seed=1)
+
+
+def data(n_clients=8, n_byzantine=2, byzantine="supplement", server_samples=5, weights="uniform"):
+    federation = Federation(n_clients, n_byzantine, byzantine, weights)
+    return Small(Iid(), federation, server_samples, seed=0, partition_seed=0, eval_batch_size=16)
+
+
+def module(model=None, reference=None, lr=0.1, momentum=0.9):
+    return FederatedModule(
+        model or world.model(),
+        Gradient(),
+        lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=momentum),
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, late_decay(3, 2, 0.5)),
+        reference,
+    )
+
+
+def trainer(tmp_path, rounds, *callbacks):
+    return pl.Trainer(
+        max_steps=rounds,
+        accelerator="cpu",
+        callbacks=list(callbacks),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        val_check_interval=2,
+        check_val_every_n_epoch=None,
+        default_root_dir=tmp_path,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Lightning advises on DataLoaders, which a federation does not use."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="pytorch_lightning")
+        yield
+
+
+def boba(f=2):
+    return Boba(f, p_min=-0.5, max_iter=20, stage_1="alternating", stage_2=True)
+
+
+def without_time(rows):
+    return [{name: value for name, value in row.items() if not name.startswith("seconds")} for row in rows]
+
+
+def test_a_round_is_what_the_slow_loop_does(tmp_path):
+    """Average under IPM, two rounds by hand: every gradient by autograd, mean, momentum 0, rate 0.1."""
+    run, federation = module(momentum=0.0), data()
+    trainer(tmp_path, 2, Average(), Ipm(2.0)).fit(run, datamodule=federation)
+    model = world.model()
+    for _ in range(2):
+        gradients = []
+        for indices in federation.clients.indices:
+            x, y = federation.train.gather(indices)
+            loss = nn.functional.cross_entropy(model(x), y)
+            gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+        honest = [torch.stack(parts).double().mean(0) for parts in zip(*gradients, strict=True)]
+        for parameter, mean in zip(model.parameters(), honest, strict=True):
+            parameter.data -= (0.1 * (8 * mean + 2 * (-2.0 * mean)) / 10).float()
+    for parameter, expected in zip(run.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4, 6])
+@pytest.mark.parametrize("rule", [None, boba()])
+def test_resumed_equals_never_stopped_bit_for_bit(tmp_path, stop, rule):
+    """With random noise, momentum and a schedule; the record too."""
+
+    def run(rounds, ckpt_path=None):
+        federated, record = module(), Record(tmp_path / f"{rounds}{bool(ckpt_path)}")
+        callbacks = [record, Gaussian(1.0, "updates"), *([copy.deepcopy(rule)] if rule else [])]
+        fit = trainer(tmp_path, rounds, *callbacks)
+        fit.fit(federated, datamodule=data(), ckpt_path=ckpt_path)
+        return fit, federated, record
+
+    _, whole, whole_record = run(7)
+    first, _, _ = run(stop)
+    first.save_checkpoint(tmp_path / "half.ckpt")
+    second, resumed, record = run(7, tmp_path / "half.ckpt")
+    assert second.global_step == 7
+    for parameter, expected in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(parameter, expected)
+    rounds = [row["round"] for row in record.metrics.rows]
+    assert rounds == list(range(1, 8))
+    # The stopped run was evaluated once more, where it stopped.
+    pairs = zip(without_time(record.metrics.rows), without_time(whole_record.metrics.rows), strict=True)
+    assert all({name: row[name] for name in expected} == expected for row, expected in pairs)
+    assert record.weights.rows == whole_record.weights.rows
+
+
+def test_finds_rule_and_attack_among_the_callbacks(tmp_path):
+    run, rule, attack = module(), boba(), Ipm(1.0)
+    trainer(tmp_path, 1, attack, rule).fit(run, datamodule=data())
+    assert run.aggregator is rule
+    assert run.adversary is attack
+
+
+def test_supplement_and_replacement(tmp_path):
+    for placement, honest, n in [("supplement", 8, 10), ("replacement", 6, 8)]:
+        record = Record(tmp_path / placement)
+        trainer(tmp_path, 1, record, Ipm(1.0)).fit(module(), datamodule=data(byzantine=placement))
+        row = record.weights.rows[0]
+        assert len(row) - 1 == n
+        assert record.metrics.rows[0]["weight/honest"] == pytest.approx(honest / n)
+
+
+def test_reports_max_recall_drop_against_the_reference(tmp_path):
+    run = module(reference=[1.0, 1.0, 1.0])
+    trainer(tmp_path, 4).fit(run, datamodule=data(n_byzantine=0))
+    recall = [run.evaluation[f"recall/{z}"] for z in range(3)]
+    assert run.evaluation["mrd"] == pytest.approx(max(1 - value for value in recall), abs=1e-6)
+    assert run.evaluation["accuracy"] == pytest.approx(sum(recall) / 3, abs=1e-5)
+
+
+def test_a_diverged_run_stops_with_its_reason_and_keeps_its_rows(tmp_path):
+    run, record = module(lr=1e30, momentum=0.0), Record(tmp_path)
+    trainer(tmp_path, 50, record, Ipm(1e10)).fit(run, datamodule=data())
+    assert run.diverged is not None
+    assert "round" in run.diverged
+    assert 1 <= len(record.metrics.rows) < 50
+    assert (tmp_path / "metrics.csv").read_text().count("\n") == len(record.metrics.rows) + 1
+
+
+def test_names_the_client_that_broke_the_average(tmp_path):
+    class Nan(Ipm):
+        def attack(self, honest, n_byzantine, context):
+            rows = super().attack(honest, n_byzantine, context).clone()
+            rows[0, 0] = torch.nan
+            return rows
+
+    run = module()
+    before = [parameter.clone() for parameter in run.model.parameters()]
+    trainer(tmp_path, 3, Nan(1.0)).fit(run, datamodule=data())
+    assert run.diverged == (
+        "round 1: the aggregated update is not finite (non-finite updates: Byzantine client 8)"
+    )
+    assert all(torch.equal(p, q) for p, q in zip(run.model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("make", "callbacks", "message"),
+    [
+        (lambda: (module(), data()), [], "2 Byzantine clients need an adversary, got none"),
+        (lambda: (module(), data()), [Ipm(1.0), Ipm(2.0)], "at most one Adversary, got Ipm and Ipm"),
+        (lambda: (module(), data()), [Ipm(1.0), boba(9)], "boba needs 0 <= f <= n - c"),
+        (lambda: (module(nn.Linear(2, 5)), data()), [Ipm(1.0)], "3 classes, Linear gives outputs of shape"),
+        (lambda: (module(nn.Linear(7, 3)), data()), [Ipm(1.0)], "does not take inputs of shape"),
+        (lambda: (module(), data(server_samples=41)), [Ipm(1.0)], "41 samples of every class, got 40 of class 0"),
+        (lambda: (module(), data(n_clients=500)), [Ipm(1.0)], "every client needs a sample"),
+        (lambda: (module(reference=[1.0]), data()), [Ipm(1.0)], "the reference has 1 recalls, the data 3 classes"),
+        (lambda: (module(), data(server_samples=0)), [Ipm(1.0), boba()], "needs server data, got none"),
+    ],
+)
+def test_refuses_what_does_not_fit_before_training(tmp_path, make, callbacks, message):
+    run, federation = make()
+    with pytest.raises(SettingError, match=message):
+        trainer(tmp_path, 1, *callbacks).fit(run, datamodule=federation)
+
+
+def test_refuses_batch_statistics():
+    with pytest.raises(SettingError, match=r"BatchNorm1d.*use GroupNorm"):
+        module(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+
+
+def test_refuses_a_checkpoint_of_another_model(tmp_path):
+    first = trainer(tmp_path, 1, Ipm(1.0))
+    first.fit(module(), datamodule=data())
+    first.save_checkpoint(tmp_path / "other.ckpt")
+    wider = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 3))
+    with pytest.raises(SettingError, match="the checkpoint is of another model"):
+        trainer(tmp_path, 2, Ipm(1.0)).fit(module(wider), datamodule=data(), ckpt_path=tmp_path / "other.ckpt")
+
+
+def test_needs_a_number_of_rounds(tmp_path):
+    with pytest.raises(SettingError, match=r"set trainer\.max_steps"):
+        trainer(tmp_path, -1, Ipm(1.0)).fit(module(), datamodule=data())

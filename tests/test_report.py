@@ -1,0 +1,210 @@
+"""What a person reads before and after a run."""
+
+import json
+import re
+from dataclasses import dataclass
+
+from lightning_fl import Federation, Partition, report
+from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.aggregator.average import Average
+from lightning_fl.callback.record import Record
+from tests import training
+
+import pytest
+import torch
+from pytorch_lightning.loggers.logger import DummyLogger
+
+
+class Fixed(Partition):
+    """Samples 0-5 are class 0, 6-11 class 1, 12-17 class 2: client 0 holds 0-6, client 1 7-11, client 2 12-17."""
+
+    def assign(self, targets, n_clients, n_classes, generator):
+        return list(torch.arange(18).split([7, 5, 6]))
+
+
+class Pictures(DummyLogger):
+    """A logger that takes pictures."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = {}
+
+    def log_image(self, key, images):
+        self.taken[key] = images
+
+
+def run(n_byzantine=0, placement="supplement", server_samples=2, rounds=2, folder=None, **settings):
+    """A trained module and its record."""
+    data = training.data(Federation(3, n_byzantine, placement, "uniform"), Fixed(), server_samples)
+    record = Record(folder) if folder else None
+    callbacks = [Average(), *([Ipm(10.0)] if n_byzantine else []), *([record] if record else [])]
+    module = training.fit(training.trainer(callbacks, rounds, **settings), data_=data)
+    return module, record
+
+
+def test_participants():
+    module, _ = run(n_byzantine=2)
+    assert report.participants(module).splitlines() == [
+        "Clients    3 honest + 2 Byzantine (Ipm(factor=10.0))",
+        "Server     Average(), 2 samples of each class",
+        "Model      Linear, d = 9",
+        "Data       Corners, 18 training and 9 test samples",
+        "Partition  Fixed(): 5 to 7 samples and 1 to 2 classes an honest client",
+        "  class  samples  held by clients  samples a holder",
+        "  -------------------------------------------------",
+        "      0        6                1                 6",
+        "      1        6                2            1 to 5",
+        "      2        6                1                 6",
+    ]
+
+
+def test_replaced_clients_are_not_counted():
+    module, _ = run(n_byzantine=1, placement="replacement", server_samples=0)
+    lines = report.participants(module).splitlines()
+    assert lines[0] == "Clients    2 honest + 1 Byzantine (Ipm(factor=10.0))"
+    assert lines[1] == "Server     Average(), no samples"
+    assert lines[-1].split() == ["2", "0", "0", "0"]  # class 2 is lost
+
+
+def test_without_attack():
+    module, _ = run()
+    assert report.participants(module).startswith("Clients    3 honest + no Byzantine client\n")
+
+
+def test_settings_show_what_a_thing_was_made_with():
+    class Wrapped(Average):
+        def __init__(self, rule, f, hidden):
+            self.rule, self.f = rule, f
+
+    assert report.settings(Wrapped(Ipm(2.0), 3, "x")) == "Wrapped(rule=Ipm(factor=2.0), f=3)"
+
+
+def test_a_table_is_aligned():
+    assert report.table(["a", "long name"], [["1", "2"], ["three", "4"]]).splitlines() == [
+        "      a  long name",
+        "  ----------------",
+        "      1          2",
+        "  three          4",
+    ]
+    assert report.table(["a"], []).splitlines() == ["  a", "  -"]
+
+
+@dataclass
+class Finished:
+    """What `summarise` looks at."""
+
+    diverged: str | None = None
+
+
+def summarise(tmp_path, rows, status="completed", reason=None):
+    record = Record(tmp_path)
+    record.metrics.rows = rows
+    return report.summarise(Finished(reason), record, status, 1.23456)
+
+
+ROWS = [
+    {"round": 1, "loss": 0.9, "weight/honest": 0.5, "weight/byzantine": 0.5},
+    {"round": 2, "loss": 0.8, "weight/honest": 1.0, "weight/byzantine": 0.0}
+    | {"accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5, "mrd": 0.25},
+]
+
+
+def test_summary_of_a_completed_run(tmp_path, unchecked):
+    assert summarise(tmp_path, ROWS) == {
+        "status": "completed",
+        "reason": None,
+        "rounds": 2,
+        "accuracy": 0.75,
+        "recall": [1.0, 0.5],
+        "mrd": 0.25,
+        "last_evaluation": {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25},
+        "mean_weight": {"honest": 0.75, "byzantine": 0.25},
+        "seconds": 1.235,
+    }
+
+
+def test_the_result_of_a_diverged_run_is_null(tmp_path, unchecked):
+    summary = summarise(tmp_path, [*ROWS, {"round": 3, "loss": 9e9}], "diverged", "round 4: the loss is nan")
+    assert (summary["status"], summary["reason"], summary["rounds"]) == ("diverged", "round 4: the loss is nan", 3)
+    assert summary["accuracy"] is summary["recall"] is summary["mrd"] is None
+    assert summary["last_evaluation"] == {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25}
+
+
+def test_summary_of_a_run_without_a_round(tmp_path, unchecked):
+    summary = summarise(tmp_path, [], "interrupted")
+    assert summary["rounds"] == 0
+    assert summary["accuracy"] is summary["recall"] is summary["mrd"] is None
+    assert summary["mean_weight"] == {"honest": None, "byzantine": None}
+    json.dumps(summary, allow_nan=False)
+
+
+def results(tmp_path, *args):
+    """The lines, by their first column."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "b.csv").touch()
+    (folder / "a.png").touch()
+    lines = report.results(summarise(tmp_path, *args), folder).splitlines()
+    return dict(re.fullmatch(r"  (.*?)  +(.*)", line).groups() for line in lines), lines
+
+
+def test_results_of_a_completed_run(tmp_path, unchecked):
+    shown, _ = results(tmp_path, ROWS)
+    assert shown["status"] == "completed after 2 rounds, 1.2 s"
+    assert shown["accuracy"] == "75.00% (round 2)"
+    assert shown["recall"] == "0: 100.0%  1: 50.0%"
+    assert shown["max-recall-drop"] == "25.00%"
+    assert shown["weight given"] == "75.0% honest, 25.0% Byzantine (mean over rounds)"
+    assert shown["files"] == f"{tmp_path / 'files'}/: a.png, b.csv"
+
+
+def test_results_of_a_diverged_run_claim_no_accuracy(tmp_path, unchecked):
+    shown, _ = results(tmp_path, ROWS, "diverged", "round 3: the loss is nan")
+    assert shown["status"] == "diverged after 2 rounds, 1.2 s"
+    assert shown["reason"] == "round 3: the loss is nan"
+    assert shown["accuracy"] == "none; 75.0% when last measured (round 2)"
+    assert "recall" not in shown
+
+
+def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(7)}]
+    shown, lines = results(tmp_path / "a", rows)
+    assert shown["max-recall-drop"] == "needs a reference (reference=run)"
+    assert shown["weight given"] == "none: not a weighting"
+    assert [line.split()[0] for line in lines[2:4]] == ["recall", "5:"]  # five classes a line
+    shown, _ = results(tmp_path / "b", [{"round": 1, "loss": 0.5}], "interrupted")
+    assert shown["status"] == "interrupted after 1 rounds, 1.2 s"
+    assert "accuracy" not in shown
+
+
+def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch, unchecked):
+    monkeypatch.chdir(tmp_path)
+    shown, _ = results(tmp_path, ROWS)
+    assert shown["files"].startswith("files/: ")
+
+
+@pytest.mark.parametrize("n_byzantine", [0, 2])
+def test_write(n_byzantine, tmp_path):
+    pictures = Pictures()
+    module, record = run(n_byzantine, folder=tmp_path, logger=pictures)
+    summary = report.summarise(module, record, "completed", 1.0)
+    report.write(module, record, summary, tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "metrics.csv",
+        "recall.png",
+        "summary.json",
+        "weights.csv",
+        "weights.png",
+    ]
+    assert all((tmp_path / name).read_bytes()[:4] == b"\x89PNG" for name in ("recall.png", "weights.png"))
+    assert pictures.taken == {f"curves/{name}": [str(tmp_path / f"{name}.png")] for name in ("recall", "weights")}
+
+
+def test_write_without_anything_to_draw(tmp_path):
+    module, _ = run()
+    record = Record(tmp_path)
+    report.write(module, record, report.summarise(module, record, "interrupted", 0.0), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
