@@ -1,0 +1,91 @@
+"""Laws of every attack in conf/adversary, found by looking there."""
+
+import inspect
+from dataclasses import replace
+from pathlib import Path
+
+from lightning_fl import Updates
+from lightning_fl.adversary.base import Adversary
+from lightning_fl.samples import ClientBatch
+from tests import world
+
+import pytest
+import torch
+from hydra.utils import get_class, instantiate
+from omegaconf import OmegaConf
+
+CONFIGS = {
+    path.stem: OmegaConf.load(path)
+    for path in sorted((Path(__file__).parents[2] / "conf" / "adversary").glob("*.yaml"))
+    if path.stem != "none"
+}
+RANDOM = {"gaussian", "gaussian_models", "gaussian_updates"}
+EVERY = pytest.mark.parametrize("name", CONFIGS)
+
+
+def situation(b=3, dtype=torch.float32, **changes):
+    """Honest updates of the small world, b, and a context with b Byzantine clients."""
+    context = world.context()
+    samples = replace(context.byzantine.samples, inputs=context.byzantine.samples.inputs.to(dtype))
+    parts = context.byzantine.indices
+    byzantine = ClientBatch(samples, [parts[i % len(parts)] for i in range(b)], range(12, 12 + b))
+    context = replace(context, model=context.model.to(dtype), byzantine=byzantine, **changes)
+    return Updates(world.honest_updates().to(dtype)), b, context
+
+
+def adversary(name):
+    return instantiate(CONFIGS[name])
+
+
+def same(a, b):
+    return torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+@EVERY
+def test_config_and_class_agree(name):
+    kind = get_class(CONFIGS[name]._target_)
+    assert issubclass(kind, Adversary)
+    settings = dict(inspect.signature(kind).parameters)
+    assert set(settings) == set(CONFIGS[name]) - {"_target_"}
+    assert all(p.default is inspect.Parameter.empty for p in settings.values())  # defaults live in conf alone
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("b", [1, 5])
+def test_one_row_a_byzantine_client(name, b, dtype):
+    forged = adversary(name).attack(*situation(b, dtype))
+    assert forged.shape == (b, world.D)
+    assert forged.dtype == dtype
+    assert forged.isfinite().all() or name == "non_finite"
+
+
+@EVERY
+def test_changes_nothing_that_is_not_its_own(name):
+    honest, b, context = situation()
+    weights = honest.data_weights.clone()
+    state = torch.get_rng_state()
+    adversary(name).attack(honest, b, context)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(honest.rows, world.honest_updates())
+    assert torch.equal(honest.data_weights, weights)
+    assert all(p.grad is None for p in context.model.parameters())
+    for p, q in zip(context.model.parameters(), world.model().parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+@EVERY
+def test_same_seed_and_round_same_bits(name):
+    torch.manual_seed(1)
+    attacker = adversary(name)
+    first = attacker.attack(*situation()).clone()
+    torch.manual_seed(2)
+    assert same(attacker.attack(*situation()), first)
+    assert same(adversary(name).attack(*situation()), first)
+
+
+@EVERY
+@pytest.mark.parametrize("change", [{"seed": 1}, {"round": 1}])
+def test_only_random_attacks_change_with_seed_and_round(name, change):
+    here, there = (adversary(name).attack(*situation(**changes)) for changes in ({}, change))
+    assert same(here, there) == (name not in RANDOM)

@@ -1,0 +1,72 @@
+from dataclasses import replace
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.adversary.gaussian import Gaussian, gaussian
+from lightning_fl.updates import flatten, trainable
+from tests import world
+
+import pytest
+import torch
+
+
+def wide_context(d=4000, learning_rate=0.1):
+    """A model with many parameters, to see the noise's size; its weights are all 7."""
+    model = torch.nn.Linear(d, 1, bias=False)
+    torch.nn.init.constant_(model.weight, 7.0)
+    return replace(world.context(learning_rate=learning_rate), model=model)
+
+
+def send(adversary, context):
+    d = sum(p.numel() for p in context.model.parameters())
+    return adversary.attack(Updates(torch.zeros(3, d)), 5, context)
+
+
+def reported_models(update, context):
+    return flatten(trainable(context.model).values()) - context.learning_rate * update
+
+
+@pytest.mark.parametrize(("space", "of"), [("parameters", "offsets"), ("models", "models"), ("updates", "updates")])
+def test_noise_has_the_stated_size_in_its_space(space, of):
+    context = wide_context()
+    update = send(Gaussian(200.0, space), context)
+    models = reported_models(update, context)
+    noise = {"offsets": models - 7.0, "models": models, "updates": update}[of].double()
+    # 20,000 draws: the sample std has a relative error of 0.5 %, the mean one of 1.4.
+    assert noise.std().item() == pytest.approx(200, rel=0.03)
+    assert abs(noise.mean().item()) < 7
+    assert torch.corrcoef(noise).fill_diagonal_(0).abs().max() < 0.1  # attackers do not collude
+
+
+def test_noise_models_do_not_depend_on_the_global_model():
+    here = wide_context()
+    there = replace(here, model=torch.nn.Linear(4000, 1, bias=False))
+    attack = Gaussian(1e4, "models")
+    torch.testing.assert_close(
+        reported_models(send(attack, here), here), reported_models(send(attack, there), there), rtol=1e-5, atol=1e-2
+    )
+
+
+def test_a_generator_decides():
+    honest = torch.zeros(2, 3)
+    first, second, third = (gaussian(honest, 2, 1.0, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def test_refuses_a_negative_std():
+    with pytest.raises(SettingError, match="std >= 0, got -1"):
+        gaussian(torch.zeros(2, 3), 1, -1.0)
+    with pytest.raises(SettingError, match="std >= 0, got nan"):
+        Gaussian(float("nan"), "updates")
+
+
+def test_refuses_an_unknown_space(unchecked):
+    with pytest.raises(SettingError, match="one of parameters, models, updates, got 'gradients'"):
+        Gaussian(1.0, "gradients")
+
+
+def test_refuses_to_report_a_model_at_rate_0():
+    context = wide_context(learning_rate=0.0)
+    assert send(Gaussian(1.0, "updates"), context).isfinite().all()
+    with pytest.raises(SettingError, match="learning rate > 0"):
+        send(Gaussian(1.0, "parameters"), context)

@@ -1,0 +1,58 @@
+from math import erf, sqrt
+
+from lightning_fl import SettingError
+from lightning_fl.adversary.lie import Lie, lie, lie_factor
+from tests import world
+from tests.adversary import reference
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.mark.parametrize(
+    ("h", "b", "share", "z"), [(100, 15, 0.57, 0.1764), (160, 54, 0.6625, 0.4193), (16, 2, 0.5, 0.0)]
+)
+def test_factor_of_the_boba_papers_settings(h, b, share, z):
+    assert lie_factor(h, b) == pytest.approx(z, abs=5e-5)
+    assert (1 + erf(lie_factor(h, b) / sqrt(2))) / 2 == pytest.approx(share)
+
+
+def test_known_answer():
+    """RAGA's 0.7 by hand, sample std 2 and sqrt(12).  Population std gives (4.1431, 5.9799), the authors' minus on
+    updates (1.6, 1.5751)."""
+    forged = lie(torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]], dtype=torch.float64), 2, 0.7)
+    np.testing.assert_allclose(forged, [[4.4, 4 + 0.7 * sqrt(12)]] * 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+@pytest.mark.parametrize("factor", [None, -1.5, 0.7])
+def test_agrees_with_the_loop(name, dtype, factor):
+    honest = torch.tensor(reference.problem(name), dtype=dtype)
+    x = honest.double().numpy()
+    z = lie_factor(len(x), 3) if factor is None else factor
+    forged = lie(honest, 3, factor)
+    assert forged.dtype == dtype
+    atol = 4 * torch.finfo(dtype).eps * np.abs(x).max()
+    np.testing.assert_allclose(forged.double(), [x.mean(0) + z * reference.std(x)] * 3, rtol=0, atol=atol)
+
+
+def test_helps_no_attacker_in_the_boba_papers_ablation(draw):
+    """n = 18 and b = 2 give z = 0: the attack is the honest mean."""
+    honest = torch.randn(16, 5, generator=draw)
+    torch.testing.assert_close(lie(honest, 2)[0], honest.mean(0))
+
+
+def test_refuses_what_has_no_answer():
+    with pytest.raises(SettingError, match="lie needs at least 2 honest updates for a spread, got 1"):
+        lie(torch.zeros(1, 3), 1, 0.7)
+    with pytest.raises(SettingError, match=r"no more Byzantine than honest ones, got 3 and 2"):
+        lie(torch.zeros(2, 3), 3)
+    assert lie(torch.zeros(2, 3), 3, 0.7).shape == (3, 3)
+
+
+def test_the_class_passes_its_factor():
+    updates = world.updates()
+    assert torch.equal(Lie(0.7).attack(updates, 3, world.context()), lie(updates.rows, 3, 0.7))
+    assert torch.equal(Lie(None).attack(updates, 3, world.context()), lie(updates.rows, 3))
