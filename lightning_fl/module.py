@@ -39,7 +39,7 @@ class FederatedModule(pl.LightningModule):
         reference_recall: (c,) recalls of plain averaging without attack, to report max-recall-drop.
 
     Raises:
-        SettingError: If the model keeps batch statistics, which no client uploads.
+        SettingError: If the model keeps batch statistics, which no client uploads, or uses dropout.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class FederatedModule(pl.LightningModule):
         reference_recall: Sequence[float] | None = None,
     ):
         super().__init__()
-        _refuse_batch_statistics(model)
+        _refuse_hidden_state(model)
         self.automatic_optimization = False
         self.model = model
         self.client = client
@@ -239,12 +239,17 @@ def _only(callbacks: Iterable[object], kind: type) -> Any:
     return found[0] if found else None
 
 
-def _refuse_batch_statistics(model: nn.Module) -> None:
+def _refuse_hidden_state(model: nn.Module) -> None:
     for name, module in model.named_modules():
+        where = f"{name or 'itself'} ({type(module).__name__})"
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
             raise SettingError(
-                f"{type(model).__name__} keeps batch statistics in {name or 'itself'} ({type(module).__name__}), which "
-                f"clients do not upload; use GroupNorm or LayerNorm."
+                f"{type(model).__name__} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
+                f"or LayerNorm."
+            )
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            raise SettingError(
+                f"{type(model).__name__} draws random numbers in {where}, which no seed of a round governs; set p=0."
             )
 
 

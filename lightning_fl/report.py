@@ -31,14 +31,13 @@ def participants(module: FederatedModule) -> str:
         f"Data       {type(data).__name__}, {len(data.train):,} training and {len(data.test):,} test samples",
         f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
         f"an honest client",
-        "",
     ]
     rows = [
         [str(z), str(int(column.sum())), str(int((column > 0).sum())), _range(column[column > 0].tolist())]
         for z, column in enumerate(counts.T)
     ]
     shown = rows if len(rows) <= 20 else [*rows[:10], ["..."] * 4, *rows[-5:]]
-    return "\n".join(lines) + table(["class", "samples", "held by clients", "samples a holder"], shown)
+    return "\n".join([*lines, "", table(["class", "samples", "held by clients", "samples a holder"], shown)])
 
 
 def settings(thing: object) -> str:

@@ -11,7 +11,7 @@ from functools import cached_property
 from lightning_fl.errors import SettingError
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 # Columns converted to float64 at a time: 115 x 8192 doubles are 7.5 MB, about the size of a cache.
@@ -138,9 +138,9 @@ class Updates:
         return gram
 
     @cached_property
-    def finite(self) -> Bool[Tensor, " n"]:
-        """Which rows hold only finite numbers (read off the Gram matrix)."""
-        return self.gram.diagonal().isfinite()
+    def squares(self) -> Float64[Tensor, " n"]:
+        """||x_i||^2: the Gram matrix's diagonal, for rules that need no more of it."""
+        return torch.stack([(row := update.double()) @ row for update in self.rows])
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""

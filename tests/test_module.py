@@ -2,7 +2,6 @@ import copy
 import warnings
 
 import pytest
-import pytorch_lightning as pl
 import torch
 from torch import nn
 
@@ -15,7 +14,7 @@ from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.partition.iid import Iid
 from lightning_fl.schedule.late_decay import late_decay
-from tests import world
+from tests import training, world
 
 
 class Small(FederatedDataModule):
@@ -41,19 +40,7 @@ def module(model=None, reference=None, lr=0.1, momentum=0.9):
 
 
 def trainer(tmp_path, rounds, *callbacks):
-    return pl.Trainer(
-        max_steps=rounds,
-        accelerator="cpu",
-        callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        val_check_interval=2,
-        check_val_every_n_epoch=None,
-        default_root_dir=tmp_path,
-    )
+    return training.trainer(callbacks, rounds, default_root_dir=tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -186,9 +173,11 @@ def test_refuses_what_does_not_fit_before_training(tmp_path, make, callbacks, me
         trainer(tmp_path, 1, *callbacks).fit(run, datamodule=federation)
 
 
-def test_refuses_batch_statistics():
+def test_refuses_batch_statistics_and_dropout():
     with pytest.raises(SettingError, match=r"BatchNorm1d.*use GroupNorm"):
         module(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    with pytest.raises(SettingError, match=r"Dropout.*set p=0"):
+        module(nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.1)))
 
 
 def test_refuses_a_checkpoint_of_another_model(tmp_path):

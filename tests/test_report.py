@@ -50,6 +50,7 @@ def test_participants():
         "Model      Linear, d = 9",
         "Data       Corners, 18 training and 9 test samples",
         "Partition  Fixed(): 5 to 7 samples and 1 to 2 classes an honest client",
+        "",
         "  class  samples  held by clients  samples a holder",
         "  -------------------------------------------------",
         "      0        6                1                 6",

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -66,3 +67,26 @@ class Weighting(Aggregator):
         """Weigh and combine one round; see the base class."""
         weights = self.weights(updates, server)
         return Aggregation(updates.combine(weights), weights)
+
+
+class Wrapper(Aggregator):
+    """A rule that asks another one, and passes the end of a round and the memory on to it.
+
+    Args:
+        rule: The other one.
+    """
+
+    def __init__(self, rule: Aggregator):
+        self.rule = rule
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Tell the rule that the round is over."""
+        self.rule.on_train_batch_end(*args)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rule remembers."""
+        return self.rule.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Give the rule back what it remembered."""
+        self.rule.load_state_dict(state_dict)

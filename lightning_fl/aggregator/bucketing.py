@@ -5,9 +5,9 @@ ICLR 2022. arXiv:2006.09365.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
@@ -76,7 +76,7 @@ def bucketing(
     return _means(updates, draw_buckets(len(updates), s, generator, leftover))
 
 
-class Bucketing(Aggregator):
+class Bucketing(Wrapper):
     """Ask another rule about bucket means instead of clients; see `bucketing`.
 
     A bucket's weight, its clients share equally; a client left out has weight 0.
@@ -88,7 +88,7 @@ class Bucketing(Aggregator):
     """
 
     def __init__(self, rule: Aggregator, s: int, leftover: Leftover):
-        self.rule = rule
+        super().__init__(rule)
         self.s = s
         self.leftover = leftover
 
@@ -111,15 +111,3 @@ class Bucketing(Aggregator):
             for bucket, weight in zip(buckets, result.weights, strict=True):
                 weights[bucket] = weight / len(bucket)
         return Aggregation(result.update, weights, result.diagnostics)
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Tell the rule that the round is over."""
-        self.rule.on_train_batch_end(*args)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers."""
-        return self.rule.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Give the rule back what it remembered."""
-        self.rule.load_state_dict(state_dict)

@@ -47,7 +47,7 @@ def bygars_weights(
             f"bygars carries over trust in the same clients, got {updates.n} updates after {len(trust)}; "
             f"set aggregator.carry_over=false."
         )
-    lengths = torch.stack([(row := update.double()) @ row for update in updates.rows]).sqrt()
+    lengths = updates.squares.sqrt()
     finite_rows(lengths.diag(), "bygars")
     usable = lengths.isfinite() & (lengths > torch.finfo(updates.rows.dtype).tiny)  # 1 / length must not overflow
     scale = torch.where(usable, 1 / lengths, 0)

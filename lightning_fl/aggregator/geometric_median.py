@@ -161,7 +161,7 @@ def geometric_median(
         The paper bounds the gap by eps itself (9); here it is relative, so that scaling the updates scales the result,
         and relative to a radius that f < n / 2 Byzantine clients cannot stretch.  As long as the radius is at most 1
         the bound is the paper's or tighter.  It holds up to the rounding of the inner products, which hides distances
-        below 1e-7 of the rows' length.  A non-finite update gets weight 0.
+        below 1e-7 of the rows' length, and for 100 Newton steps.  A non-finite update gets weight 0.
 
     The corners of a convex quadrilateral have their median where the diagonals cross, here y = x and y = 2 - x:
 

@@ -6,7 +6,7 @@ Employing Normalized Gradients on Non-IID Datasets. 2024. arXiv:2408.09539.
 The rule asks for n lengths, not for n x n inner products, so it costs little more than the plain average.
 """
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Weighting
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -14,8 +14,6 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-# Numbers at a time: 8 MB of float32 are still in the cache for the sum when their lengths are known.
-_BLOCK = 2**21
 # Powers added up in float32 before float64 takes over.
 _COLUMNS = 1024
 # 1 / length fits float32 above this.
@@ -38,24 +36,16 @@ def row_norms(rows: Float[Tensor, "n d"], p: float = 2.0) -> Float64[Tensor, " n
     >>> row_norms(torch.tensor([[3.0, 4.0], [3e30, 4e30]]))
     tensor([5.0000e+00, 5.0000e+30], dtype=torch.float64)
     """
-    norms = _fast_norms(rows, p)
-    doubtful = _doubtful(norms)
-    if doubtful.any():
-        norms[doubtful] = torch.linalg.vector_norm(rows[doubtful], p, dim=1, dtype=torch.float64)
-    return norms
-
-
-def _fast_norms(rows: Tensor, p: float) -> Tensor:
     wide = torch.promote_types(rows.dtype, torch.float32)
     blocks = (rows.shape[1] - 1) // _COLUMNS
     head, tail = rows.tensor_split([blocks * _COLUMNS], dim=1)
     parts = torch.linalg.vector_norm(head.unflatten(1, (blocks, _COLUMNS)), p, dim=2, dtype=wide)
     rest = torch.linalg.vector_norm(tail, p, dim=1, keepdim=True, dtype=wide)
-    return torch.linalg.vector_norm(torch.cat([parts, rest], dim=1), p, dim=1, dtype=torch.float64)
-
-
-def _doubtful(norms: Tensor) -> Tensor:
-    return ~((norms > 1e-12) & norms.isfinite())
+    norms = torch.linalg.vector_norm(torch.cat([parts, rest], dim=1), p, dim=1, dtype=torch.float64)
+    doubtful = ~((norms > 1e-12) & norms.isfinite())
+    if doubtful.any():
+        norms[doubtful] = torch.linalg.vector_norm(rows[doubtful], p, dim=1, dtype=torch.float64)
+    return norms
 
 
 def normalized_weights(norms: Float64[Tensor, " n"], data_weights: Float64[Tensor, " n"]) -> Float64[Tensor, " n"]:
@@ -91,31 +81,16 @@ def normalized_average(
     >>> normalized_average(torch.tensor([[3.0, 4.0], [0.0, 20.0]]))
     tensor([0.3000, 0.9000])
     """
-    return _aggregate(Updates(updates, weights)).update
+    rows = Updates(updates, weights)
+    return rows.combine(normalized_weights(row_norms(rows.rows), rows.data_weights))
 
 
-def _aggregate(updates: Updates) -> Aggregation:
-    """Measure and add a block of rows at a time, in one pass over the memory; a doubtful row costs a second one."""
-    rows, data_weights = updates.rows, updates.data_weights
-    size = max(1, _BLOCK // updates.d) if rows.device.type == "cpu" else updates.n
-    update, parts = rows.new_zeros(1, updates.d), []
-    for block, shares in zip(rows.split(size), data_weights.split(size), strict=True):
-        norms = _fast_norms(block, 2.0)
-        parts.append(norms)
-        update.addmm_((shares / norms).to(rows)[None], block)
-    norms = torch.cat(parts)
-    if not _doubtful(norms).any():
-        return Aggregation(update[0], data_weights / norms)
-    weights = normalized_weights(row_norms(rows), data_weights)
-    return Aggregation(updates.combine(weights), weights)
-
-
-class Normalized(Aggregator):
+class Normalized(Weighting):
     """Average the updates at unit length by their data weights; see `normalized_average`.
 
     The weights it reports are the factors of the updates as sent, alpha_i / ||x_i||.
     """
 
-    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
-        """Aggregate one round; see the base class."""
-        return _aggregate(updates)
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        return normalized_weights(row_norms(updates.rows), updates.data_weights)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, check_rows, finite_rows
+from lightning_fl.updates import Updates, finite_rows
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -60,9 +60,8 @@ def _check(n: int, f: int, rule: str) -> None:
 
 def _finite(updates: Tensor, f: int, rule: str) -> tuple[Int64[Tensor, " m"], Float64[Tensor, " n"]]:
     """Check the arguments; return who is finite, and ||u_i||^2."""
-    check_rows(updates, "updates")
+    squares = Updates(updates).squares
     _check(len(updates), f, rule)
-    squares = torch.stack([(row := update.double()) @ row for update in updates])
     return finite_rows(squares.diag(), rule), squares
 
 

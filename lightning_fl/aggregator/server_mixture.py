@@ -4,9 +4,7 @@ Wenxuan Bao, Jun Wu, Jingrui He. BOBA: Byzantine-Robust Federated Learning with 
 arXiv:2208.12932, Appendix C.2 (server-augmented majority rules, Figure 6).
 """
 
-from typing import Any
-
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -48,7 +46,7 @@ def _check(share: float) -> None:
         raise SettingError(f"server_mixture needs a share in [0, 1], got {share}; set aggregator.share.")
 
 
-class ServerMixture(Aggregator):
+class ServerMixture(Wrapper):
     """Mix another rule's update with the server's mean class update; see `server_mixture`.
 
     Args:
@@ -57,7 +55,7 @@ class ServerMixture(Aggregator):
     """
 
     def __init__(self, rule: Aggregator, share: float):
-        self.rule = rule
+        super().__init__(rule)
         self.share = share
 
     def check(self, n: int, n_classes: int) -> None:
@@ -70,15 +68,3 @@ class ServerMixture(Aggregator):
         result = self.rule.aggregate(updates, server)
         weights = None if result.weights is None else (1 - self.share) * result.weights
         return Aggregation(server_mixture(result.update, server.class_updates, self.share), weights, result.diagnostics)
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Tell the rule that the round is over."""
-        self.rule.on_train_batch_end(*args)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers."""
-        return self.rule.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Give the rule back what it remembered."""
-        self.rule.load_state_dict(state_dict)

@@ -1,4 +1,5 @@
 from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator import correntropy as module
 from lightning_fl.aggregator.correntropy import Correntropy, maximum_correntropy, maximum_correntropy_weights
 from lightning_fl.updates import gram_matrix
 from tests import world
@@ -55,6 +56,14 @@ def test_eps_bounds_the_last_step():
         again = reference.maximum_correntropy(np.vstack([x.numpy(), y]), np.append(weights, 0.0), radius, N, steps=1)
         assert np.sqrt(np.sum((again - y) ** 2)) <= eps * radius
     assert np.sqrt(np.sum((exact - y) ** 2)) <= 1e-4 * radius
+
+
+def test_out_of_steps_it_returns_the_last(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_STEPS", 3)
+    x = reference.problem("random", N, D)
+    weights = np.full(N, 1 / N)
+    expected = reference.maximum_correntropy(x, weights, *reference.majority_radius(x, weights), steps=3)
+    np.testing.assert_allclose(maximum_correntropy(torch.as_tensor(x)).numpy(), expected)
 
 
 def test_coefficients_are_a_convex_combination_and_skip_what_does_not_count():

@@ -24,7 +24,7 @@ def test_agrees_with_the_loop(name, n, midpoint):
 
 
 def test_literal_even_number():
-    """The upper median is (4, 7), the midpoint (3, 6.5); the row whose norm is the median one is (1, 8)."""
+    """The upper median is (4, 7)."""
     x = torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [9.0, 5.0]])
     assert median(x).tolist() == [2.0, 6.0]
     assert median(x, midpoint=True).tolist() == [3.0, 6.5]
@@ -57,6 +57,13 @@ def test_every_column_is_sorted_once_and_in_its_place(draw):
 def test_an_error_in_a_thread_is_raised(draw):
     with pytest.raises(ZeroDivisionError):
         reduce_columns(torch.randn(5, 250_000, generator=draw), lambda values: values[:, 1 // 0])
+
+
+def test_other_devices_sort_in_chunks_too(monkeypatch):
+    monkeypatch.setattr(module, "_ENTRIES_GPU", 12)
+    medians = reduce_columns(torch.empty(4, 10, device="meta"), lambda values: values[:, 1])
+    assert medians.shape == (10,)
+    assert medians.device.type == "meta"
 
 
 def test_takes_other_layouts_and_rows_with_a_gradient(draw):

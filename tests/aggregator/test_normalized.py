@@ -28,8 +28,7 @@ def test_agrees_with_the_loop(name, dtype, weights):
 
 
 @pytest.mark.parametrize("d", [1023, 1024, 1025, 10_000])
-def test_agrees_with_the_loop_in_long_rows_and_many_blocks(d, draw, monkeypatch):
-    monkeypatch.setattr("lightning_fl.aggregator.normalized._BLOCK", 2 * d)
+def test_agrees_with_the_loop_in_long_rows(d, draw):
     x = torch.randn(7, d, generator=draw)
     expected = reference.normalized_average(x.double().numpy())
     np.testing.assert_allclose(normalized_average(x).numpy(), expected, rtol=0, atol=1e-7)

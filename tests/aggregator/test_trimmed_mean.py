@@ -20,7 +20,7 @@ def test_agrees_with_the_loop(name, f):
 
 
 def test_literal():
-    """Dropping f values in all gives (2.3333, 7) or (32, 5.3333), the f rows furthest from the mean (2.3333, 7)."""
+    """Without the f largest alone (2.3333, 2.6667), the f smallest alone (32, 7), the furthest row (2.3333, 7)."""
     x = torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [90.0, -5.0]])
     assert trimmed_mean(x, f=1).tolist() == [3.0, 6.5]
     assert trimmed_mean(x, f=0).tolist() == [24.25, 4.0]

@@ -1,0 +1,196 @@
+"""All clients' gradients at once agree with one client after the other."""
+
+from lightning_fl import ClientBatch, Samples, SettingError
+from lightning_fl.client.base import default_client_chunk
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.model.mlp import Mlp
+from tests import world
+
+import pytest
+import torch
+from torch import nn
+
+CPU = torch.device("cpu")
+
+
+class Conv(nn.Sequential):
+    """A small convolutional model for 6 x 6 images of one channel."""
+
+    def __init__(self):
+        super().__init__(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
+
+
+def image_clients(sizes, seed=0):
+    """Clients of these sizes over images of one channel, 6 x 6, in three classes."""
+    draw = torch.Generator().manual_seed(seed)
+    n = sum(sizes)
+    data = Samples(
+        torch.randint(0, 256, (n, 1, 6, 6), generator=draw, dtype=torch.uint8),
+        torch.randint(0, 3, (n,), generator=draw),
+        3,
+        (0.5,),
+        (0.3,),
+    )
+    return ClientBatch(data, list(torch.randperm(n, generator=draw).split(sizes)), range(len(sizes)))
+
+
+def seeded(make, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return make()
+
+
+def mlp():
+    return seeded(lambda: Mlp(36, (8,), 3))
+
+
+def slow_gradients(model, batch):
+    """One ordinary backward pass a client."""
+    rows, losses = [], []
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for index in batch.indices:
+        x, y = batch.samples.gather(index)
+        loss = -torch.log_softmax(model(x), 1)[torch.arange(len(y)), y].mean()
+        rows.append(torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parameters)]))
+        losses.append(loss.detach())
+    return torch.stack(rows), torch.stack(losses)
+
+
+SIZES = [5, 1, 9, 3, 3, 12, 1, 7, 2, 30, 4]
+
+
+@pytest.mark.parametrize("make", [mlp, lambda: seeded(Conv)], ids=["mlp", "conv"])
+@pytest.mark.parametrize("chunk", [1, 2, 7, 100, None])
+@pytest.mark.parametrize("sizes", [SIZES, [1, 1, 1], [4], [6] * 8], ids=str)
+def test_every_chunk_gives_each_clients_own_gradient(sizes, chunk, make):
+    model, batch = make(), image_clients(sizes)
+    kept = [p.detach().clone() for p in model.parameters()]
+    rows, losses = slow_gradients(model, batch)
+    result = Gradient(chunk).gradients(model, batch)
+    torch.testing.assert_close(result.updates, rows, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.losses, losses, rtol=1e-5, atol=1e-6)
+    assert not result.updates.requires_grad
+    assert not result.losses.requires_grad
+    assert all(p.grad is None for p in model.parameters())
+    assert all(torch.equal(p, before) for p, before in zip(model.parameters(), kept, strict=True))
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+def test_double_precision(chunk):
+    model, batch = world.model().double(), world.class_clients(world.samples())
+    data = batch.samples
+    batch = ClientBatch(
+        Samples(data.inputs.double(), data.targets, 3), [*batch.indices, torch.tensor([4, 9])], range(4)
+    )
+    rows, losses = slow_gradients(model, batch)
+    result = Gradient(chunk).gradients(model, batch)
+    assert result.updates.dtype == result.losses.dtype == torch.float64
+    torch.testing.assert_close(result.updates, rows, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(result.losses, losses, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_updates_are_written_in_place(chunk):
+    model, batch = mlp(), image_clients(SIZES)
+    rows, _ = slow_gradients(model, batch)
+    whole = torch.full((len(SIZES) + 2, rows.shape[1]), 7.0)
+    result = Gradient(chunk).gradients(model, batch, out=whole[1:-1])
+    assert result.updates.data_ptr() == whole[1].data_ptr()
+    torch.testing.assert_close(whole[1:-1], rows, rtol=1e-4, atol=1e-6)
+    assert (whole[[0, -1]] == 7).all()
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+def test_a_clients_update_is_its_own(chunk):
+    # The first sample, with which shorter clients are padded, holds NaN; only its owner may notice.
+    batch = image_clients([2, 3, 9, 4])
+    data = Samples(batch.samples.gather(torch.arange(18))[0], batch.samples.targets, 3)
+    data.inputs[0] = float("nan")
+    batch = ClientBatch(data, batch.indices, batch.ids)
+    owner = [0 in index for index in batch.indices].index(True)
+    result = Gradient(chunk).gradients(mlp(), batch)
+    assert [bool(row.isfinite().all()) for row in result.updates] == [i != owner for i in range(4)]
+    assert [bool(loss.isfinite()) for loss in result.losses] == [i != owner for i in range(4)]
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_frozen_parameters_are_not_uploaded(chunk):
+    model, batch = mlp(), image_clients([3, 5])
+    model[1].requires_grad_(False)
+    rows, _ = slow_gradients(model, batch)
+    result = Gradient(chunk).gradients(model, batch)
+    assert result.updates.shape == (2, 8 * 3 + 3)
+    torch.testing.assert_close(result.updates, rows, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_an_unused_parameter_has_gradient_zero(chunk):
+    class Idle(Mlp):
+        def __init__(self):
+            super().__init__(36, (), 3)
+            self.idle = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return self[1](self[0](x))
+
+    result = Gradient(chunk).gradients(seeded(Idle), image_clients([3, 5]))
+    assert (result.updates[:, :2] == 0).all()  # parameters of the module itself come before its children's
+    assert (result.updates[:, 2:] != 0).any(1).all()
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_scalar_parameters(chunk):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.linear = nn.Parameter(torch.tensor(2.0)), nn.Linear(36, 3)
+
+        def forward(self, x):
+            return self.scale * self.linear(x.flatten(1))
+
+    model, batch = seeded(Scaled), image_clients([3, 5])
+    torch.testing.assert_close(Gradient(chunk).gradients(model, batch).updates, slow_gradients(model, batch)[0])
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_gradients_are_had_where_none_are_recorded(chunk):
+    model, batch = mlp(), image_clients([3, 5])
+    rows, _ = slow_gradients(model, batch)
+    with torch.no_grad():
+        result = Gradient(chunk).gradients(model, batch)
+    torch.testing.assert_close(result.updates, rows, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, None])
+def test_the_same_bits_again(chunk):
+    model, batch = mlp(), image_clients(SIZES)
+    first, second = (Gradient(chunk).gradients(model, batch) for _ in range(2))
+    assert torch.equal(first.updates, second.updates)
+    assert torch.equal(first.losses, second.losses)
+
+
+@pytest.mark.parametrize(
+    ("model", "d", "device", "chunk"),
+    [
+        (Conv(), 119, "cpu", 1),
+        (nn.Sequential(nn.Sequential(nn.Conv1d(1, 1, 1))), 2, "cpu", 1),
+        (Conv(), 119, "cuda", 32),
+        (Mlp(784, (200, 200), 10), 199_210, "cpu", 10),
+        (Mlp(784, (200, 200), 10), 199_210, "cuda", 32),
+        (Mlp(4, (), 2), 2**24, "cpu", 4),  # 4 x 2^24 floats are 256 MiB
+        (Mlp(4, (), 2), 2**28, "cpu", 1),
+    ],
+)
+def test_default_chunk_follows_from_model_and_device(model, d, device, chunk):
+    assert default_client_chunk(model, d, torch.device(device)) == chunk
+
+
+@pytest.mark.parametrize("chunk", [0, -3])
+def test_chunks_hold_a_client(chunk):
+    with pytest.raises(SettingError, match=rf"client_chunk must be at least 1 \(or null\), got {chunk}"):
+        Gradient(chunk)
+
+
+def test_a_client_keeps_nothing_that_a_checkpoint_would_miss():
+    assert not list(Gradient(3).parameters())
+    assert not Gradient(3).state_dict()

@@ -1,0 +1,34 @@
+"""Fully connected layers with ReLU between them."""
+
+from lightning_fl.model.mlp import Mlp
+
+import pytest
+import torch
+from torch import nn
+
+
+@pytest.mark.parametrize(
+    ("in_features", "hidden", "n_classes", "d"),
+    [
+        (784, (200, 200), 10, 199_210),  # BOBA's and Fed-NGA's net for MNIST: 157,000 + 40,200 + 2,010
+        (5, (7,), 3, 5 * 7 + 7 + 7 * 3 + 3),
+        (4, (), 2, 4 * 2 + 2),  # logistic regression
+    ],
+)
+def test_number_of_parameters(in_features, hidden, n_classes, d):
+    assert sum(p.numel() for p in Mlp(in_features, hidden, n_classes).parameters()) == d
+
+
+def test_it_is_linear_maps_with_relu_between_and_none_after(draw):
+    model = Mlp(12, [5, 4], 3)
+    a, b, c = (layer for layer in model if isinstance(layer, nn.Linear))
+    x = torch.randn(6, 1, 3, 4, generator=draw)
+    hidden = (x.reshape(6, 12) @ a.weight.T + a.bias).clamp(min=0)
+    hidden = (hidden @ b.weight.T + b.bias).clamp(min=0)
+    logits = hidden @ c.weight.T + c.bias
+    torch.testing.assert_close(model(x), logits)
+    assert (model(x) < 0).any()
+
+
+def test_settings_as_configurations_give_them():
+    assert [type(layer).__name__ for layer in Mlp(4, [3], 2)] == ["Flatten", "Linear", "ReLU", "Linear"]
