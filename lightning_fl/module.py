@@ -163,9 +163,16 @@ class FederatedModule(pl.LightningModule):
             "seconds/attack": attacked - trained,
             "seconds/aggregator": perf_counter() - attacked,
         }
-        self.log_dict(metrics)
+        self._log(metrics)
         weights = aggregation.weights
         return {"metrics": metrics, "weights": None if weights is None else weights.tolist()}
+
+    def _log(self, metrics: dict[str, float]) -> None:
+        """Give callbacks the loss and loggers everything; ``log_dict`` would take Lightning half a millisecond each."""
+        self.log("loss", metrics["loss"], logger=False, batch_size=1)
+        if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            for logger in self.loggers:
+                logger.log_metrics(metrics, self.trainer.global_step)
 
     def _server_step(self, update: Float[Tensor, " d"]) -> None:
         optimizer: Any = self.optimizers()

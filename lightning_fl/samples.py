@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lightning_fl.errors import DataError
 
@@ -47,14 +48,21 @@ class Samples:
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Gather inputs, scaled and normalised, and targets; the results take the shape of ``indices`` in front."""
-        inputs = self.inputs[indices]
+        flat = indices.reshape(-1)
+        inputs = self.inputs.index_select(0, flat)  # several times faster than inputs[indices]
         if inputs.dtype == torch.uint8:
-            scale = torch.tensor(self.std, device=inputs.device) * 255
-            shift = torch.tensor(self.mean, device=inputs.device) * 255
-            if len(self.mean) > 1:  # channels come before height and width
-                scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
-            inputs = inputs.float().sub_(shift).div_(scale)
-        return inputs, self.targets[indices]
+            scale, shift = self._affine(inputs.device)
+            inputs = inputs.float().mul_(scale).add_(shift)
+        shape = tuple(indices.shape)
+        return inputs.view(*shape, *inputs.shape[1:]), self.targets.index_select(0, flat).view(shape)
+
+    def _affine(self, device: torch.device) -> tuple[Any, Any]:
+        """Scale and shift that turn bytes into normalised inputs: numbers, or tensors that broadcast over pixels."""
+        scale = [1 / (255 * std) for std in self.std]
+        shift = [-mean / std for mean, std in zip(self.mean, self.std, strict=True)]
+        if len(scale) == 1:
+            return scale[0], shift[0]
+        return torch.tensor(scale, device=device)[:, None, None], torch.tensor(shift, device=device)[:, None, None]
 
     def batches(self, size: int) -> "Batches":
         """All samples in order, ``size`` at a time."""

@@ -6,7 +6,7 @@ Employing Normalized Gradients on Non-IID Datasets. 2024. arXiv:2408.09539.
 The rule asks for n lengths, not for n x n inner products, so it costs little more than the plain average.
 """
 
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -81,16 +81,23 @@ def normalized_average(
     >>> normalized_average(torch.tensor([[3.0, 4.0], [0.0, 20.0]]))
     tensor([0.3000, 0.9000])
     """
-    rows = Updates(updates, weights)
-    return rows.combine(normalized_weights(row_norms(rows.rows), rows.data_weights))
+    return _aggregate(Updates(updates, weights)).update
 
 
-class Normalized(Weighting):
+def _aggregate(updates: Updates) -> Aggregation:
+    norms = row_norms(updates.rows)
+    weights = normalized_weights(norms, updates.data_weights)
+    if norms.isfinite().all():  # no row to leave out and no sum to overflow, so nothing for combine to check
+        return Aggregation((weights.to(updates.rows)[None] @ updates.rows)[0], weights)
+    return Aggregation(updates.combine(weights), weights)
+
+
+class Normalized(Aggregator):
     """Average the updates at unit length by their data weights; see `normalized_average`.
 
     The weights it reports are the factors of the updates as sent, alpha_i / ||x_i||.
     """
 
-    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
-        """Weigh one round; see the base class."""
-        return normalized_weights(row_norms(updates.rows), updates.data_weights)
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        return _aggregate(updates)
