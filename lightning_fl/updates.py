@@ -5,7 +5,7 @@ between rows.  So the d columns are read once for the Gram matrix and once for t
 iterates in between.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from lightning_fl.errors import SettingError
@@ -37,6 +37,13 @@ def check_rows(rows: Tensor, name: str) -> None:
         raise SettingError(f"{name} must be floating point, got {rows.dtype}; convert with {name}.float().")
 
 
+def _float64_columns(*blocks: Tensor) -> Iterator[Tensor]:
+    """Stack the blocks, some columns at a time."""
+    width = _COLUMNS_CPU if blocks[0].device.type == "cpu" else _COLUMNS_GPU
+    for start in range(0, blocks[0].shape[1], width):
+        yield torch.cat([block[:, start : start + width].double() for block in blocks])
+
+
 def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     """Compute all inner products between the rows of the blocks, in float64.
 
@@ -55,9 +62,7 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     """
     n = sum(len(block) for block in blocks)
     gram = blocks[0].new_zeros(n, n, dtype=torch.float64)
-    width = _COLUMNS_CPU if gram.device.type == "cpu" else _COLUMNS_GPU
-    for start in range(0, blocks[0].shape[1], width):
-        columns = torch.cat([block[:, start : start + width].double() for block in blocks])
+    for columns in _float64_columns(*blocks):
         gram += columns @ columns.T  # addmm_ into the running sum rounds more
     return (gram + gram.T) / 2  # a BLAS rounds (i, j) and (j, i) differently
 
@@ -141,7 +146,17 @@ class Updates:
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
         """||x_i||^2: the Gram matrix's diagonal, for rules that need no more of it."""
-        return torch.stack([(row := update.double()) @ row for update in self.rows])
+        squares = self.rows.new_zeros(self.n, dtype=torch.float64)
+        for columns in _float64_columns(self.rows):
+            squares += columns.square().sum(1)
+        return squares
+
+    def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
+        """Compute <x_i, vector>."""
+        products = self.rows.new_zeros(self.n, dtype=torch.float64)
+        for columns in _float64_columns(self.rows, vector[None]):
+            products += columns[:-1] @ columns[-1]
+        return products
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""

@@ -60,6 +60,12 @@ def test_a_hostile_row_spoils_its_own_row_and_column_only(bad, draw):
     assert not squares[13].isfinite()
 
 
+def test_products_with_a_vector_are_the_gram_matrix_s(draw):
+    rows = torch.randn(5, 9000, generator=draw)
+    expected = [sum(float(a) * float(b) for a, b in zip(row, rows[0], strict=True)) for row in rows]
+    torch.testing.assert_close(Updates(rows).products(rows[0]), torch.tensor(expected, dtype=torch.float64), rtol=1e-11, atol=1e-9)
+
+
 def test_finite_rows_need_one():
     with pytest.raises(SettingError, match=r"krum needs at least one update without NaN and inf, got none among 2"):
         finite_rows(gram_matrix(torch.tensor([[NAN, 0.0], [INF, 1.0]])), "krum")

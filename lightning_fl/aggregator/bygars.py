@@ -57,7 +57,7 @@ def bygars_weights(
         server = server / server.norm()
         if not server.isfinite().all():  # a gradient of zero or beyond all numbers has no direction to learn from
             break
-        similarity = torch.stack([row.double() @ server for row in updates.rows])
+        similarity = updates.products(server)
         q = q + step_size * learning_rate * torch.where(usable, similarity * scale, 0)
     return q, q * scale
 
