@@ -1,6 +1,8 @@
 """Byzantine-robust federated learning under label skew, on PyTorch Lightning."""
 
 import lightning_fl._torchvision  # noqa: F401  (first: the others import torchvision)
+
+# isort: split
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Weighting
 from lightning_fl.client.base import Client, ClientResult

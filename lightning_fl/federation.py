@@ -2,11 +2,11 @@
 
 from typing import Literal, get_args
 
-from lightning_fl.errors import SettingError
-
 import torch
 from jaxtyping import Float64
 from torch import Tensor
+
+from lightning_fl.errors import SettingError
 
 Placement = Literal["supplement", "replacement"]
 DataWeights = Literal["uniform", "samples"]

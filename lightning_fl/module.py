@@ -4,6 +4,15 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassRecall
+
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
@@ -14,15 +23,6 @@ from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.samples import RoundBatch
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, trainable, unflatten
-
-import pytorch_lightning as pl
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassRecall
 
 
 class FederatedModule(pl.LightningModule):

@@ -7,11 +7,11 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
+
 from lightning_fl import plot
 from lightning_fl.callback.record import Record
 from lightning_fl.module import FederatedModule
-
-import pytorch_lightning as pl
 
 
 def participants(module: FederatedModule) -> str:

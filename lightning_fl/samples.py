@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_fl.errors import DataError
-
 import torch
 from torch import Tensor
+
+from lightning_fl.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from lightning_fl import seeding
-from lightning_fl.client.base import Client, default_client_chunk
-from lightning_fl.errors import SettingError
-from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import flatten, trainable, unflatten
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+
+from lightning_fl import seeding
+from lightning_fl.client.base import Client, default_client_chunk
+from lightning_fl.errors import SettingError
+from lightning_fl.samples import ClientBatch
+from lightning_fl.updates import flatten, trainable, unflatten
 
 
 @dataclass

@@ -8,11 +8,11 @@ iterates in between.
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from lightning_fl.errors import SettingError
-
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
+
+from lightning_fl.errors import SettingError
 
 # Columns converted to float64 at a time: 115 x 2048 doubles are 2 MB, which a core's cache holds; a GPU wants more.
 _COLUMNS_CPU, _COLUMNS_GPU = 2**11, 2**17

@@ -18,19 +18,21 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-import lightning_fl
-from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, Updates
-from lightning_fl.aggregator.boba import boba
-from lightning_fl.client.gradient import Gradient
-from lightning_fl.report import table
-from lightning_fl.updates import gram_matrix, trainable
+import lightning_fl  # first: makes torchvision importable beside a CPU-only torch
 
+# isort: split
 import hydra
 import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 import train
+
+from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, Updates
+from lightning_fl.aggregator.boba import boba
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.report import table
+from lightning_fl.updates import gram_matrix, trainable
 
 Times = dict[str, list[float]]
 

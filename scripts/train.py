@@ -22,13 +22,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import lightning_fl
-from lightning_fl import DataError, FederatedModule, SettingError, report, seeding
-from lightning_fl.callback.graceful_stop import GracefulStop
-from lightning_fl.callback.participants import Participants
-from lightning_fl.callback.record import Record
-from lightning_fl.callback.round_bar import RoundBar
+import lightning_fl  # first: makes torchvision importable beside a CPU-only torch
 
+# isort: split
 import hydra
 import pytorch_lightning as pl
 import torch
@@ -38,6 +34,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.callbacks import ModelCheckpoint
+
+from lightning_fl import DataError, FederatedModule, SettingError, report, seeding
+from lightning_fl.callback.graceful_stop import GracefulStop
+from lightning_fl.callback.participants import Participants
+from lightning_fl.callback.record import Record
+from lightning_fl.callback.round_bar import RoundBar
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())

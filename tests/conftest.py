@@ -1,6 +1,8 @@
 """What every test may use."""
 
-import lightning_fl  # noqa: F401  (before anything that imports torchvision)
+import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
+
+# isort: split
 
 import jaxtyping
 import pytest

@@ -1,9 +1,9 @@
 """Who takes part, who attacks, what share each has."""
 
-from lightning_fl import Federation, SettingError
-
 import pytest
 import torch
+
+from lightning_fl import Federation, SettingError
 
 
 @pytest.mark.parametrize(

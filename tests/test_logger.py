@@ -1,10 +1,10 @@
 """Weights & Biases: online with a key, offline without."""
 
-from lightning_fl.logger import has_key, wandb_logger
-
 import pytest
 import wandb
 from pytorch_lightning.loggers import WandbLogger
+
+from lightning_fl.logger import has_key, wandb_logger
 
 
 @pytest.fixture(autouse=True)

@@ -147,9 +147,7 @@ def test_names_the_client_that_broke_the_average(tmp_path):
     run = module()
     before = [parameter.clone() for parameter in run.model.parameters()]
     trainer(tmp_path, 3, Nan(1.0)).fit(run, datamodule=data())
-    assert run.diverged == (
-        "round 1: the aggregated update is not finite (non-finite updates: Byzantine client 8)"
-    )
+    assert run.diverged == ("round 1: the aggregated update is not finite (non-finite updates: Byzantine client 8)")
     assert all(torch.equal(p, q) for p, q in zip(run.model.parameters(), before, strict=True))
 
 

@@ -3,10 +3,10 @@
 import csv
 import io
 
-from lightning_fl.plot import BYZANTINE, HONEST, recall_curves, trust_weights
-
 import numpy as np
 import pytest
+
+from lightning_fl.plot import BYZANTINE, HONEST, recall_curves, trust_weights
 
 METRICS = [
     {"round": 1, "loss": 0.7},

@@ -4,15 +4,15 @@ import json
 import re
 from dataclasses import dataclass
 
+import pytest
+import torch
+from pytorch_lightning.loggers.logger import DummyLogger
+
 from lightning_fl import Federation, Partition, report
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.callback.record import Record
 from tests import training
-
-import pytest
-import torch
-from pytorch_lightning.loggers.logger import DummyLogger
 
 
 class Fixed(Partition):

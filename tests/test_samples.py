@@ -1,9 +1,9 @@
 """Samples in memory, and who holds which of them."""
 
-from lightning_fl import ClientBatch, DataError, Samples
-
 import pytest
 import torch
+
+from lightning_fl import ClientBatch, DataError, Samples
 
 
 def test_bytes_are_scaled_then_normalised():

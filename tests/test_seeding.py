@@ -1,11 +1,11 @@
 """Draws depend on seed and purpose alone."""
 
-from lightning_fl.seeding import derive_seed, generator
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
+from lightning_fl.seeding import derive_seed, generator
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 import copy
 import math
 
-from lightning_fl import ServerOracle, SettingError
-from lightning_fl.client.gradient import Gradient
-from lightning_fl.samples import ClientBatch, Samples
-from tests import world
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from lightning_fl import ServerOracle, SettingError
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.samples import ClientBatch, Samples
+from tests import world
 
 
 def convolutional() -> ServerOracle:

@@ -1,11 +1,11 @@
 """The Gram matrix and the combination that every weighting rests on."""
 
-from lightning_fl import SettingError, Updates
-from lightning_fl.updates import finite_rows, flatten, gram_matrix, squared_distances, trainable, unflatten
-
 import pytest
 import torch
 from torch import nn
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.updates import finite_rows, flatten, gram_matrix, squared_distances, trainable, unflatten
 
 NAN, INF = float("nan"), float("inf")
 
@@ -63,7 +63,9 @@ def test_a_hostile_row_spoils_its_own_row_and_column_only(bad, draw):
 def test_products_with_a_vector_are_the_gram_matrix_s(draw):
     rows = torch.randn(5, 9000, generator=draw)
     expected = [sum(float(a) * float(b) for a, b in zip(row, rows[0], strict=True)) for row in rows]
-    torch.testing.assert_close(Updates(rows).products(rows[0]), torch.tensor(expected, dtype=torch.float64), rtol=1e-11, atol=1e-9)
+    torch.testing.assert_close(
+        Updates(rows).products(rows[0]), torch.tensor(expected, dtype=torch.float64), rtol=1e-11, atol=1e-9
+    )
 
 
 def test_finite_rows_need_one():

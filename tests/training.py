@@ -5,13 +5,13 @@ import warnings
 from contextlib import contextmanager
 from functools import partial
 
+import pytorch_lightning as pl
+from torch.optim import SGD
+
 from lightning_fl import FederatedDataModule, FederatedModule, Federation
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.partition.iid import Iid
 from tests import world
-
-import pytorch_lightning as pl
-from torch.optim import SGD
 
 
 class Corners(FederatedDataModule):

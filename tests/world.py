@@ -1,12 +1,12 @@
 """A federation small enough to think through: 3 classes, 2 features, a linear model of d = 9 parameters."""
 
+import torch
+from torch import nn
+
 from lightning_fl import ServerOracle, Updates
 from lightning_fl.adversary.base import AttackContext
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.samples import ClientBatch, Samples
-
-import torch
-from torch import nn
 
 CLASSES, D = 3, 9
 

@@ -13,15 +13,15 @@ from itertools import pairwise
 from math import inf, sqrt
 from typing import Literal, get_args
 
-from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.lie import mean_and_std
-from lightning_fl.errors import SettingError
-from lightning_fl.updates import Updates, gram_matrix
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.adversary.lie import mean_and_std
+from lightning_fl.errors import SettingError
+from lightning_fl.updates import Updates, gram_matrix
 
 Damage = Literal["distance", "ascent"]
 Rule = Callable[[Updates], Float[Tensor, " d"]]

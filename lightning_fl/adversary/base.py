@@ -4,15 +4,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lightning_fl import seeding
-from lightning_fl.client.base import Client
-from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import Updates
-
 import pytorch_lightning as pl
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from lightning_fl import seeding
+from lightning_fl.client.base import Client
+from lightning_fl.samples import ClientBatch
+from lightning_fl.updates import Updates
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 
 from typing import Literal, get_args
 
-from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.errors import SettingError
-from lightning_fl.updates import Updates, flatten, trainable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import SettingError
+from lightning_fl.updates import Updates, flatten, trainable
 
 Space = Literal["parameters", "models", "updates"]
 

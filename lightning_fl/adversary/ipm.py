@@ -4,11 +4,11 @@ Cong Xie, Oluwasanmi Koyejo, Indranil Gupta. Fall of Empires: Breaking Byzantine
 Manipulation. UAI 2019. arXiv:1903.03936.
 """
 
-from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.updates import Updates
-
 from jaxtyping import Float
 from torch import Tensor
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.updates import Updates
 
 
 def ipm(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float = 10.0) -> Float[Tensor, "b d"]:

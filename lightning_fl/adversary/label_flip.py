@@ -6,12 +6,12 @@ Learning. USENIX Security 2020. arXiv:1911.11815.
 
 from dataclasses import replace
 
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.samples import Samples
 from lightning_fl.updates import Updates
-
-from jaxtyping import Float
-from torch import Tensor
 
 
 def flip(samples: Samples) -> Samples:

@@ -6,13 +6,13 @@ NeurIPS 2019. arXiv:1902.06156.
 
 from statistics import NormalDist
 
-from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.errors import SettingError
-from lightning_fl.updates import Updates
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import SettingError
+from lightning_fl.updates import Updates
 
 
 def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:

@@ -4,12 +4,12 @@ Sai Praneeth Karimireddy, Lie He, Martin Jaggi. Byzantine-Robust Learning on Het
 ICLR 2022. arXiv:2006.09365.
 """
 
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import SettingError
 from lightning_fl.updates import Updates
-
-from jaxtyping import Float
-from torch import Tensor
 
 
 def mimic(honest: Float[Tensor, "h d"], n_byzantine: int, target: int = 0) -> Float[Tensor, "b d"]:

@@ -9,14 +9,14 @@ their standard deviation, so d is read once, however long the search.
 
 from collections.abc import Callable
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import mean_and_std
 from lightning_fl.errors import SettingError
 from lightning_fl.updates import Updates, gram_matrix, squared_distances
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 
 def min_max(

@@ -3,12 +3,12 @@
 from math import inf, nan
 from typing import Literal, get_args
 
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import SettingError
 from lightning_fl.updates import Updates
-
-from jaxtyping import Float
-from torch import Tensor
 
 Kind = Literal["nan", "inf", "huge", "one_coordinate"]
 

@@ -4,11 +4,11 @@ Shiyuan Zuo, Xingrun Yan, Rongfei Fan, Li Shen, Puning Zhao, Jie Xu, Han Hu. Byz
 Employing Normalized Gradients on Non-IID Datasets (Fed-NGA). 2024. arXiv:2408.09539.
 """
 
-from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.updates import Updates
-
 from jaxtyping import Float
 from torch import Tensor
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.updates import Updates
 
 
 def sign_flip(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float = 3.0) -> Float[Tensor, "b d"]:

@@ -4,12 +4,12 @@ H. Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Aguera y Ar
 Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
 """
 
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
-
-from jaxtyping import Float
-from torch import Tensor
 
 
 def average(updates: Float[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> Float[Tensor, " d"]:

@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
-
 import pytorch_lightning as pl
 from jaxtyping import Float
 from torch import Tensor
+
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
 
 
 @dataclass(frozen=True)

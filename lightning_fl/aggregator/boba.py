@@ -13,14 +13,14 @@ from itertools import combinations
 from math import comb
 from typing import Literal, get_args
 
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
-
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
 
 Stage1 = Literal["alternating", "exhaustive", "none"]
 _EPS = torch.finfo(torch.float64).eps
@@ -88,7 +88,11 @@ def boba_solution(
     Args:
         gram: Inner products of n client rows followed by c class rows.
         n_classes: c.
-        f, p_min, max_iter, stage_1, stage_2: See `boba`.
+        f: See `boba`, as for the others.
+        p_min: Smallest label share accepted.
+        max_iter: Most passes of stage 1.
+        stage_1: How the subspace is found.
+        stage_2: Whether clients outside the simplex are left out.
 
     Returns:
         Combination, accepted clients, estimated label distributions and the number of fits.

@@ -7,14 +7,14 @@ ICLR 2022. arXiv:2006.09365.
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 Leftover = Literal["drop", "keep"]
 

@@ -7,14 +7,14 @@ arXiv:2006.13421.  As the baseline of Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AIS
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
-
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
 
 
 def bygars_weights(

@@ -9,15 +9,15 @@ Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneou
 import math
 from typing import Literal, get_args
 
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.normalized import row_norms
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
-
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
 
 Norm = Literal["l1", "l2", "linf"]
 _P = {"l1": 1.0, "l2": 2.0, "linf": math.inf}

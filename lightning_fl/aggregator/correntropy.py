@@ -5,15 +5,15 @@ Byzantine Attacks. IEEE Transactions on Neural Networks and Learning Systems 36(
 doi:10.1109/TNNLS.2024.3383294.
 """
 
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.geometric_median import centre_on_majority
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
-
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
 
 _MOST_STEPS = 1000
 

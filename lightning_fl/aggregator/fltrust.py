@@ -4,14 +4,14 @@ Xiaoyu Cao, Minghong Fang, Jia Liu, Neil Zhenqiang Gong. FLTrust: Byzantine-robu
 Bootstrapping. NDSS 2021. arXiv:2012.13995.
 """
 
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
-
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
 
 # A row this much shorter than the server's counts as zero: stretching it would overflow float32.
 _SHORTEST = 1e-30

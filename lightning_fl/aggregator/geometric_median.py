@@ -7,14 +7,14 @@ A point is a combination of rows, so every distance follows from the Gram matrix
 distances between honest rows keep their digits beside rows of 1e30.
 """
 
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows, squared_distances
-
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
 
 _SAME = 2.0**-44  # of the squared lengths: a squared distance that rounding alone can make
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems

@@ -4,13 +4,13 @@ Peva Blanchard, El Mahdi El Mhamdi, Rachid Guerraoui, Julien Stainer. Machine Le
 Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 """
 
+from jaxtyping import Float, Float64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows, squared_distances
-
-from jaxtyping import Float, Float64
-from torch import Tensor
 
 
 def krum_weights(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, " n"]:

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 # Entries sorted at a time: 2^19 of them (2 to 4 MB) fit a core's cache, 2^26 a GPU's memory.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**19, 2**26

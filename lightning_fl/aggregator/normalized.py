@@ -6,13 +6,13 @@ Employing Normalized Gradients on Non-IID Datasets. 2024. arXiv:2408.09539.
 The rule asks for n lengths, not for n x n inner products, so it costs little more than the plain average.
 """
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
-
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
 
 # Powers added up in float32 before float64 takes over.
 _COLUMNS = 1024

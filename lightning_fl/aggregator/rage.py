@@ -5,14 +5,14 @@ ICML 2021. arXiv:2006.13041.  With a fixed number of steps, as in Wenxuan Bao, J
 arXiv:2208.12932.
 """
 
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
-
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
 
 # A factor this near 0 is 0: copies of the worst row go with it, whatever rounding makes of their scores.
 _TIE = 1e-9

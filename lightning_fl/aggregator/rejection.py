@@ -8,14 +8,14 @@ Fault-tolerance. ICML 2019. arXiv:1805.10032.
 
 from collections.abc import Callable
 
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
-
-import torch
-from jaxtyping import Float, Float64, Int64
-from torch import Tensor
 
 Losses = Float[Tensor, " n"] | Callable[[Tensor], Tensor]
 # Candidates made at a time: 16 leave-one-out means need little memory beside the updates.

@@ -4,13 +4,13 @@ Wenxuan Bao, Jun Wu, Jingrui He. BOBA: Byzantine-Robust Federated Learning with 
 arXiv:2208.12932, Appendix C.2 (server-augmented majority rules, Figure 6).
 """
 
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
-
-from jaxtyping import Float
-from torch import Tensor
 
 
 def server_mixture(

@@ -4,14 +4,14 @@ Dong Yin, Yudong Chen, Kannan Ramchandran, Peter Bartlett. Byzantine-Robust Dist
 Statistical Rates. ICML 2018. arXiv:1803.01498, Definition 2.
 """
 
+from jaxtyping import Float
+from torch import Tensor
+
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.median import finite_only, reduce_columns
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
-
-from jaxtyping import Float
-from torch import Tensor
 
 
 def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:

@@ -1,9 +1,9 @@
 """Says who takes part, before the first round."""
 
+import pytorch_lightning as pl
+
 from lightning_fl.module import FederatedModule
 from lightning_fl.report import participants
-
-import pytorch_lightning as pl
 
 
 class Participants(pl.Callback):

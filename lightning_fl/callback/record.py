@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lightning_fl.module import FederatedModule
-
 import pytorch_lightning as pl
+
+from lightning_fl.module import FederatedModule
 
 Row = dict[str, Any]
 

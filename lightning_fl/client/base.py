@@ -4,16 +4,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lightning_fl.errors import SettingError
-from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import trainable
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
+
+from lightning_fl.errors import SettingError
+from lightning_fl.samples import ClientBatch
+from lightning_fl.updates import trainable
 
 # Gradients of this many numbers at a time: 256 MiB in float32.
 _CHUNK_NUMBERS = 2**26

@@ -4,10 +4,10 @@ H. Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Aguera y Ar
 Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
 """
 
+from torch import Tensor, nn
+
 from lightning_fl.client.base import Client, ClientResult
 from lightning_fl.samples import ClientBatch
-
-from torch import Tensor, nn
 
 
 class Gradient(Client):

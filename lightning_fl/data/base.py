@@ -4,14 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pytorch_lightning as pl
+import torch
+
 from lightning_fl import seeding
 from lightning_fl.errors import SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
 from lightning_fl.samples import Batches, ClientBatch, RoundBatch, Samples
-
-import pytorch_lightning as pl
-import torch
 
 
 class FederatedDataModule(pl.LightningDataModule, ABC):

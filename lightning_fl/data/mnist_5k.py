@@ -8,15 +8,15 @@ import gzip
 import zlib
 from importlib.resources import files
 
+import numpy as np
+import torch
+
 from lightning_fl import seeding
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.data.mnist import MEAN, STD
 from lightning_fl.errors import DataError
 from lightning_fl.partition.base import shuffled_classes
 from lightning_fl.samples import Samples
-
-import numpy as np
-import torch
 
 _TRAIN_PER_CLASS = 400
 

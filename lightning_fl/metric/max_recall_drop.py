@@ -5,11 +5,11 @@ Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932, sec. 6.1.
 
 from typing import Any
 
-from lightning_fl.errors import SettingError
-
 from jaxtyping import Float
 from torch import Tensor
 from torchmetrics.classification import MulticlassRecall
+
+from lightning_fl.errors import SettingError
 
 
 def max_recall_drop(recall: Float[Tensor, " c"], reference: Float[Tensor, " c"]) -> Float[Tensor, ""]:

@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 
-from lightning_fl.errors import SettingError
-
 import torch
 from torch import Tensor
+
+from lightning_fl.errors import SettingError
 
 
 class Partition(ABC):

@@ -1,9 +1,9 @@
 """Identically distributed clients: shuffle and deal."""
 
-from lightning_fl.partition.base import Partition
-
 import torch
 from torch import Tensor
+
+from lightning_fl.partition.base import Partition
 
 
 class Iid(Partition):

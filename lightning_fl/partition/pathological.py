@@ -7,11 +7,11 @@ Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932.
 
 from typing import Literal, get_args
 
-from lightning_fl.errors import SettingError
-from lightning_fl.partition.base import Partition, cut, shuffled_classes
-
 import torch
 from torch import Tensor
+
+from lightning_fl.errors import SettingError
+from lightning_fl.partition.base import Partition, cut, shuffled_classes
 
 Assignment = Literal["pairs", "shards"]
 

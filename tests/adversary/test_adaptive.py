@@ -1,5 +1,9 @@
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
+import torch
+
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.adaptive import Adaptive, adaptive
 from lightning_fl.adversary.ipm import ipm
@@ -8,10 +12,6 @@ from lightning_fl.adversary.min_max import min_max, min_sum
 from lightning_fl.updates import gram_matrix
 from tests import world
 from tests.adversary import reference
-
-import numpy as np
-import pytest
-import torch
 
 H, B, D = 12, 3, 20
 

@@ -4,15 +4,15 @@ import inspect
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_fl import Updates
-from lightning_fl.adversary.base import Adversary
-from lightning_fl.samples import ClientBatch
-from tests import world
-
 import pytest
 import torch
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
+
+from lightning_fl import Updates
+from lightning_fl.adversary.base import Adversary
+from lightning_fl.samples import ClientBatch
+from tests import world
 
 CONFIGS = {
     path.stem: OmegaConf.load(path)

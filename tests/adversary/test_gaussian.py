@@ -1,12 +1,12 @@
 from dataclasses import replace
 
+import pytest
+import torch
+
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.gaussian import Gaussian, gaussian
 from lightning_fl.updates import flatten, trainable
 from tests import world
-
-import pytest
-import torch
 
 
 def wide_context(d=4000, learning_rate=0.1):

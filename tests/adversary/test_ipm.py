@@ -1,8 +1,8 @@
-from lightning_fl.adversary.ipm import Ipm, ipm
-from tests import world
-
 import pytest
 import torch
+
+from lightning_fl.adversary.ipm import Ipm, ipm
+from tests import world
 
 
 def test_sends_minus_factor_times_the_mean():

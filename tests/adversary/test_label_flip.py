@@ -1,14 +1,14 @@
 from dataclasses import replace
 
+import pytest
+import torch
+import torch.nn.functional as F
+
 from lightning_fl.adversary.label_flip import LabelFlip, flip
 from lightning_fl.client.base import ClientResult
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.samples import Samples
 from tests import world
-
-import pytest
-import torch
-import torch.nn.functional as F
 
 
 def test_flip_mirrors_the_labels():

@@ -1,13 +1,13 @@
 from math import erf, sqrt
 
+import numpy as np
+import pytest
+import torch
+
 from lightning_fl import SettingError
 from lightning_fl.adversary.lie import Lie, lie, lie_factor
 from tests import world
 from tests.adversary import reference
-
-import numpy as np
-import pytest
-import torch
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
+import pytest
+import torch
+
 from lightning_fl import SettingError
 from lightning_fl.adversary.mimic import Mimic, mimic
 from tests import world
-
-import pytest
-import torch
 
 HONEST = torch.tensor([[1.0, 0.0], [3.0, 2.0]])
 

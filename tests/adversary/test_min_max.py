@@ -1,13 +1,13 @@
 from math import sqrt
 
+import numpy as np
+import pytest
+import torch
+
 from lightning_fl import SettingError
 from lightning_fl.adversary.min_max import MinMax, MinSum, min_max, min_sum
 from tests import world
 from tests.adversary import reference
-
-import numpy as np
-import pytest
-import torch
 
 BOTH = pytest.mark.parametrize(
     ("attack", "limit"), [(min_max, reference.max_limit), (min_sum, reference.sum_limit)], ids=["min_max", "min_sum"]

@@ -1,11 +1,11 @@
 from math import inf, nan
 
+import pytest
+import torch
+
 from lightning_fl import SettingError
 from lightning_fl.adversary.non_finite import NonFinite, non_finite
 from tests import world
-
-import pytest
-import torch
 
 HONEST = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
 

@@ -1,8 +1,8 @@
+import torch
+
 from lightning_fl import Updates
 from lightning_fl.adversary.sign_flip import SignFlip, sign_flip
 from tests import world
-
-import torch
 
 
 def test_known_answer():

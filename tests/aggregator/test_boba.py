@@ -48,7 +48,9 @@ def test_agrees_with_an_svd_of_the_columns(seed, attack):
     np.testing.assert_allclose(solution.label_distributions.numpy(), p_hat, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"stage_1": "exhaustive"}, {"stage_1": "none"}, {"stage_2": False}, {"p_min": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{"stage_1": "exhaustive"}, {"stage_1": "none"}, {"stage_2": False}, {"p_min": 0.0}]
+)
 @pytest.mark.parametrize("seed", range(0, 8, 4))
 def test_ablations_agree_with_the_loop(seed, options):
     x, classes, f = problem(seed, "ipm")

@@ -1,3 +1,9 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from lightning_fl import Aggregation, Aggregator, SettingError, Updates
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.boba import Boba
@@ -6,12 +12,6 @@ from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from tests import conf, world
 from tests.aggregator import reference
-
-import numpy as np
-import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 N, D = 11, 6
 HOSTILE = [float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy"]

@@ -1,13 +1,13 @@
-from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator.bygars import Bygars, bygars, bygars_weights
-from tests import world
-from tests.aggregator import reference
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.bygars import Bygars, bygars, bygars_weights
+from tests import world
+from tests.aggregator import reference
 
 N, D = 8, 5
 RATE, STEPS, ALPHA = 0.2, 3, 0.05

@@ -1,13 +1,13 @@
-from lightning_fl import SettingError
-from lightning_fl.aggregator.clipped_sum import ClippedSum, clipped_sum
-from tests import world
-from tests.aggregator import reference
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from lightning_fl import SettingError
+from lightning_fl.aggregator.clipped_sum import ClippedSum, clipped_sum
+from tests import world
+from tests.aggregator import reference
 
 N, D = 9, 6
 P = {"l1": 1, "l2": 2, "linf": np.inf}

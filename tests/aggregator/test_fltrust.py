@@ -1,14 +1,14 @@
-from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator.fltrust import Fltrust, fltrust
-from lightning_fl.samples import ClientBatch
-from tests import world
-from tests.aggregator import reference
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.fltrust import Fltrust, fltrust
+from lightning_fl.samples import ClientBatch
+from tests import world
+from tests.aggregator import reference
 
 N, D = 9, 6
 HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, 1e-40, "copy"]

@@ -1,15 +1,15 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import geometric_median as module
 from lightning_fl.aggregator.geometric_median import GeometricMedian, geometric_median, geometric_median_weights
 from lightning_fl.updates import gram_matrix
 from tests import world
 from tests.aggregator import reference
-
-import numpy as np
-import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 N, D, EPS = 11, 5, 1e-5
 SHARES = {"equal": np.ones(N), "unequal": np.arange(1.0, N + 1), "one heavy": np.array([1.0] * (N - 1) + [9.0])}

@@ -1,14 +1,14 @@
-from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator import median as module
-from lightning_fl.aggregator.median import Median, median, reduce_columns
-from tests import world
-from tests.aggregator import reference
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator import median as module
+from lightning_fl.aggregator.median import Median, median, reduce_columns
+from tests import world
+from tests.aggregator import reference
 
 D = 6
 

@@ -1,15 +1,15 @@
 import math
 
-from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator.normalized import Normalized, normalized_average, row_norms
-from tests import world
-from tests.aggregator import reference
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.normalized import Normalized, normalized_average, row_norms
+from tests import world
+from tests.aggregator import reference
 
 HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, 1e-40, "copy"]
 

@@ -1,14 +1,14 @@
-from lightning_fl import SettingError
-from lightning_fl.aggregator.rage import Rage, rage, rage_weights
-from lightning_fl.updates import gram_matrix
-from tests import world
-from tests.aggregator import reference
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from lightning_fl import SettingError
+from lightning_fl.aggregator.rage import Rage, rage, rage_weights
+from lightning_fl.updates import gram_matrix
+from tests import world
+from tests.aggregator import reference
 
 N, D = 11, 6
 HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, "copy"]

@@ -1,3 +1,9 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.rejection import (
     AverageRejection,
@@ -11,12 +17,6 @@ from lightning_fl.aggregator.rejection import (
 )
 from tests import world
 from tests.aggregator import reference
-
-import numpy as np
-import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 N, D, F = 9, 6, 2
 RATE, RHO = 0.3, 0.7

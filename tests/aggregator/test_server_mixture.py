@@ -1,3 +1,7 @@
+import numpy as np
+import pytest
+import torch
+
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.bucketing import Bucketing
@@ -6,10 +10,6 @@ from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.server_mixture import ServerMixture, server_mixture
 from tests import conf, world
 from tests.aggregator import reference
-
-import numpy as np
-import pytest
-import torch
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])

@@ -1,13 +1,13 @@
-from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
-from tests import world
-from tests.aggregator import reference
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
+from tests import world
+from tests.aggregator import reference
 
 D = 6
 

@@ -3,13 +3,13 @@
 import signal
 import threading
 
+import pytest
+import torch
+
 from lightning_fl.aggregator.average import Average
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record
 from tests import training
-
-import pytest
-import torch
 
 
 class Interrupting(Average):

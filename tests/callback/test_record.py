@@ -2,15 +2,15 @@
 
 import csv
 
+import pytest
+import pytorch_lightning as pl
+
 from lightning_fl import Federation
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.callback.record import Record, Table
 from tests import training
-
-import pytest
-import pytorch_lightning as pl
 
 
 def read(path):

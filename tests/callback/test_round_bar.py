@@ -2,11 +2,11 @@
 
 import re
 
-from lightning_fl.callback.round_bar import RoundBar
-from tests import training
-
 import pytest
 import pytorch_lightning as pl
+
+from lightning_fl.callback.round_bar import RoundBar
+from tests import training
 
 
 class Watch(pl.Callback):

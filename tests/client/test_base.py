@@ -1,14 +1,14 @@
 """All clients' gradients at once agree with one client after the other."""
 
+import pytest
+import torch
+from torch import nn
+
 from lightning_fl import ClientBatch, Samples, SettingError
 from lightning_fl.client.base import default_client_chunk
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.model.mlp import Mlp
 from tests import world
-
-import pytest
-import torch
-from torch import nn
 
 CPU = torch.device("cpu")
 

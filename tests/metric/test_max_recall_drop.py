@@ -3,12 +3,12 @@
 import copy
 import pickle
 
-from lightning_fl import SettingError
-from lightning_fl.metric.max_recall_drop import MaxRecallDrop, max_recall_drop
-
 import pytest
 import torch
 from torchmetrics import MetricCollection
+
+from lightning_fl import SettingError
+from lightning_fl.metric.max_recall_drop import MaxRecallDrop, max_recall_drop
 
 
 def slow_drop(predictions, targets, reference):

@@ -1,10 +1,10 @@
 """Fully connected layers with ReLU between them."""
 
-from lightning_fl.model.mlp import Mlp
-
 import pytest
 import torch
 from torch import nn
+
+from lightning_fl.model.mlp import Mlp
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Laws of every partition in conf/partition: disjoint, covering, seeded, nobody without samples."""
 
-from lightning_fl import SettingError
-from tests import conf
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from lightning_fl import SettingError
+from tests import conf
 
 PARTITIONS = {name: conf.make("partition", name) for name in conf.names("partition")}
 

@@ -1,10 +1,10 @@
 """Shuffle and deal."""
 
-from lightning_fl import SettingError
-from lightning_fl.partition.iid import Iid
-
 import pytest
 import torch
+
+from lightning_fl import SettingError
+from lightning_fl.partition.iid import Iid
 
 
 def deal(n_samples, n_clients, seed=0):

@@ -1,10 +1,10 @@
 """One or two classes a client."""
 
-from lightning_fl import SettingError
-from lightning_fl.partition.pathological import Pathological
-
 import pytest
 import torch
+
+from lightning_fl import SettingError
+from lightning_fl.partition.pathological import Pathological
 
 # MNIST's training images a class.
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

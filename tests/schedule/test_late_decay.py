@@ -1,12 +1,12 @@
 """BOBA's rate: constant, then a factor every few rounds."""
 
-from lightning_fl import SettingError
-from lightning_fl.schedule.late_decay import late_decay
-
 import pytest
 import torch
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
+
+from lightning_fl import SettingError
+from lightning_fl.schedule.late_decay import late_decay
 
 
 def rates(rounds, eta, **settings):

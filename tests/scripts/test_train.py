@@ -10,13 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-import lightning_fl
-from lightning_fl.data.mnist import CHECKSUMS
-
 import pytest
 import torch
 import train
 from omegaconf import OmegaConf
+
+import lightning_fl
+from lightning_fl.data.mnist import CHECKSUMS
 
 ROOT = Path(lightning_fl.__file__).parents[1]
 SCRIPT = str(ROOT / "scripts" / "train.py")
