@@ -11,6 +11,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.module import FederatedModule
 from lightning_fl.partition.base import Partition
+from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -30,6 +31,7 @@ __all__ = [
     "FederatedModule",
     "Federation",
     "Partition",
+    "Round",
     "RoundBatch",
     "Samples",
     "ServerOracle",

@@ -20,6 +20,7 @@ from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
+from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, trainable, unflatten
@@ -128,23 +129,22 @@ class FederatedModule(pl.LightningModule):
         d = sum(value.numel() for value in parameters.values())
         rows = next(iter(parameters.values())).new_empty(h + b, d)
 
-        honest = self.client.updates(self.model, batch.honest, out=rows[:h])
+        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
+        this_round = Round(batch.index, rate, batch.seed)
+        honest = self.client.updates(self.model, batch.honest, this_round, out=rows[:h])
         loss = honest.losses.mean().item()
         if not torch.isfinite(honest.losses).all():
             return self._stop(batch, f"the honest clients' mean loss is {loss}")
         trained = perf_counter()
 
-        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
-        server = ServerOracle(self.model, self.client, batch.server, rate, batch.index, batch.seed)
+        server = ServerOracle(self.model, self.client, batch.server, this_round)
         if self.adversary is not None and b:
             context = AttackContext(
                 self.model,
                 self.client,
                 batch.byzantine,
                 lambda updates: self.aggregator.aggregate(updates, server).update,
-                batch.index,
-                rate,
-                batch.seed,
+                this_round,
             )
             rows[h:] = self.adversary.attack(Updates(rows[:h], batch.data_weights[:h]), b, context)
         attacked = perf_counter()

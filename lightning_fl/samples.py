@@ -91,7 +91,7 @@ class ClientBatch:
     Args:
         samples: What the indices point into.
         indices: For each client the samples it holds.
-        ids: For each client its number in the federation.
+        ids: For each client its number in the federation; virtual clients of the server have negative ones.
     """
 
     samples: Samples

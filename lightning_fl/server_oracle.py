@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from lightning_fl import seeding
 from lightning_fl.client.base import Client, default_client_chunk
 from lightning_fl.errors import SettingError
+from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import flatten, trainable, unflatten
 
@@ -24,17 +24,13 @@ class ServerOracle:
         model: The global model.
         client: What clients do; the server's virtual clients do the same.
         classes: One virtual client a class; empty when the server has no data.
-        learning_rate: The server's rate this round.
-        round: The round's number, from 0.
-        seed: The run's seed.
+        round: Which round it is.
     """
 
     model: nn.Module
     client: Client
     classes: ClientBatch
-    learning_rate: float
-    round: int
-    seed: int
+    round: Round
 
     @cached_property
     def class_updates(self) -> Float[Tensor, "c d"]:
@@ -44,7 +40,7 @@ class ServerOracle:
             SettingError: If the server has no data.
         """
         self._need_data()
-        return self.client.updates(self.model, self.classes).updates
+        return self.client.updates(self.model, self.classes, self.round).updates
 
     @cached_property
     def update(self) -> Float[Tensor, " d"]:
@@ -53,8 +49,8 @@ class ServerOracle:
         Raises:
             SettingError: If the server has no data.
         """
-        together = ClientBatch(self.classes.samples, [self._all_samples()], [0])
-        return self.client.updates(self.model, together).updates[0]
+        together = ClientBatch(self.classes.samples, [self._all_samples()], [-1 - len(self.classes)])
+        return self.client.updates(self.model, together, self.round).updates[0]
 
     @cached_property
     def parameters(self) -> Float[Tensor, " d"]:
@@ -62,7 +58,7 @@ class ServerOracle:
         return flatten(trainable(self.model).values())
 
     def losses_after(self, updates: Float[Tensor, "k d"]) -> Float[Tensor, " k"]:
-        """Compute the mean cross-entropy on all of the server's samples at w - learning_rate * update, for each update.
+        """Compute the mean cross-entropy on all of the server's samples after each update alone, at w - eta u_i.
 
         Args:
             updates: One candidate a row.
@@ -82,7 +78,7 @@ class ServerOracle:
 
         chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
         with torch.no_grad():
-            parts = [vmap(loss)(self.parameters - self.learning_rate * rows) for rows in updates.split(chunk)]
+            parts = [vmap(loss)(self.parameters - self.round.learning_rate * rows) for rows in updates.split(chunk)]
         return torch.cat(parts).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
     def gradient_after(self, update: Float[Tensor, " d"], learning_rate: float) -> Float[Tensor, " d"]:
@@ -101,7 +97,7 @@ class ServerOracle:
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for this round's draws of the rule."""
-        return seeding.generator(self.seed, "server", purpose, self.round)
+        return self.round.generator("server", purpose)
 
     def _all_samples(self) -> Tensor:
         self._need_data()

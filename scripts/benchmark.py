@@ -32,6 +32,7 @@ from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, Update
 from lightning_fl.aggregator.boba import boba
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.report import table
+from lightning_fl.round import Round
 from lightning_fl.updates import gram_matrix, trainable
 
 Times = dict[str, list[float]]
@@ -229,7 +230,7 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
         rules[name] = train._make(config)
 
     def apply(rule: Any) -> Aggregation:
-        oracle = ServerOracle(model, Gradient(), classes, 0.1, round=0, seed=0)
+        oracle = ServerOracle(model, Gradient(), classes, Round(0, 0.1, 0))
         return rule.aggregate(Updates(rows), oracle)
 
     theirs = byzfl_rules(f)

@@ -8,6 +8,7 @@ from torch import nn
 
 from lightning_fl import ServerOracle, SettingError
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 from tests import world
 
@@ -21,7 +22,7 @@ def convolutional() -> ServerOracle:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(0.5 * torch.randn(parameter.shape, generator=draw))
-    return ServerOracle(model, Gradient(), world.class_clients(data), 0.1, round=0, seed=0)
+    return ServerOracle(model, Gradient(), world.class_clients(data), Round(0, 0.1, 0))
 
 
 @pytest.fixture(params=[world.oracle, convolutional])
@@ -71,7 +72,7 @@ def test_update_weighs_samples_not_classes():
     """With 6, 2 and 1 samples the whole is not the mean of the classes."""
     data = world.samples()
     indices = [torch.arange(6), torch.arange(6, 8), torch.tensor([12])]
-    server = ServerOracle(world.model(), Gradient(), ClientBatch(data, indices, range(3)), 0.1, 0, 0)
+    server = ServerOracle(world.model(), Gradient(), ClientBatch(data, indices, range(3)), Round(0, 0.1, 0))
     chosen = torch.cat(indices)
     expected = plain_gradient(world.model(), data.inputs[chosen], data.targets[chosen])
     torch.testing.assert_close(server.update, expected)
@@ -139,7 +140,7 @@ def test_asking_changes_neither_model_nor_arguments(server):
 
 def test_generator_depends_on_seed_round_and_purpose_only():
     def draw(seed=0, round_=0, purpose="rule"):
-        server = ServerOracle(world.model(), Gradient(), world.class_clients(world.samples()), 0.1, round_, seed)
+        server = ServerOracle(world.model(), Gradient(), world.class_clients(world.samples()), Round(round_, 0.1, seed))
         return [tuple(torch.rand(3, generator=server.generator(purpose)).tolist()) for _ in range(2)]
 
     first, again = draw()
@@ -149,7 +150,7 @@ def test_generator_depends_on_seed_round_and_purpose_only():
 
 def test_without_data_it_says_so():
     empty = ClientBatch(world.samples(), [], [])
-    server = ServerOracle(world.model(), Gradient(), empty, 0.1, round=0, seed=0)
+    server = ServerOracle(world.model(), Gradient(), empty, Round(0, 0.1, 0))
     rows = torch.zeros(2, world.D)
     for ask in (
         lambda: server.class_updates,

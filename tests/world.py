@@ -6,6 +6,7 @@ from torch import nn
 from lightning_fl import ServerOracle, Updates
 from lightning_fl.adversary.base import AttackContext
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 
 CLASSES, D = 3, 9
@@ -38,19 +39,19 @@ def class_clients(data: Samples) -> ClientBatch:
 
 def oracle(learning_rate: float = 0.1) -> ServerOracle:
     """A server that holds six samples of each class."""
-    return ServerOracle(model(), Gradient(), class_clients(samples()), learning_rate, round=0, seed=0)
+    return ServerOracle(model(), Gradient(), class_clients(samples()), Round(0, learning_rate, 0))
 
 
 def context(rule=lambda updates: updates.rows.mean(0), learning_rate: float = 0.1) -> AttackContext:
     """What an attacker of this federation knows; its three Byzantine clients hold one class each."""
     data = samples(seed=1)
-    return AttackContext(model(), Gradient(), class_clients(data), rule, 0, learning_rate, 0)
+    return AttackContext(model(), Gradient(), class_clients(data), rule, Round(0, learning_rate, 0))
 
 
 def honest_updates(h: int = 12, skew: float = 0.1, seed: int = 0) -> torch.Tensor:
     """(h, 9) gradients of honest clients: mixtures of the class gradients, and noise."""
     draw = torch.Generator().manual_seed(seed)
-    classes = Gradient().updates(model(), class_clients(samples())).updates
+    classes = Gradient().updates(model(), class_clients(samples()), Round(0, 0.1, 0)).updates
     shares = torch.rand(h, CLASSES, generator=draw) ** 4
     return shares / shares.sum(1, keepdim=True) @ classes + skew * torch.randn(h, D, generator=draw)
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lightning_fl import seeding
 from lightning_fl.client.base import Client
+from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import Updates
 
@@ -24,22 +24,18 @@ class AttackContext:
         client: What honest clients compute.
         byzantine: The Byzantine clients' own samples.
         rule: What the server would make of the n updates (honest ones first); only an adaptive attack asks it.
-        round: The round's number, from 0.
-        learning_rate: The server's rate this round.
-        seed: The run's seed.
+        round: Which round it is.
     """
 
     model: nn.Module
     client: Client
     byzantine: ClientBatch
     rule: Callable[[Updates], Float[Tensor, " d"]]
-    round: int
-    learning_rate: float
-    seed: int
+    round: Round
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for this round's draws of the attack."""
-        return seeding.generator(self.seed, "adversary", purpose, self.round)
+        return self.round.generator("adversary", purpose)
 
 
 class Adversary(pl.Callback, ABC):

@@ -74,7 +74,7 @@ class Gaussian(Adversary):
         Raises:
             SettingError: If a model is to be reported and the learning rate is not above 0.
         """
-        rate = 1.0 if self.space == "updates" else context.learning_rate
+        rate = 1.0 if self.space == "updates" else context.round.learning_rate
         if not rate > 0:
             raise SettingError(
                 f"gaussian needs a learning rate > 0 to report a model, got {rate}; set adversary.space=updates."

@@ -30,4 +30,4 @@ class LabelFlip(Adversary):
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Compute one round's updates; see the base class."""
         batch = replace(context.byzantine, samples=flip(context.byzantine.samples))
-        return context.client.updates(context.model, batch).updates
+        return context.client.updates(context.model, batch, context.round).updates

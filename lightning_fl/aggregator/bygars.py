@@ -143,11 +143,11 @@ class Bygars(Aggregator):
         Raises:
             SettingError: If the rate is 0, at which no update makes the paper's step.
         """
-        if not server.learning_rate > 0:
+        if not server.round.learning_rate > 0:
             raise SettingError(
-                f"bygars needs a learning rate above 0, got {server.learning_rate}; change the schedule."
+                f"bygars needs a learning rate above 0, got {server.round.learning_rate}; change the schedule."
             )
-        first_rate = self._remembered.get("first_rate", server.learning_rate)
+        first_rate = self._remembered.get("first_rate", server.round.learning_rate)
         trust, weights = bygars_weights(
             updates,
             lambda update: server.gradient_after(update, first_rate),
@@ -157,7 +157,7 @@ class Bygars(Aggregator):
             self._remembered.get("trust"),
         )
         self._last = {"first_rate": first_rate} | ({"trust": trust} if self.carry_over else {})
-        weights = weights * (first_rate / server.learning_rate)
+        weights = weights * (first_rate / server.round.learning_rate)
         return Aggregation(updates.combine(weights), weights)
 
     def on_train_batch_end(self, *args: Any) -> None:

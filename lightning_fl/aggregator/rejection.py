@@ -204,4 +204,4 @@ class Zeno(_Rejection):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return zeno_weights(updates.rows, self.f, server.losses_after, server.learning_rate, self.rho)
+        return zeno_weights(updates.rows, self.f, server.losses_after, server.round.learning_rate, self.rho)

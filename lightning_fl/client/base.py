@@ -12,8 +12,9 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl.errors import SettingError
+from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import trainable
+from lightning_fl.updates import trainable, unflatten
 
 # Gradients of this many numbers at a time: 256 MiB in float32.
 _CHUNK_NUMBERS = 2**26
@@ -48,35 +49,88 @@ class Client(nn.Module, ABC):
         self.client_chunk = client_chunk
 
     @abstractmethod
-    def updates(self, model: nn.Module, batch: ClientBatch, out: Tensor | None = None) -> ClientResult:
+    def updates(
+        self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
+    ) -> ClientResult:
         """Compute the clients' updates at the model's parameters, which stay as they are.
 
         Args:
             model: The global model; a buffer that training would change is not supported.
             batch: The clients and their samples.
+            this_round: Which round it is.
             out: (h, d) matrix to write the updates into.  None: a new one.
 
         Returns:
             The updates, pseudo-gradients in the order of ``model.parameters()``, and the losses.
         """
 
-    def gradients(self, model: nn.Module, batch: ClientBatch, out: Tensor | None = None) -> ClientResult:
-        """Compute each client's gradient of its mean cross-entropy over all its samples; see `updates`."""
+    def gradients(
+        self, model: nn.Module, batch: ClientBatch, out: Tensor | None = None, at: Tensor | None = None
+    ) -> ClientResult:
+        """Compute each client's gradient of its mean cross-entropy over its samples in the batch.
+
+        Args:
+            model: The global model.
+            batch: The clients and their samples.
+            out: (h, d) matrix to write the gradients into.  None: a new one.
+            at: (h, d) parameters of each client.  None: all at the global model's.
+
+        Returns:
+            The gradients and the losses there.
+        """
         parameters = trainable(model)
-        d = sum(value.numel() for value in parameters.values())
-        first = next(iter(parameters.values()))
-        rows = first.new_empty(len(batch), d) if out is None else out
-        losses = first.new_empty(len(batch))
-        chunk = self.client_chunk or default_client_chunk(model, d, first.device)
+        like = list(parameters.values())
+        d = sum(value.numel() for value in like)
+        rows = like[0].new_empty(len(batch), d) if out is None else out
+        losses = like[0].new_empty(len(batch))
+        chunk = self.client_chunk or default_client_chunk(model, d, like[0].device)
         if chunk == 1:
             for i, indices in enumerate(batch.indices):
+                if at is not None:
+                    parameters = dict(zip(parameters, unflatten(at[i], like), strict=True))
                 losses[i] = _one_gradient(model, parameters, *batch.samples.gather(indices), out=rows[i])
-        else:
-            # Clients of about the same size share a chunk, so that little is padded.
-            order = torch.tensor(batch.sizes).argsort(stable=True)
-            for clients in order.split(chunk):
-                _chunk_gradients(model, parameters, batch, clients, rows, losses)
+            return ClientResult(rows, losses)
+        # Clients of about the same size share a chunk, so that little is padded.
+        for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk):
+            if at is not None:
+                parameters = dict(zip(parameters, unflatten(at[clients.to(at.device)], like), strict=True))
+            _chunk_gradients(model, parameters, None if at is None else 0, batch, clients, rows, losses)
         return ClientResult(rows, losses)
+
+
+def minibatches(batch: ClientBatch, size: int | None, this_round: Round, steps: int = 1) -> list[ClientBatch]:
+    """Draw each client's mini-batches of this round, without replacement inside one.
+
+    A client's draws depend on seed, round and its number alone, not on who else takes part.
+
+    Args:
+        batch: The clients and all their samples.
+        size: Samples a mini-batch; a client with fewer uses all.  None: all.
+        this_round: Which round it is.
+        steps: How many mini-batches to draw, each from all samples.
+
+    Returns:
+        One batch a step.
+    """
+    if size is None:
+        return [batch] * steps
+    drawn: list[list[Tensor]] = [[] for _ in range(steps)]
+    for client, indices in zip(batch.ids, batch.indices, strict=True):
+        generator = this_round.generator("mini-batch", client)
+        for step in drawn:
+            chosen = torch.randperm(len(indices), generator=generator)[:size]
+            step.append(indices[chosen.to(indices.device)])
+    return [ClientBatch(batch.samples, step, batch.ids) for step in drawn]
+
+
+def check_batch_size(size: int | None) -> None:
+    """Check the size of a mini-batch.
+
+    Raises:
+        SettingError: If it is below 1.
+    """
+    if size is not None and size < 1:
+        raise SettingError(f"client.batch_size must be at least 1, or null for all samples, got {size}.")
 
 
 def default_client_chunk(model: nn.Module, d: int, device: torch.device) -> int:
@@ -105,6 +159,7 @@ def _masked_loss(model: nn.Module) -> Callable[..., Tensor]:
 def _chunk_gradients(
     model: nn.Module,
     parameters: Mapping[str, Tensor],
+    parameters_dim: int | None,
     batch: ClientBatch,
     clients: Tensor,
     rows: Tensor,
@@ -116,7 +171,7 @@ def _chunk_gradients(
     mask = torch.arange(indices.shape[1], device=indices.device) < sizes[:, None]
     indices = torch.where(mask, indices, indices[:, :1])  # padded with a client's own sample: 0 * NaN is NaN
     x, y = batch.samples.gather(indices)
-    gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=(None, 0, 0, 0))(
+    gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=(parameters_dim, 0, 0, 0))(
         parameters, x, y, mask.to(rows.dtype) / sizes[:, None]
     )
     clients = clients.to(rows.device)

@@ -6,13 +6,27 @@ Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
 
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult
+from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches
+from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
 
 class Gradient(Client):
-    """Upload the gradient of the mean loss over all local samples, g_i = grad L_i(w)."""
+    """Upload the gradient of the mean loss, g_i = grad L_i(w), over all local samples or over a mini-batch.
 
-    def updates(self, model: nn.Module, batch: ClientBatch, out: Tensor | None = None) -> ClientResult:
-        """Compute one full-batch gradient a client; see the base class."""
-        return self.gradients(model, batch, out)
+    Args:
+        client_chunk: See `Client`.
+        batch_size: Samples a client draws each round; one with fewer uses all.  None: all.
+    """
+
+    def __init__(self, client_chunk: int | None = None, batch_size: int | None = None):
+        super().__init__(client_chunk)
+        check_batch_size(batch_size)
+        self.batch_size = batch_size
+
+    def updates(
+        self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
+    ) -> ClientResult:
+        """Compute one gradient a client; see the base class."""
+        (drawn,) = minibatches(batch, self.batch_size, this_round)
+        return self.gradients(model, drawn, out)

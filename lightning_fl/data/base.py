@@ -78,7 +78,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         self.train, self.test = train.to(device), test.to(device)
         self.clients = ClientBatch(self.train, [part.to(device) for part in parts], range(len(parts)))
-        self.server = ClientBatch(self.train, [index.to(device) for index in server], range(len(server)))
+        self.server = ClientBatch(self.train, [index.to(device) for index in server], range(-1, -1 - len(server), -1))
         self.ready = True
 
     def _draw_server(self, train: Samples) -> list[torch.Tensor]:

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from lightning_fl import Updates
 from lightning_fl.adversary.base import Adversary
+from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from tests import world
 
@@ -85,7 +86,7 @@ def test_same_seed_and_round_same_bits(name):
 
 
 @EVERY
-@pytest.mark.parametrize("change", [{"seed": 1}, {"round": 1}])
+@pytest.mark.parametrize("change", [{"round": Round(0, 0.1, 1)}, {"round": Round(1, 0.1, 0)}])
 def test_only_random_attacks_change_with_seed_and_round(name, change):
     here, there = (adversary(name).attack(*situation(**changes)) for changes in ({}, change))
     assert same(here, there) == (name not in RANDOM)

@@ -22,7 +22,7 @@ def send(adversary, context):
 
 
 def reported_models(update, context):
-    return flatten(trainable(context.model).values()) - context.learning_rate * update
+    return flatten(trainable(context.model).values()) - context.round.learning_rate * update
 
 
 @pytest.mark.parametrize(("space", "of"), [("parameters", "offsets"), ("models", "models"), ("updates", "updates")])

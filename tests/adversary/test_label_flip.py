@@ -28,14 +28,14 @@ def test_clients_train_honestly_on_flipped_labels():
         model, samples = world.model(), context.byzantine.samples
         F.cross_entropy(model(samples.inputs[indices]), 2 - samples.targets[indices]).backward()
         torch.testing.assert_close(row, torch.cat([p.grad.flatten() for p in model.parameters()]))
-    honest = Gradient().updates(context.model, context.byzantine).updates
+    honest = Gradient().updates(context.model, context.byzantine, context.round).updates
     # Client z holds class z only, and 1 is the middle of three classes.
     assert [torch.equal(a, b) for a, b in zip(forged, honest, strict=True)] == [False, True, False]
 
 
 def test_clients_keep_who_they_are():
     class Spy(Gradient):
-        def updates(self, model, batch, out=None):
+        def updates(self, model, batch, this_round, out=None):
             assert tuple(batch.ids) == (7, 8, 9)
             return ClientResult(torch.full((3, world.D), 5.0), torch.zeros(3))
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from lightning_fl import ClientBatch, Samples
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.round import Round
 
 
 @pytest.mark.parametrize("chunk", [1, 2])
@@ -18,7 +19,7 @@ def test_a_gradient_by_hand(chunk):
         model.bias.zero_()
     data = Samples(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), 2)
     batch = ClientBatch(data, [torch.tensor([0, 1]), torch.tensor([2])], range(2))
-    result = Gradient(chunk).updates(model, batch)
+    result = Gradient(chunk).updates(model, batch, Round(0, 0.1, 0))
     # Client 0: the mean over inputs 1 and 3 of class 0.  Client 1: input 5 of class 1.
     expected = torch.tensor([[-1.0, 1.0, -0.5, 0.5], [2.5, -2.5, 0.5, -0.5]])
     torch.testing.assert_close(result.updates, expected)
@@ -29,5 +30,5 @@ def test_updates_go_where_they_are_asked_to():
     data = Samples(torch.ones(2, 1), torch.tensor([0, 1]), 2)
     batch = ClientBatch(data, [torch.tensor([0]), torch.tensor([1])], range(2))
     out = torch.zeros(2, 4)
-    assert Gradient().updates(nn.Linear(1, 2), batch, out).updates.data_ptr() == out.data_ptr()
+    assert Gradient().updates(nn.Linear(1, 2), batch, Round(0, 0.1, 0), out).updates.data_ptr() == out.data_ptr()
     assert (out != 0).all()

@@ -76,7 +76,7 @@ def test_the_server_has_a_virtual_client_a_class():
     data = ready(server_samples=3)
     server = data.round(0).server
     assert server.class_counts().tolist() == [[3, 0, 0], [0, 3, 0], [0, 0, 3]]
-    assert list(server.ids) == [0, 1, 2]
+    assert list(server.ids) == [-1, -2, -3]  # no draw is a client's
     assert server.samples is data.train  # its samples are clients' samples too
     assert held(data.round(1).server) == held(server)
     assert len(ready(server_samples=0).round(0).server) == 0
