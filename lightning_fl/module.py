@@ -21,7 +21,7 @@ from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.round import Round
-from lightning_fl.samples import RoundBatch
+from lightning_fl.samples import ClientBatch, RoundBatch
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, trainable, unflatten
 
@@ -89,6 +89,13 @@ class FederatedModule(pl.LightningModule):
             )
         self.aggregator.check(data.federation.n, data.n_classes)
         _check_model(self.model, data)
+        first = data.round(0)
+        everybody = ClientBatch(
+            data.train,
+            [*first.honest.indices, *first.byzantine.indices],
+            [*first.honest.ids, *first.byzantine.ids],
+        )
+        self.client.prepare(self.model, everybody)
 
     @property
     def data(self) -> FederatedDataModule:

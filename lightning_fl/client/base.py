@@ -48,6 +48,17 @@ class Client(nn.Module, ABC):
             raise SettingError(f"client.client_chunk must be at least 1 (or null), got {client_chunk}.")
         self.client_chunk = client_chunk
 
+    def prepare(self, model: nn.Module, clients: ClientBatch) -> None:  # noqa: B027  (most clients remember nothing)
+        """Make what outlives a round, as buffers in the order of client numbers; called before training.
+
+        Args:
+            model: The global model.
+            clients: Everybody who may compute, Byzantine clients included, and their samples.
+
+        Raises:
+            SettingError: If it does not fit.
+        """
+
     @abstractmethod
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
