@@ -22,7 +22,9 @@ def wandb_logger(save_dir: str, **settings: Any) -> WandbLogger:
     mode = os.environ.get("WANDB_MODE", "online")
     offline = mode != "disabled" and not (mode == "online" and has_key())
     Path(save_dir).mkdir(parents=True, exist_ok=True)
-    return WandbLogger(save_dir=save_dir, offline=offline, settings=wandb.Settings(silent=True), **settings)
+    logger = WandbLogger(save_dir=save_dir, offline=offline, settings=wandb.Settings(silent=True), **settings)
+    getattr(logger, "_wandb_init", {}).pop("anonymous", None)  # Lightning passes it always, W&B warns about it always
+    return logger
 
 
 def has_key() -> bool:

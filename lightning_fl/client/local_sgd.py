@@ -1,0 +1,101 @@
+"""Local SGD: several steps at home before an upload.  FedAvg, RAGA and RFA differ in what is uploaded.
+
+FedAvg: H. Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Aguera y Arcas. Communication-Efficient
+Learning of Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
+RAGA: Shiyuan Zuo, Xingrun Yan, Rongfei Fan, Han Hu, Hangguan Shan, Tony Q. S. Quek. Byzantine-resilient Federated
+Learning With Adaptivity to Data Heterogeneity. 2024. arXiv:2403.13374.
+RFA: Krishna Pillutla, Sham M. Kakade, Zaid Harchaoui. Robust Aggregation for Federated Learning. IEEE Transactions on
+Signal Processing 2022. arXiv:1912.13445.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches
+from lightning_fl.errors import SettingError
+from lightning_fl.round import Round
+from lightning_fl.samples import ClientBatch
+from lightning_fl.updates import flatten, trainable
+
+Upload = Literal["difference", "mean_gradient", "tail_average"]
+
+
+class LocalSgd(Client):
+    """Take K steps of SGD from the global model, w_k = w_{k-1} - eta h_k, and upload what they did.
+
+    Args:
+        steps: K, at least 1.
+        upload: "difference": (w_0 - w_K) / eta, the sum of the K gradients (FedAvg).  "mean_gradient": (1/K) sum_k h_k
+            (RAGA, eq. of z_m).  "tail_average": (w_0 - v) / eta, where v averages the last half of w_1 ... w_K (RFA).
+        batch_size: Samples of a mini-batch, drawn anew in each step; a client with fewer uses all.  None: all.
+        learning_rate: eta of the local steps, above 0.  None: the server's rate of the round.
+        client_chunk: See `Client`.
+
+    Raises:
+        SettingError: If a setting is out of range.
+
+    Note:
+        Uploads are in units of the local rate, so a server that steps by SGD at that same rate moves to the aggregate
+        of the local *models*, which is FedAvg and RFA, and one schedule governs both.  The losses are those of the
+        first step, at the global model.  RAGA never uses the gradient at w_K, and neither does this.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        upload: Upload,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        client_chunk: int | None = None,
+    ):
+        super().__init__(client_chunk)
+        check_batch_size(batch_size)
+        if steps < 1:
+            raise SettingError(f"client.steps must be at least 1, got {steps}.")
+        if upload not in get_args(Upload):
+            raise SettingError(f"client.upload must be one of {', '.join(get_args(Upload))}, got {upload!r}.")
+        if learning_rate is not None and not learning_rate > 0:
+            raise SettingError(f"client.learning_rate must be above 0, or null for the server's, got {learning_rate}.")
+        self.steps = steps
+        self.upload = upload
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+
+    def updates(
+        self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
+    ) -> ClientResult:
+        """Take every client's local steps; see the base class."""
+        rate = this_round.learning_rate if self.learning_rate is None else self.learning_rate
+        first, *later = minibatches(batch, self.batch_size, this_round, self.steps)
+        result = self.gradients(model, first, out)
+        if not later:
+            return result
+        start, done = flatten(trainable(model).values()), result.updates
+        gradients, tail = torch.empty_like(done), torch.zeros_like(done)
+        for k, drawn in enumerate(later, start=1):  # w_k = w_0 - eta done
+            if 2 * k > self.steps:
+                tail += done
+            done += self.local_gradients(model, drawn, start, start - rate * done, gradients)
+        if self.upload == "mean_gradient":
+            done /= self.steps
+        elif self.upload == "tail_average":
+            done += tail
+            done /= self.steps - self.steps // 2
+        return ClientResult(done, result.losses)
+
+    def local_gradients(self, model: nn.Module, batch: ClientBatch, start: Tensor, at: Tensor, out: Tensor) -> Tensor:
+        """Compute what each client steps against.
+
+        Args:
+            model: The global model.
+            batch: The clients and their mini-batches.
+            start: (d,) the global parameters.
+            at: (h, d) the clients' parameters.
+            out: (h, d) matrix to write into.
+
+        Returns:
+            (h, d) gradients of the local losses.
+        """
+        return self.gradients(model, batch, out, at).updates

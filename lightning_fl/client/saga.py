@@ -1,0 +1,90 @@
+"""Byrd-SAGA: stochastic gradients whose noise a table of earlier ones takes away.
+
+Zhaoxian Wu, Qing Ling, Tianyi Chen, Georgios B. Giannakis. Federated Variance-Reduced Stochastic Gradient Descent with
+Robustness to Byzantine Attacks. IEEE Transactions on Signal Processing 2020. arXiv:1912.12716.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from lightning_fl import seeding
+from lightning_fl.client.base import Client, ClientResult, check_batch_size
+from lightning_fl.errors import SettingError
+from lightning_fl.round import Round
+from lightning_fl.samples import ClientBatch
+from lightning_fl.updates import flatten, trainable
+
+
+class Saga(Client):
+    """Upload grad f_j(w) - v_j + (1/J) sum_i v_i for a drawn mini-batch j, and remember v_j <- grad f_j(w).
+
+    Each client cuts its samples once into J mini-batches, f_j the mean loss of one.  It remembers one gradient for
+    each: clients x largest J x d numbers in all, 313 MB for 50 clients of 38 mini-batches and LeNet's d = 41,282.
+
+    Args:
+        batch_size: Samples of a mini-batch, at least 1; the last of a client may be smaller.
+        max_memory_gb: Refuse a larger table, above 0, in 10^9 bytes.
+        client_chunk: See `Client`.
+
+    Raises:
+        SettingError: If a setting is out of range; on `prepare`, if the table would be too large; on `updates`, for a
+            client that was not prepared, such as the virtual ones of a server.
+
+    Note:
+        Wu et al. draw single samples; the table of mini-batches is what fits a memory.  They start from the gradients
+        at w_0, which costs a pass over all data; here the table starts at zero, so the first upload of each mini-batch
+        is its gradient and what the others have reported on average.
+    """
+
+    table: Tensor
+    average: Tensor
+
+    def __init__(self, batch_size: int, max_memory_gb: float, client_chunk: int | None = None):
+        super().__init__(client_chunk)
+        check_batch_size(batch_size)
+        if not max_memory_gb > 0:
+            raise SettingError(f"client.max_memory_gb must be above 0, got {max_memory_gb}.")
+        self.batch_size = batch_size
+        self.max_memory_gb = max_memory_gb
+        self.blocks: dict[int, list[Tensor]] = {}
+
+    def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
+        """Cut the samples and make the table; see the base class."""
+        parameters = flatten(trainable(model).values())
+        longest = max(-(-size // self.batch_size) for size in clients.sizes)
+        needed = len(clients) * (longest + 1) * parameters.numel() * parameters.element_size() / 1e9
+        if needed > self.max_memory_gb:
+            raise SettingError(
+                f"saga's table of {len(clients)} clients x {longest} mini-batches x {parameters.numel():,} parameters "
+                f"needs {needed:.1f} GB, more than client.max_memory_gb={self.max_memory_gb}; raise it or "
+                f"client.batch_size."
+            )
+        self.register_buffer("table", parameters.new_zeros(len(clients), longest, parameters.numel()))
+        self.register_buffer("average", parameters.new_zeros(len(clients), parameters.numel()))
+        for client, indices in zip(clients.ids, clients.indices, strict=True):
+            shuffle = torch.randperm(len(indices), generator=seeding.generator(0, "saga", client))
+            self.blocks[client] = list(indices[shuffle.to(indices.device)].split(self.batch_size))
+
+    def updates(
+        self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
+    ) -> ClientResult:
+        """Compute one corrected gradient a client; see the base class."""
+        unknown = [client for client in batch.ids if client not in self.blocks]
+        if unknown:
+            raise SettingError(
+                f"saga remembers the gradients of the federation's clients only, got client {unknown[0]}; a rule that "
+                f"asks the server for updates (boba, fltrust, server_only) needs another client=..."
+            )
+        chosen = [self._draw(client, this_round) for client in batch.ids]
+        blocks = [self.blocks[client][j] for client, j in zip(batch.ids, chosen, strict=True)]
+        result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids), out)
+        clients, drawn = torch.tensor(list(batch.ids)), torch.tensor(chosen)
+        counts = torch.tensor([len(self.blocks[client]) for client in batch.ids], device=self.table.device)
+        correction = result.updates - self.table[clients, drawn]
+        self.table[clients, drawn] = result.updates
+        torch.add(correction, self.average[clients], out=result.updates)
+        self.average[clients] += correction / counts[:, None]
+        return result
+
+    def _draw(self, client: int, this_round: Round) -> int:
+        return int(torch.randint(len(self.blocks[client]), (), generator=this_round.generator("saga", client)))

@@ -1,0 +1,95 @@
+import pytest
+import torch
+
+from lightning_fl import ClientBatch, Round, SettingError
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.client.saga import Saga
+from tests import world
+from tests.client.test_local_sgd import clients
+
+
+def prepared(batch, size=3):
+    client = Saga(size, max_memory_gb=1.0)
+    client.prepare(world.model(), batch)
+    return client
+
+
+def slow_gradient(batch, indices):
+    net = world.model()
+    x, y = batch.samples.gather(indices)
+    loss = -torch.log_softmax(net(x), 1)[torch.arange(len(y)), y].mean()
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
+
+
+def test_mini_batches_cover_each_client_s_samples_once():
+    batch = clients()
+    client = prepared(batch)
+    for i, indices in enumerate(batch.indices):
+        assert torch.equal(torch.cat(client.blocks[i]).sort().values, indices.sort().values)
+        assert [len(block) for block in client.blocks[i][:-1]] == [3] * (len(client.blocks[i]) - 1)
+
+
+def test_agrees_with_tables_kept_by_hand():
+    batch = clients()
+    client = prepared(batch)
+    tables = [[torch.zeros(world.D) for _ in client.blocks[i]] for i in range(4)]
+    for t in range(12):
+        uploads = client.updates(world.model(), batch, Round(t, 0.1, 0)).updates
+        for i, table in enumerate(tables):
+            j = client._draw(i, Round(t, 0.1, 0))
+            gradient = slow_gradient(batch, client.blocks[i][j])
+            expected = gradient - table[j] + torch.stack(table).mean(0)
+            table[j] = gradient
+            torch.testing.assert_close(uploads[i], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_with_a_full_table_at_one_point_the_noise_is_gone():
+    """All v_j = grad f_j(w): every upload is the mean over mini-batches, whichever is drawn."""
+    batch = clients()
+    client = prepared(batch)
+    for t in range(200):
+        uploads = client.updates(world.model(), batch, Round(t, 0.1, 0)).updates
+    for i in range(4):
+        mean = torch.stack([slow_gradient(batch, block) for block in client.blocks[i]]).mean(0)
+        torch.testing.assert_close(uploads[i], mean, rtol=1e-4, atol=1e-5)
+
+
+def test_one_mini_batch_a_client_is_the_gradient():
+    batch = clients()
+    uploads = prepared(batch, size=50).updates(world.model(), batch, Round(0, 0.1, 0)).updates
+    torch.testing.assert_close(uploads, Gradient().updates(world.model(), batch, Round(0, 0.1, 0)).updates)
+
+
+def test_who_is_absent_keeps_its_table():
+    batch = clients()
+    client = prepared(batch)
+    client.updates(world.model(), batch, Round(0, 0.1, 0))
+    before = client.table.clone()
+    client.updates(world.model(), ClientBatch(batch.samples, batch.indices[1:3], batch.ids[1:3]), Round(1, 0.1, 0))
+    assert torch.equal(client.table[[0, 3]], before[[0, 3]])
+    assert not torch.equal(client.table[1], before[1])
+
+
+def test_its_memory_is_a_buffer_that_checkpoints_hold():
+    assert set(prepared(clients()).state_dict()) == {"table", "average"}
+
+
+def test_refuses_a_table_that_does_not_fit():
+    client = Saga(1, max_memory_gb=1e-6)
+    with pytest.raises(
+        SettingError, match=r"4 clients x 10 mini-batches x 9 parameters.*raise it or"
+    ):
+        client.prepare(world.model(), clients())
+
+
+def test_refuses_clients_without_memory():
+    batch = clients()
+    server = ClientBatch(batch.samples, batch.indices[:1], [-1])
+    with pytest.raises(SettingError, match=r"got client -1; a rule that asks the server"):
+        prepared(batch).updates(world.model(), server, Round(0, 0.1, 0))
+
+
+@pytest.mark.parametrize("settings", [{"batch_size": 0, "max_memory_gb": 1.0}, {"batch_size": 1, "max_memory_gb": 0.0}])
+def test_refuses_settings_out_of_range(settings):
+    with pytest.raises(SettingError, match="must be"):
+        Saga(**settings)
