@@ -67,13 +67,13 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     return (gram + gram.T) / 2  # a BLAS rounds (i, j) and (j, i) differently
 
 
-def finite_rows(gram: Float64[Tensor, "n n"], rule: str) -> Int64[Tensor, " m"]:
+def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"]:
     """Find the rows that a robust rule may look at: those that hold only finite numbers.
 
     The others count among the f that a rule tolerates, and get weight 0.
 
     Args:
-        gram: Inner products between the rows.
+        squares: ||x_i||^2, such as the Gram matrix's diagonal, or anything else that is finite where the row is.
         rule: Who asks, for the error.
 
     Returns:
@@ -82,9 +82,9 @@ def finite_rows(gram: Float64[Tensor, "n n"], rule: str) -> Int64[Tensor, " m"]:
     Raises:
         SettingError: If there is none.
     """
-    rows = gram.diagonal().isfinite().nonzero().flatten()
+    rows = squares.isfinite().nonzero().flatten()
     if not len(rows):
-        raise SettingError(f"{rule} needs at least one update without NaN and inf, got none among {len(gram)}.")
+        raise SettingError(f"{rule} needs at least one update without NaN and inf, got none among {len(squares)}.")
     return rows
 
 

@@ -48,7 +48,7 @@ def bygars_weights(
             f"set aggregator.carry_over=false."
         )
     lengths = updates.squares.sqrt()
-    finite_rows(lengths.diag(), "bygars")
+    finite_rows(lengths, "bygars")
     usable = lengths.isfinite() & (lengths > torch.finfo(updates.rows.dtype).tiny)  # 1 / length must not overflow
     scale = torch.where(usable, 1 / lengths, 0)
     q = torch.zeros_like(lengths) if trust is None else trust.to(lengths)

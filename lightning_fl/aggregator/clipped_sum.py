@@ -17,7 +17,7 @@ from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.normalized import row_norms
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Updates, finite_rows
 
 Norm = Literal["l1", "l2", "linf"]
 _P = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
@@ -29,6 +29,7 @@ def clipped_sum_weights(norms: Float64[Tensor, " n"], radius: float) -> Float64[
     >>> clipped_sum_weights(torch.tensor([0.0, 1.0, 4.0, torch.nan]).double(), radius=2.0)
     tensor([1.0000, 1.0000, 0.5000, 0.0000], dtype=torch.float64)
     """
+    finite_rows(norms, "clipped_sum")
     return torch.where(norms.isfinite(), (radius / norms).clamp(max=1), 0)
 
 
@@ -59,7 +60,8 @@ def clipped_sum(updates: Float[Tensor, "n d"], radius: float, norm: Norm = "l2")
         The sum over clients, not the mean (RSA's server step, FRPG eqs. 6c and 19c).
 
     Raises:
-        SettingError: If updates are not a floating-point matrix, or radius or norm is out of range.
+        SettingError: If updates are not a floating-point matrix, radius or norm is out of range, or no update is
+            finite.
 
     Note:
         In the papers a Byzantine client may choose its model only, and its gradient follows; clipping leaves it the

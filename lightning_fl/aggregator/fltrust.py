@@ -32,7 +32,7 @@ def fltrust_weights(gram: Float64[Tensor, "m m"]) -> Float64[Tensor, " n"]:
     n = len(gram) - 1
     if not gram[n, n].isfinite():
         raise SettingError("fltrust needs a finite server update, got NaN or inf; the model may have diverged.")
-    rows = finite_rows(gram[:n, :n], "fltrust")
+    rows = finite_rows(gram.diagonal()[:n], "fltrust")
     lengths, server_length = gram.diagonal()[rows].sqrt(), gram[n, n].sqrt()
     usable = (lengths > _SHORTEST * server_length) & (server_length > 0)
     trust = torch.where(usable, gram[rows, n] / (lengths * server_length), 0).clamp(min=0)

@@ -71,7 +71,7 @@ def geometric_median_weights(
         SettingError: If no row of positive weight is finite, or eps is out of range.
     """
     _check(eps)
-    rows = finite_rows(gram.masked_fill(weights[:, None] == 0, torch.nan), "geometric_median")
+    rows = finite_rows(gram.diagonal().masked_fill(weights == 0, torch.nan), "geometric_median")
     alpha = weights[rows].double() / weights[rows].double().sum()
     gram, distances, radius = centre_on_majority(gram[rows][:, rows], alpha)
     # Radius 0: more than half of the weight lies on one point, which is the median.

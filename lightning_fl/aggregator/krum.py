@@ -22,7 +22,7 @@ def multi_krum_weights(gram: Float64[Tensor, "n n"], f: int, m: int | None = Non
     """Give the m rows of least score weight 1/m each, from inner products; see `multi_krum`."""
     n = len(gram)
     _check(n, f, m)
-    rows = finite_rows(gram, "krum")
+    rows = finite_rows(gram.diagonal(), "krum")
     keep = len(rows) - max(f - (n - len(rows)), 0)
     m = keep if m is None else min(m, len(rows))
     distances = squared_distances(gram[rows][:, rows])

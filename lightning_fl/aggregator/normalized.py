@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Weighting
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Updates, finite_rows
 
 # Powers added up in float32 before float64 takes over.
 _COLUMNS = 1024
@@ -54,6 +54,7 @@ def normalized_weights(norms: Float64[Tensor, " n"], data_weights: Float64[Tenso
     >>> normalized_weights(torch.tensor([5.0, 0.0, torch.nan]).double(), torch.tensor([0.5, 0.25, 0.25]).double())
     tensor([0.1000, 0.0000, 0.0000], dtype=torch.float64)
     """
+    finite_rows(norms, "normalized")
     return torch.where(norms.isfinite() & (norms > _SHORTEST), data_weights / norms, 0)
 
 
@@ -72,32 +73,25 @@ def normalized_average(
         The weighted mean direction.
 
     Raises:
-        SettingError: If updates are not a floating-point matrix, or the weights do not fit it.
+        SettingError: If updates are not a floating-point matrix, the weights do not fit it, or no update is finite.
 
     Note:
         The paper does not say what a row without direction (zero, NaN, inf) adds.  Here it adds nothing and the others
-        keep their alpha, so the step gets shorter; without any direction the update is zero.
+        keep their alpha, so the step gets shorter.
 
     >>> normalized_average(torch.tensor([[3.0, 4.0], [0.0, 20.0]]))
     tensor([0.3000, 0.9000])
     """
-    return _aggregate(Updates(updates, weights)).update
+    rows = Updates(updates, weights)
+    return rows.combine(normalized_weights(row_norms(updates), rows.data_weights))
 
 
-def _aggregate(updates: Updates) -> Aggregation:
-    norms = row_norms(updates.rows)
-    weights = normalized_weights(norms, updates.data_weights)
-    if norms.isfinite().all():  # no row to leave out and no sum to overflow, so nothing for combine to check
-        return Aggregation((weights.to(updates.rows)[None] @ updates.rows)[0], weights)
-    return Aggregation(updates.combine(weights), weights)
-
-
-class Normalized(Aggregator):
+class Normalized(Weighting):
     """Average the updates at unit length by their data weights; see `normalized_average`.
 
     The weights it reports are the factors of the updates as sent, alpha_i / ||x_i||.
     """
 
-    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
-        """Aggregate one round; see the base class."""
-        return _aggregate(updates)
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        return normalized_weights(row_norms(updates.rows), updates.data_weights)

@@ -26,7 +26,7 @@ def rage_weights(gram: Float64[Tensor, "n n"], n_iterations: int, centred: bool 
     """
     n = len(gram)
     _check(n, n_iterations)
-    rows = finite_rows(gram, "rage")
+    rows = finite_rows(gram.diagonal(), "rage")
     inner = gram[rows][:, rows]
     kept = torch.full_like(inner.diagonal(), 1 / len(rows))
     for _ in range(n_iterations - (n - len(rows))):

@@ -62,7 +62,7 @@ def _finite(updates: Tensor, f: int, rule: str) -> tuple[Int64[Tensor, " m"], Fl
     """Check the arguments; return who is finite, and ||u_i||^2."""
     squares = Updates(updates).squares
     _check(len(updates), f, rule)
-    return finite_rows(squares.diag(), rule), squares
+    return finite_rows(squares, rule), squares
 
 
 def _ask(losses: Losses, candidates: Tensor) -> Float64[Tensor, " k"]:

@@ -48,7 +48,7 @@ class Client(nn.Module, ABC):
             raise SettingError(f"client.client_chunk must be at least 1 (or null), got {client_chunk}.")
         self.client_chunk = client_chunk
 
-    def prepare(self, model: nn.Module, clients: ClientBatch) -> None:  # noqa: B027  (most clients remember nothing)
+    def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
         """Make what outlives a round, as buffers in the order of client numbers; called before training.
 
         Args:

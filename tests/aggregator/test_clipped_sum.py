@@ -74,8 +74,9 @@ def test_a_hostile_row_moves_it_by_the_radius_at_most(norm, seed, hostile, whole
     assert torch.linalg.vector_norm(moved, P[norm]) <= 1.6 * len(bad) + 1e-4
 
 
-def test_only_broken_rows_add_up_to_nothing():
-    assert torch.equal(clipped_sum(torch.full((3, 2), torch.nan), 1.0), torch.zeros(2))
+def test_only_broken_rows_are_refused():
+    with pytest.raises(SettingError, match="clipped_sum needs at least one update without NaN and inf"):
+        clipped_sum(torch.full((3, 2), torch.nan), 1.0)
 
 
 @pytest.mark.parametrize("norm", P)

@@ -46,7 +46,14 @@ def test_a_row_without_direction_adds_nothing_and_the_others_keep_their_share(no
     """Sharing its weight among the others would give (0.6, 0.8)."""
     x = torch.tensor([[3.0, 4.0], [nothing, nothing]])
     torch.testing.assert_close(normalized_average(x), torch.tensor([0.3, 0.4]))
-    assert torch.equal(normalized_average(x[1:]), torch.zeros(2))
+
+
+def test_rows_without_direction_add_up_to_nothing():
+    assert torch.equal(normalized_average(torch.zeros(3, 2)), torch.zeros(2))
+    with pytest.raises(
+        SettingError, match="normalized needs at least one update without NaN and inf"
+    ):
+        normalized_average(torch.full((2, 2), torch.nan))
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e18, 1e30])
