@@ -162,7 +162,7 @@ def check(config: DictConfig) -> None:
     Raises:
         SettingError: If something does not fit.
     """
-    known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "experiment"}
+    known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "method", "experiment"}
     for key in config:
         if key not in known:
             raise SettingError(_unknown(str(key), known))

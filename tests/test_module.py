@@ -1,5 +1,4 @@
 import copy
-import warnings
 
 import pytest
 import torch
@@ -45,9 +44,7 @@ def trainer(tmp_path, rounds, *callbacks):
 
 @pytest.fixture(autouse=True)
 def _quiet():
-    """Lightning advises on DataLoaders, which a federation does not use."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="pytorch_lightning")
+    with training.quiet():
         yield
 
 

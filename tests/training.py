@@ -57,14 +57,14 @@ def trainer(callbacks=(), rounds=6, **settings):
 def fit(trainer, module_=None, data_=None, ckpt_path=None):
     """Fit and return the module."""
     module_ = module_ or module()
-    with _quiet():
+    with quiet():
         trainer.fit(module_, datamodule=data_ or data(), ckpt_path=ckpt_path)
     return module_
 
 
 def evaluate(trainer, module_, data_=None):
     """Evaluate."""
-    with _quiet():
+    with quiet():
         trainer.test(module_, datamodule=data_ or data(), verbose=False)
 
 
@@ -79,7 +79,7 @@ def interrupts():
 
 
 @contextmanager
-def _quiet():
+def quiet():
     """Lightning advises on data loaders, which a federation does not use."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pytorch_lightning")

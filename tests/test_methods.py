@@ -1,0 +1,61 @@
+"""Every method of conf/method trains, and resumes as if it had never stopped."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+import train
+from omegaconf import OmegaConf
+
+from tests import conf, training
+
+SMALL = [
+    "data=synthetic",
+    "data.features=6",
+    "data.n_train=240",
+    "data.n_test=30",
+    "data.classes=3",
+    "data.server_samples=4",
+    "model.in_features=6",
+    "model.hidden=[5]",
+    "model.n_classes=3",
+    "partition=iid",
+    "federation.n_clients=10",
+    "federation.n_byzantine=2",
+    "federation.byzantine=replacement",
+    "trainer.enable_progress_bar=false",
+    "trainer.accelerator=cpu",
+    "trainer.val_check_interval=2",
+    "logger=csv",
+    "run_name=test",
+]
+
+
+def run(folder, method, rounds, *more):
+    """Train by a method with noise as attack; the run's final checkpoint."""
+    config = OmegaConf.create(
+        OmegaConf.to_container(conf.compose(*SMALL, f"method={method}", "adversary=gaussian_updates"))
+    )
+    config.update({"run_dir": str(folder), "seed": 3})
+    OmegaConf.update(config, "trainer.max_steps", rounds)
+    for key, value in {"client.batch_size": 4, "client.steps": 3, "aggregator.f": 3}.items():
+        if OmegaConf.select(config, key) is not None:
+            OmegaConf.update(config, key, value)
+    for key, value in more:
+        OmegaConf.update(config, key, value)
+    with training.quiet():
+        summary = train.train(config, folder)
+    assert summary["status"] == "completed"
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=False)
+
+
+@pytest.mark.parametrize("method", conf.names("method"))
+def test_resumes_bit_for_bit(tmp_path, method):
+    whole = run(tmp_path / "whole", method, 5)
+    run(tmp_path / "half", method, 2)
+    resumed = run(tmp_path / "resumed", method, 5, ("ckpt_path", str(tmp_path / "half/checkpoints/last.ckpt")))
+    assert whole["global_step"] == resumed["global_step"] == 5
+    assert whole["state_dict"].keys() == resumed["state_dict"].keys()
+    for name, value in whole["state_dict"].items():
+        assert torch.equal(value, resumed["state_dict"][name]), name
+    assert any(not torch.equal(value, torch.zeros_like(value)) for value in whole["state_dict"].values())
