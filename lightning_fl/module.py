@@ -164,6 +164,11 @@ class FederatedModule(pl.LightningModule):
 
         metrics = {"loss": loss, "learning_rate": rate, "update_norm": aggregation.update.norm().item()}
         metrics |= _trust(aggregation, h, b)
+        metrics |= {
+            "communication/floats_up": float(rows.numel()),
+            "communication/floats_down": float(rows.numel()),
+            "communication/sample_gradients": float(honest.sample_gradients),
+        }
         metrics |= {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
         metrics |= {
             "seconds/clients": trained - started,
@@ -273,7 +278,7 @@ def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
     try:
         with torch.no_grad():
             outputs = model.to(inputs.device)(inputs)
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:
         raise SettingError(
             f"{name} does not take inputs of shape {shape}: {error}; choose another model=..."
         ) from error

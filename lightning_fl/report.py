@@ -77,6 +77,11 @@ def summarise(module: FederatedModule, record: Record, status: str, seconds: flo
         name: _mean([row[f"weight/{name}"] for row in record.metrics.rows if f"weight/{name}" in row])
         for name in ("honest", "byzantine")
     }
+    rows = record.metrics.rows
+    communication = {
+        name: sum(int(row.get(f"communication/{name}", 0)) for row in rows)
+        for name in ("floats_up", "floats_down", "sample_gradients")
+    }
     return {
         "status": status,
         "reason": module.diverged,
@@ -84,6 +89,7 @@ def summarise(module: FederatedModule, record: Record, status: str, seconds: flo
         **(dict.fromkeys(results) if diverged else results),
         "last_evaluation": {"round": last.get("round"), **results},
         "mean_weight": weights,
+        "communication": communication,
         "seconds": round(seconds, 3),
     }
 
@@ -107,6 +113,8 @@ def results(summary: dict[str, Any], folder: Path) -> str:
     given = ", ".join(shares).replace("byz", "Byz") + " (mean over rounds)" if shares else "none: not a weighting"
     rows.append(["weight given", given])
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
+    rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])
     rows.append(["files", f"{shown}{os.sep}: {', '.join(sorted(p.name for p in folder.iterdir()))}"])
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)

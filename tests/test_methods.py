@@ -1,7 +1,5 @@
 """Every method of conf/method trains, and resumes as if it had never stopped."""
 
-from copy import deepcopy
-
 import pytest
 import torch
 import train

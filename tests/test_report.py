@@ -103,9 +103,11 @@ def summarise(tmp_path, rows, status="completed", reason=None):
     return report.summarise(Finished(reason), record, status, 1.23456)
 
 
+COSTS = {f"communication/{name}": n for n, name in enumerate(["floats_up", "floats_down", "sample_gradients"], 5)}
 ROWS = [
-    {"round": 1, "loss": 0.9, "weight/honest": 0.5, "weight/byzantine": 0.5},
-    {"round": 2, "loss": 0.8, "weight/honest": 1.0, "weight/byzantine": 0.0}
+    COSTS | {"round": 1, "loss": 0.9, "weight/honest": 0.5, "weight/byzantine": 0.5},
+    COSTS
+    | {"round": 2, "loss": 0.8, "weight/honest": 1.0, "weight/byzantine": 0.0}
     | {"accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5, "mrd": 0.25},
 ]
 
@@ -120,6 +122,7 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "mrd": 0.25,
         "last_evaluation": {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25},
         "mean_weight": {"honest": 0.75, "byzantine": 0.25},
+        "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
         "seconds": 1.235,
     }
 
@@ -156,6 +159,7 @@ def test_results_of_a_completed_run(tmp_path, unchecked):
     assert shown["recall"] == "0: 100.0%  1: 50.0%"
     assert shown["max-recall-drop"] == "25.00%"
     assert shown["weight given"] == "75.0% honest, 25.0% Byzantine (mean over rounds)"
+    assert shown["communication"] == "10 floats up, 12 down, 14 sample gradients"
     assert shown["files"] == f"{tmp_path / 'files'}/: a.png, b.csv"
 
 

@@ -22,10 +22,18 @@ _CHUNK_NUMBERS = 2**26
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What a group of clients computed: their updates and their mean losses before the update."""
+    """What a group of clients computed.
+
+    Args:
+        updates: (h, d) pseudo-gradients.
+        losses: (h,) mean losses before the update.
+        sample_gradients: Gradients of single samples that it took, over all clients: what methods with several local
+            steps pay for fewer rounds.
+    """
 
     updates: Float[Tensor, "h d"]
     losses: Float[Tensor, " h"]
+    sample_gradients: int
 
 
 class Client(nn.Module, ABC):
@@ -100,13 +108,13 @@ class Client(nn.Module, ABC):
                 if at is not None:
                     parameters = dict(zip(parameters, unflatten(at[i], like), strict=True))
                 losses[i] = _one_gradient(model, parameters, *batch.samples.gather(indices), out=rows[i])
-            return ClientResult(rows, losses)
+            return ClientResult(rows, losses, sum(batch.sizes))
         # Clients of about the same size share a chunk, so that little is padded.
         for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk):
             if at is not None:
                 parameters = dict(zip(parameters, unflatten(at[clients.to(at.device)], like), strict=True))
             _chunk_gradients(model, parameters, None if at is None else 0, batch, clients, rows, losses)
-        return ClientResult(rows, losses)
+        return ClientResult(rows, losses, sum(batch.sizes))
 
 
 def minibatches(batch: ClientBatch, size: int | None, this_round: Round, steps: int = 1) -> list[ClientBatch]:

@@ -83,7 +83,7 @@ class LocalSgd(Client):
         elif self.upload == "tail_average":
             done += tail
             done /= self.steps - self.steps // 2
-        return ClientResult(done, result.losses)
+        return ClientResult(done, result.losses, sum(sum(drawn.sizes) for drawn in [first, *later]))
 
     def local_gradients(self, model: nn.Module, batch: ClientBatch, start: Tensor, at: Tensor, out: Tensor) -> Tensor:
         """Compute what each client steps against.

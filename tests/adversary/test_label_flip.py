@@ -37,7 +37,7 @@ def test_clients_keep_who_they_are():
     class Spy(Gradient):
         def updates(self, model, batch, this_round, out=None):
             assert tuple(batch.ids) == (7, 8, 9)
-            return ClientResult(torch.full((3, world.D), 5.0), torch.zeros(3))
+            return ClientResult(torch.full((3, world.D), 5.0), torch.zeros(3), 0)
 
     context = world.context()
     context = replace(context, client=Spy(), byzantine=replace(context.byzantine, ids=(7, 8, 9)))

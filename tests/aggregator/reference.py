@@ -233,3 +233,12 @@ def rage(x, n_iterations, centred=False):
 def clipped_sum(x, radius, p=2.0):
     """Sum of g_n min(1, radius / ||g_n||_p)."""
     return sum(row * min(1.0, radius / np.linalg.norm(row, p)) for row in x)
+
+
+def average(x, weights=None):
+    """Sum of alpha_i x_i, with alpha of sum 1."""
+    weights = [1.0] * len(x) if weights is None else [float(w) for w in weights]
+    total = np.zeros(x.shape[1])
+    for row, weight in zip(x, weights, strict=True):
+        total += weight / sum(weights) * np.asarray(row, dtype=np.float64)
+    return total

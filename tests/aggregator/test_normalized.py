@@ -50,9 +50,7 @@ def test_a_row_without_direction_adds_nothing_and_the_others_keep_their_share(no
 
 def test_rows_without_direction_add_up_to_nothing():
     assert torch.equal(normalized_average(torch.zeros(3, 2)), torch.zeros(2))
-    with pytest.raises(
-        SettingError, match="normalized needs at least one update without NaN and inf"
-    ):
+    with pytest.raises(SettingError, match="normalized needs at least one update without NaN and inf"):
         normalized_average(torch.full((2, 2), torch.nan))
 
 

@@ -80,6 +80,12 @@ def test_one_step_is_fedsgd_bit_for_bit(upload, size):
     assert torch.equal(ours.losses, theirs.losses)
 
 
+@pytest.mark.parametrize(("size", "a_step"), [(None, 5 + 8 + 1 + 10), (3, 3 + 3 + 1 + 3)])
+def test_counts_the_gradients_it_took(size, a_step):
+    result = LocalSgd(4, "difference", batch_size=size).updates(world.model(), clients(), ROUND)
+    assert result.sample_gradients == 4 * a_step
+
+
 def test_its_own_rate_replaces_the_server_s():
     own = LocalSgd(3, "mean_gradient", learning_rate=0.3).updates(world.model(), clients(), Round(2, 9.0, 0))
     assert torch.equal(own.updates, LocalSgd(3, "mean_gradient").updates(world.model(), clients(), ROUND).updates)

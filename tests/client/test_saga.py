@@ -76,9 +76,7 @@ def test_its_memory_is_a_buffer_that_checkpoints_hold():
 
 def test_refuses_a_table_that_does_not_fit():
     client = Saga(1, max_memory_gb=1e-6)
-    with pytest.raises(
-        SettingError, match=r"4 clients x 10 mini-batches x 9 parameters.*raise it or"
-    ):
+    with pytest.raises(SettingError, match=r"4 clients x 10 mini-batches x 9 parameters.*raise it or"):
         client.prepare(world.model(), clients())
 
 

@@ -4,11 +4,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from lightning_fl import SettingError
 from tests import conf
 
-PARTITIONS = {name: conf.make("partition", name) for name in conf.names("partition")}
+# A partition that needs a setting from the user (from_file: its path) has its own test.
+PARTITIONS = {
+    name: conf.make("partition", name)
+    for name in conf.names("partition")
+    if not OmegaConf.missing_keys(conf.compose(f"partition={name}").partition)
+}
 
 every_partition = pytest.mark.parametrize("name", PARTITIONS)
 
@@ -26,7 +32,8 @@ def check_laws(parts, n_samples, n_clients):
 
 
 def test_there_are_partitions():
-    assert {"iid", "pathological"} <= PARTITIONS.keys()
+    assert PARTITIONS.keys() >= {"iid", "pathological", "step", "dirichlet", "dirichlet_clients", "paired"}
+    assert "from_file" in conf.names("partition")
 
 
 # The numbers of clients suit partitions that enumerate pairs of classes (c^2, 2 c^2, ...), and the samples are many.

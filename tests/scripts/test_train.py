@@ -175,10 +175,10 @@ def test_a_corrupt_file_and_unreachable_sources_are_named(command, tmp_path, mon
     for file in folder.iterdir():
         file.unlink()
 
-    def unreachable(_):
+    def unreachable(*_, **__):
         raise OSError("no route to host")
 
-    monkeypatch.setattr("lightning_fl.data.mnist._mirrors", unreachable)
+    monkeypatch.setattr("lightning_fl.data.mnist.TorchvisionMNIST", unreachable)
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = command("data=mnist")
     assert code == 2

@@ -1,0 +1,44 @@
+"""The BOBA paper's net for CIFAR-10, from TensorFlow's tutorial on convolutional networks.
+
+Wenxuan Bao, Jun Wu, Jingrui He. BOBA: Byzantine-Robust Federated Learning with Label Skewness. AISTATS 2024.
+arXiv:2208.12932.
+"""
+
+from torch import nn
+
+from lightning_fl.errors import SettingError
+from lightning_fl.model.mlp import Mlp
+
+
+class Cnn(nn.Sequential):
+    """Convolutions 3 x 3 of 32, 64 and 64 channels with ReLU, 2 x 2 maximum pooling between them, then 1024-64-c.
+
+    For images of 3 x 32 x 32 and ten classes, d = 122,570.
+
+    Args:
+        in_channels: Channels of the image.
+        side: Height and width of the image in pixels, at least 18.
+        n_classes: c, length of the output.
+
+    Raises:
+        SettingError: If the image is too small.
+
+    >>> sum(p.numel() for p in Cnn(3, 32, 10).parameters())
+    122570
+    """
+
+    def __init__(self, in_channels: int, side: int, n_classes: int):
+        if side < 18:
+            raise SettingError(f"cnn needs images of 18 x 18 pixels or more, got model.side={side}.")
+        pixels = ((side - 2) // 2 - 2) // 2 - 2
+        super().__init__(
+            nn.Conv2d(in_channels, 32, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(64, 64, 3),
+            nn.ReLU(),
+            *Mlp(64 * pixels**2, (64,), n_classes),
+        )

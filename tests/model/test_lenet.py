@@ -1,0 +1,45 @@
+"""Convolutions 5 x 5 with pooling, then fully connected layers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lightning_fl import SettingError
+from lightning_fl.model.lenet import Lenet
+
+
+@pytest.mark.parametrize(
+    ("settings", "d"),
+    [
+        ((1, 28, (6, 16), (120, 60), 10), 156 + 2416 + 30_840 + 7260 + 610),  # MNIST
+        ((3, 32, (64, 64), (384, 192), 10), 4864 + 102_464 + 614_784 + 73_920 + 1930),  # CIFAR-10
+        ((1, 12, (2,), (), 3), 52 + 2 * 16 * 3 + 3),
+    ],
+)
+def test_number_of_parameters(settings, d):
+    assert sum(p.numel() for p in Lenet(*settings).parameters()) == d
+
+
+@pytest.mark.parametrize("settings", [(1, 28, [6, 16], [120, 60], 10), (3, 32, [64, 64], [384, 192], 10)])
+def test_it_is_the_papers_net(settings, draw):
+    model = Lenet(*settings)
+    a, a0, b, b0, c, c0, d, d0, e, e0 = model.parameters()
+    x = torch.randn(5, settings[0], settings[1], settings[1], generator=draw)
+    y = F.max_pool2d(F.conv2d(x, a, a0).clamp(min=0), 2)
+    y = F.max_pool2d(F.conv2d(y, b, b0).clamp(min=0), 2).reshape(5, -1)
+    y = (y @ c.T + c0).clamp(min=0)
+    y = (y @ d.T + d0).clamp(min=0)
+    torch.testing.assert_close(model(x), y @ e.T + e0)
+    assert (model(x) < 0).any()
+
+
+@pytest.mark.parametrize(("side", "channels"), [(15, (6, 16)), (5, (6,)), (1, (6, 16))])
+def test_small_images_are_refused(side, channels):
+    with pytest.raises(
+        SettingError, match=rf"lenet with {len(channels)} convolutions needs larger .* model.side={side}"
+    ):
+        Lenet(1, side, channels, (120, 60), 10)
+
+
+def test_smallest_image():
+    assert Lenet(1, 16, (6, 16), (9,), 4)(torch.zeros(2, 1, 16, 16)).shape == (2, 4)
