@@ -162,15 +162,13 @@ class FederatedModule(pl.LightningModule):
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
         self._server_step(aggregation.update)
 
-        metrics = {"loss": loss, "learning_rate": rate, "update_norm": aggregation.update.norm().item()}
-        metrics |= _trust(aggregation, h, b)
-        metrics |= {
+        metrics = {
+            "loss": loss,
+            "learning_rate": rate,
+            **_measure(aggregation, h, b),
             "communication/floats_up": float(rows.numel()),
             "communication/floats_down": float(rows.numel()),
             "communication/sample_gradients": float(honest.sample_gradients),
-        }
-        metrics |= {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
-        metrics |= {
             "seconds/clients": trained - started,
             "seconds/attack": attacked - trained,
             "seconds/aggregator": perf_counter() - attacked,
@@ -235,11 +233,14 @@ class FederatedModule(pl.LightningModule):
             )
 
 
-def _trust(aggregation: Aggregation, h: int, b: int) -> dict[str, float]:
-    if aggregation.weights is None:
-        return {}
-    trust = {"weight/honest": aggregation.weights[:h].sum().item()}
-    return trust | ({"weight/byzantine": aggregation.weights[h:].sum().item()} if b else {})
+def _measure(aggregation: Aggregation, h: int, b: int) -> dict[str, float]:
+    """How long the update is, whom the rule trusted, and what else it has to say."""
+    measured = {"update_norm": aggregation.update.norm().item()}
+    if aggregation.weights is not None:
+        measured["weight/honest"] = aggregation.weights[:h].sum().item()
+        if b:
+            measured["weight/byzantine"] = aggregation.weights[h:].sum().item()
+    return measured | {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
 
 
 def _ids(batch: RoundBatch, rows: list[int]) -> str:

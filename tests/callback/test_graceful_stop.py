@@ -19,7 +19,7 @@ class Interrupting(Average):
         self.at, self.times = at, times
 
     def aggregate(self, updates, server):
-        if server.round == self.at - 1:
+        if server.round.index == self.at - 1:
             for _ in range(self.times):
                 signal.raise_signal(signal.SIGINT)
         return super().aggregate(updates, server)

@@ -9,7 +9,7 @@ class Announcing(Average):
     """Plain averaging that says when it works."""
 
     def aggregate(self, updates, server):
-        print(f"round {server.round + 1}")
+        print(f"round {server.round.index + 1}")
         return super().aggregate(updates, server)
 
 
