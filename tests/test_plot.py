@@ -106,4 +106,6 @@ def test_clients_absent_in_a_round_are_skipped():
 
 
 def test_no_rows_are_an_empty_picture(tmp_path):
-    trust_weights([], [1], "").savefig(tmp_path / "empty.png")
+    figure = trust_weights([], [1], "")
+    figure.savefig(tmp_path / "empty.png")
+    assert list(lines(figure)) == ["equal shares"]

@@ -80,7 +80,9 @@ def test_as_many_parameters_as_the_papers_say(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_federation_takes_it(name):
     with torch.device("meta"):
-        FederatedModule(conf.make("model", name), Gradient(), partial(SGD, lr=0.1))
+        module = FederatedModule(conf.make("model", name), Gradient(), partial(SGD, lr=0.1))
+    count = sum(p.numel() for p in module.parameters())
+    assert count == SIZES.get(name, count) > 0
 
 
 @every_model

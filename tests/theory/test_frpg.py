@@ -135,7 +135,9 @@ def gaps_and_bounds(made, rounds: int, slots: int, attack: str, seeds: int) -> l
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize(("seed", "b", "lam"), [(0, 1, 0.5), (1, 4, 0.2), (2, 6, 0.02)])
 def test_the_bound_holds_for_any_number_of_byzantine_clients(seed, b, lam, slots, attack):
-    gaps_and_bounds(game(seed, b, lam, 0.3), 30, slots, attack, seeds=3)
+    found = gaps_and_bounds(game(seed, b, lam, 0.3), 30, slots, attack, seeds=3)
+    assert len(found) == 30
+    assert all(gap <= bound for gap, bound in found)
 
 
 def test_without_byzantine_clients_the_gap_falls_like_one_over_k_and_else_it_stays():
