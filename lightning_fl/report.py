@@ -109,7 +109,9 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
         drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
-    shares = [f"{value:.1%} {name}" for name, value in summary["mean_weight"].items() if value is not None]
+    weights = {name: value for name, value in summary["mean_weight"].items() if value is not None}
+    total = sum(weights.values()) or 1.0  # a rule's factors need not sum to 1
+    shares = [f"{value / total:.1%} {name}" for name, value in weights.items()]
     given = ", ".join(shares).replace("byz", "Byz") + " (mean over rounds)" if shares else "none: not a weighting"
     rows.append(["weight given", given])
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder

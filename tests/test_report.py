@@ -184,6 +184,13 @@ def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked):
     assert "accuracy" not in shown
 
 
+def test_weights_that_do_not_sum_to_one_are_shown_as_shares(tmp_path, unchecked):
+    (tmp_path / "a").mkdir()
+    rows = [{"round": 1, "accuracy": 0.5, "recall/0": 0.5, "weight/honest": 12.0, "weight/byzantine": 4.0}]
+    shown, _ = results(tmp_path / "a", rows)
+    assert shown["weight given"] == "75.0% honest, 25.0% Byzantine (mean over rounds)"
+
+
 def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch, unchecked):
     monkeypatch.chdir(tmp_path)
     shown, _ = results(tmp_path, ROWS)
