@@ -93,10 +93,10 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
     with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
         chosen = ["experiment=boba_mnist", "run_dir=unused", "run_name=benchmark", "logger=csv", *overrides]
         config = hydra.compose("train", chosen)
-    data = train._make(config.data, partition=train._make(config.partition), federation=train._make(config.federation))
+    data = train.make(config.data, partition=train.make(config.partition), federation=train.make(config.federation))
     data.prepare_data()
     data.setup()
-    model = train._make(config.model)
+    model = train.make(config.model)
     batch = data.round(0).honest
     clients = [batch.samples.gather(index) for index in batch.indices]
     x, y = torch.cat([x for x, _ in clients]), torch.cat([y for _, y in clients])
@@ -113,15 +113,15 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
     }
     timer = Floors(floors, warm_up)
     module = lightning_fl.FederatedModule(
-        model, train._make(config.client), train._make(config.server), train._make(config.get("schedule"))
+        model, train.make(config.client), train.make(config.server), train.make(config.get("schedule"))
     )
     with TemporaryDirectory() as folder:
-        callbacks = [train._make(config.aggregator), train._make(config.adversary), timer]
+        callbacks = [train.make(config.aggregator), train.make(config.adversary), timer]
         trainer = pl.Trainer(
             max_steps=warm_up + turns,
             limit_val_batches=0,
             callbacks=callbacks,
-            logger=train._make(config.get("logger")) or False,
+            logger=train.make(config.get("logger")) or False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -227,7 +227,7 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
             config = hydra.compose("train", [f"aggregator={name}"]).aggregator
         for node in [config, config.get("rule", {})]:
             node.update({key: f for key in ("f", "n_iterations") if key in node})
-        rules[name] = train._make(config)
+        rules[name] = train.make(config)
 
     def apply(rule: Any) -> Aggregation:
         oracle = ServerOracle(model, Gradient(), classes, Round(0, 0.1, 0))

@@ -61,14 +61,12 @@ def train(
     """
     started = perf_counter()
     settings = OmegaConf.to_container(config, resolve=True)
-    aggregator, adversary = _make(config.get("aggregator")), _make(config.get("adversary"))
+    aggregator, adversary = make(config.get("aggregator")), make(config.get("adversary"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeding.derive_seed(config.seed, "model"))
-        model = _make(config.model)
-    module = FederatedModule(
-        model, _make(config.client), _make(config.server), _make(config.get("schedule")), reference
-    )
-    data = _make(config.data, partition=_make(config.partition), federation=_make(config.federation))
+        model = make(config.model)
+    module = FederatedModule(model, make(config.client), make(config.server), make(config.get("schedule")), reference)
+    data = make(config.data, partition=make(config.partition), federation=make(config.federation))
     record, stop = Record(folder), GracefulStop()
     checkpoint = ModelCheckpoint(
         folder / "checkpoints",
@@ -79,10 +77,10 @@ def train(
     callbacks = [aggregator, adversary, record, stop, checkpoint]
     callbacks.append(Participants() if describe else None)
     callbacks.append(RoundBar() if config.trainer.enable_progress_bar else None)
-    trainer: pl.Trainer = _make(
+    trainer: pl.Trainer = make(
         config.trainer,
         callbacks=[callback for callback in callbacks if callback is not None],
-        logger=_make(config.get("logger")) or False,
+        logger=make(config.get("logger")) or False,
         default_root_dir=str(folder),
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +106,8 @@ def train(
     return summary
 
 
-def _make(config: DictConfig | None, **more: Any) -> Any:
+def make(config: DictConfig | None, **more: Any) -> Any:
+    """Instantiate a part of the configuration; None where nothing is chosen."""
     return instantiate(config, _convert_="all", **more) if config else None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
@@ -150,6 +150,30 @@ def check_batch_size(size: int | None) -> None:
     """
     if size is not None and size < 1:
         raise SettingError(f"client.batch_size must be at least 1, or null for all samples, got {size}.")
+
+
+def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
+    """Find the clients' rows in what a method remembers.
+
+    Args:
+        batch: The clients.
+        state: (n, ...), one row a client, by number.
+        who: The method, for the error.
+
+    Returns:
+        Their rows.
+
+    Raises:
+        SettingError: For a client that has none: a virtual one of the server.
+    """
+    strangers = [client for client in batch.ids if not 0 <= client < len(state)]
+    if strangers:
+        raise SettingError(
+            f"{who} remembers a model for each of {len(state)} clients, got client {strangers[0]} of the server; rules "
+            f"that let the server train (boba, fltrust, server_only, server_mixture) need client=gradient or another "
+            f"without memory."
+        )
+    return torch.tensor(list(batch.ids), device=state.device)
 
 
 def default_client_chunk(model: nn.Module, d: int, device: torch.device) -> int:

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches
-from lightning_fl.client.rsa import huber_gradient, rows_of
+from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches, rows_of
+from lightning_fl.client.rsa import huber_gradient
 from lightning_fl.errors import SettingError
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch

@@ -7,10 +7,10 @@ for Distributed Learning from Heterogeneous Datasets. AAAI 2019. arXiv:1811.0376
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches
+from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches, rows_of
 from lightning_fl.errors import SettingError
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -65,30 +65,6 @@ def penalty_gradient(x: Float[Tensor, "n d"], norm: Norm, mu: float) -> Float[Te
         largest = x.abs().argmax(1, keepdim=True)
         return torch.zeros_like(x).scatter(1, largest, x.gather(1, largest).sign())
     return huber_gradient(x, mu if norm == "huber" else torch.finfo(x.dtype).tiny)
-
-
-def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
-    """Find the clients' rows in what a method remembers.
-
-    Args:
-        batch: The clients.
-        state: (n, ...), one row a client, by number.
-        who: The method, for the error.
-
-    Returns:
-        Their rows.
-
-    Raises:
-        SettingError: For a client that has none: a virtual one of the server.
-    """
-    strangers = [client for client in batch.ids if not 0 <= client < len(state)]
-    if strangers:
-        raise SettingError(
-            f"{who} remembers a model for each of {len(state)} clients, got client {strangers[0]} of the server; rules "
-            f"that let the server train (boba, fltrust, server_only, server_mixture) need client=gradient or another "
-            f"without memory."
-        )
-    return torch.tensor(list(batch.ids), device=state.device)
 
 
 class Rsa(Client):
