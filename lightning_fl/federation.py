@@ -1,11 +1,13 @@
 """Who takes part, who is Byzantine, and what share of the data each client stands for."""
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from lightning_fl import seeding
 from lightning_fl.errors import SettingError
 
 Placement = Literal["supplement", "replacement"]
@@ -17,17 +19,36 @@ class Federation:
 
     Args:
         n_clients: Clients that hold data.
-        n_byzantine: b, Byzantine clients in each round (how many attack; what a rule is told is its own f).
+        n_byzantine: b, how many attack (what a rule is told is its own f).
         byzantine: "supplement": b clients without data beside n_clients honest ones (BOBA), n = n_clients + b.
-            "replacement": the last b of the n_clients attack, and what they hold is lost (Fed-NGA, RAGA, FRPG).
+            "replacement": b of the n_clients attack, and what they hold is lost (Fed-NGA, RAGA, FRPG).
         data_weights: alpha of each client.  "uniform": equal.  "samples": by the samples it holds; a client without
             data counts as the average one.
+        which: Who attacks under replacement.  "last": the last b.  "random": b drawn by the seed, the same in all
+            rounds.  A list: these b numbers.
+        participation: Share of the clients that take part in a round, in (0, 1]: so many honest and so many Byzantine
+            ones, rounded, drawn anew each round without replacement.
+        seed: Seed of these draws.
 
     Raises:
         SettingError: If there is no honest client, or a setting is out of range.
+
+    Note:
+        BOBA's Table 8 gives the participation rate alone; its code would keep all attackers in each round, which
+        contradicts its results.  Here Byzantine clients are drawn like honest ones.  A rule's f counts the updates of
+        one round, so scale it by the same rate.
     """
 
-    def __init__(self, n_clients: int, n_byzantine: int, byzantine: Placement, data_weights: DataWeights):
+    def __init__(
+        self,
+        n_clients: int,
+        n_byzantine: int,
+        byzantine: Placement,
+        data_weights: DataWeights,
+        which: str | Sequence[int] = "last",
+        participation: float = 1.0,
+        seed: int = 0,
+    ):
         if n_clients < 1 or n_byzantine < 0:
             raise SettingError(
                 f"a federation needs n_clients >= 1 and n_byzantine >= 0, got {n_clients} and {n_byzantine}."
@@ -40,34 +61,87 @@ class Federation:
                 f"replacement needs an honest client, got n_clients={n_clients} and n_byzantine={n_byzantine}; "
                 f"lower federation.n_byzantine or set federation.byzantine=supplement."
             )
+        if not 0 < participation <= 1:
+            raise SettingError(f"federation.participation must be above 0 and at most 1, got {participation}.")
         self.n_clients = n_clients
         self.n_byzantine = n_byzantine
         self.byzantine = byzantine
         self.data_weights = data_weights
-
-    @property
-    def honest_ids(self) -> range:
-        """Numbers of the honest clients; all of them hold data."""
-        return range(self.n_clients if self.byzantine == "supplement" else self.n_clients - self.n_byzantine)
-
-    @property
-    def byzantine_ids(self) -> range:
+        self.which = which
+        self.participation = participation
+        self.seed = seed
+        self.byzantine_ids = self._choose()
         """Numbers of the Byzantine clients."""
-        return range(len(self.honest_ids), len(self.honest_ids) + self.n_byzantine)
+        everybody = range(n_clients if byzantine == "replacement" else n_clients + n_byzantine)
+        self.honest_ids = [i for i in everybody if i not in set(self.byzantine_ids)]
+        """Numbers of the honest clients; all of them hold data."""
+
+    def _choose(self) -> list[int]:
+        n, b = self.n_clients, self.n_byzantine
+        if self.byzantine == "supplement":
+            if self.which != "last":
+                raise SettingError(
+                    f"supplementary Byzantine clients come last, got federation.which={self.which}; set "
+                    f"federation.byzantine=replacement."
+                )
+            return list(range(n, n + b))
+        if self.which == "last":
+            return list(range(n - b, n))
+        if self.which == "random":
+            return sorted(torch.randperm(n, generator=seeding.generator(self.seed, "byzantine"))[:b].tolist())
+        if isinstance(self.which, str):
+            raise SettingError(f"federation.which must be last, random or a list of clients, got {self.which!r}.")
+        chosen = sorted(set(self.which))
+        if b and (len(chosen) != b or len(self.which) != b or not 0 <= chosen[0] <= chosen[-1] < n):
+            raise SettingError(
+                f"federation.which needs n_byzantine={b} different clients in [0, {n}), got {list(self.which)}."
+            )
+        return chosen if b else []
 
     @property
     def n(self) -> int:
         """How many updates a round brings."""
-        return len(self.honest_ids) + self.n_byzantine
+        return self._present(len(self.honest_ids), 1) + self._present(self.n_byzantine, 0)
 
-    def weights(self, sizes: list[int]) -> Float64[Tensor, " n"]:
-        """Share of each client, honest ones first.
+    def participants(self, index: int) -> tuple[list[int], list[int]]:
+        """Who takes part in a round.
 
         Args:
-            sizes: Samples of each of the n_clients.
+            index: The round's number, from 0.
+
+        Returns:
+            Numbers of the honest clients and of the Byzantine ones, ascending.
         """
-        if self.data_weights == "uniform":
-            return torch.full((self.n,), 1 / self.n, dtype=torch.float64)
+        if self.participation == 1:
+            return self.honest_ids, self.byzantine_ids
+        generator = seeding.generator(self.seed, "participants", index)
+
+        def draw(ids: list[int], least: int) -> list[int]:
+            chosen = torch.randperm(len(ids), generator=generator)[: self._present(len(ids), least)]
+            return [ids[i] for i in chosen.sort().values.tolist()]
+
+        return draw(self.honest_ids, 1), draw(self.byzantine_ids, 0)
+
+    def _present(self, group: int, least: int) -> int:
+        return max(round(self.participation * group), least)
+
+    def weights(self, sizes: list[int], ids: Sequence[int] | None = None) -> Float64[Tensor, " n"]:
+        """Share of each client among those present.
+
+        Args:
+            sizes: Samples of each of the n_clients, by number.
+            ids: Numbers of those present, in the order wanted.  None: everybody, honest ones first.
+        """
+        ids = [*self.honest_ids, *self.byzantine_ids] if ids is None else ids
         average = sum(sizes) / len(sizes)
-        counts = torch.tensor([*sizes, *[average] * (self.n - len(sizes))], dtype=torch.float64)
-        return counts / counts.sum()
+        counts = [sizes[i] if i < len(sizes) else average for i in ids]
+        shares = torch.tensor(counts if self.data_weights == "samples" else [1.0] * len(ids), dtype=torch.float64)
+        return shares / shares.sum()
+
+    def byzantine_share(self, sizes: list[int]) -> float:
+        """C_bar, the Byzantine clients' share of all data weights.
+
+        Args:
+            sizes: Samples of each of the n_clients, by number.
+        """
+        return self.weights(sizes)[len(self.honest_ids) :].sum().item()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassRecall
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassRecall
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
@@ -21,7 +21,7 @@ from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.round import Round
-from lightning_fl.samples import ClientBatch, RoundBatch
+from lightning_fl.samples import RoundBatch
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, trainable, unflatten
 
@@ -62,6 +62,8 @@ class FederatedModule(pl.LightningModule):
         self.aggregator: Aggregator = Average()
         self.adversary: Adversary | None = None
         self.evaluation: dict[str, float] = {}
+        self.confusion: list[list[int]] | None = None
+        """Test samples of the last evaluation by true class (rows) and predicted class."""
         self.diverged: str | None = None
         """Why the run stopped early, if it diverged."""
 
@@ -89,13 +91,7 @@ class FederatedModule(pl.LightningModule):
             )
         self.aggregator.check(data.federation.n, data.n_classes)
         _check_model(self.model, data)
-        first = data.round(0)
-        everybody = ClientBatch(
-            data.train,
-            [*first.honest.indices, *first.byzantine.indices],
-            [*first.honest.ids, *first.byzantine.ids],
-        )
-        self.client.prepare(self.model, everybody)
+        self.client.prepare(self.model, data.everybody)
 
     @property
     def data(self) -> FederatedDataModule:
@@ -109,6 +105,7 @@ class FederatedModule(pl.LightningModule):
         metrics: dict[str, Any] = {
             "accuracy": MulticlassAccuracy(c, average="micro"),
             "recall": MulticlassRecall(c, average="none"),
+            "confusion": MulticlassConfusionMatrix(c),
         }
         if self.reference_recall is not None:
             if len(self.reference_recall) != c:
@@ -208,9 +205,10 @@ class FederatedModule(pl.LightningModule):
     test_step = validation_step
 
     def on_validation_epoch_end(self) -> None:
-        """Compute accuracy, recall of each class and, with a reference, max-recall-drop; shares in [0, 1]."""
+        """Compute accuracy, recall of each class, with a reference max-recall-drop (in [0, 1]), and the confusion."""
         values = self.metrics.compute()
         self.metrics.reset()
+        self.confusion = values.pop("confusion").tolist()
         recall = {f"recall/{z}": round(value, 6) for z, value in enumerate(values.pop("recall").tolist())}
         self.evaluation = {name: round(value.item(), 6) for name, value in values.items()} | recall
         self.log_dict(self.evaluation)

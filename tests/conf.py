@@ -24,6 +24,12 @@ def compose(*overrides: str) -> DictConfig:
         return hydra.compose("train", list(overrides))
 
 
+def choice(override: str, group: str) -> str:
+    """Which file of a group an override leads to."""
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return str(hydra.compose("train", [override], return_hydra_config=True).hydra.runtime.choices[group])
+
+
 def make(group: str, name: str, **settings: Any) -> Any:
     """Instantiate one file of a group; settings replace those of the same name, nested ones too."""
     config = deepcopy(compose(f"{group}={name}")[group])

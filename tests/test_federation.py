@@ -12,15 +12,15 @@ from lightning_fl import Federation, SettingError
 )
 def test_byzantine_clients_stand_beside_or_instead(placement, honest, byzantine):
     federation = Federation(10, 3, placement, "uniform")
-    assert federation.honest_ids == honest
-    assert federation.byzantine_ids == byzantine
+    assert federation.honest_ids == list(honest)
+    assert federation.byzantine_ids == list(byzantine)
     assert federation.n == len(honest) + len(byzantine)
 
 
 @pytest.mark.parametrize("placement", ["supplement", "replacement"])
 def test_without_attackers_the_placement_does_not_matter(placement):
     federation = Federation(4, 0, placement, "samples")
-    assert federation.honest_ids == range(4)
+    assert federation.honest_ids == [0, 1, 2, 3]
     assert len(federation.byzantine_ids) == 0
     assert federation.weights([1, 2, 3, 4]).tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
 
@@ -64,3 +64,71 @@ def test_replacement_leaves_an_honest_client(n_byzantine):
 def test_unknown_options_list_the_valid_ones(placement, data_weights, message, unchecked):
     with pytest.raises(SettingError, match=message):
         Federation(3, 1, placement, data_weights)
+
+
+def test_listed_clients_attack():
+    federation = Federation(5, 2, "replacement", "samples", which=[3, 0])
+    assert (federation.honest_ids, federation.byzantine_ids) == ([1, 2, 4], [0, 3])
+    # Held 1, 2, 3, 4 and 5 of 15: honest ones first.
+    assert (federation.weights([1, 2, 3, 4, 5]) * 15).tolist() == pytest.approx([2, 3, 5, 1, 4])
+    assert federation.byzantine_share([1, 2, 3, 4, 5]) == pytest.approx(5 / 15)
+    assert Federation(5, 0, "replacement", "samples", which=[3, 0]).byzantine_ids == []  # nobody attacks
+
+
+def test_attackers_drawn_at_random():
+    draws = [Federation(20, 5, "replacement", "uniform", which="random", seed=seed) for seed in range(40)]
+    for federation in draws:
+        assert len(set(federation.byzantine_ids)) == 5
+        assert sorted(federation.honest_ids + federation.byzantine_ids) == list(range(20))
+    assert draws[3].byzantine_ids == Federation(20, 5, "replacement", "uniform", "random", seed=3).byzantine_ids
+    assert {i for federation in draws for i in federation.byzantine_ids} == set(range(20))
+
+
+@pytest.mark.parametrize(
+    ("placement", "which", "message"),
+    [
+        ("supplement", "random", "come last, got federation.which=random; set federation.byzantine=replacement"),
+        ("replacement", "first", "must be last, random or a list of clients, got 'first'"),
+        ("replacement", [1], r"needs n_byzantine=2 different clients in \[0, 5\), got \[1\]"),
+        ("replacement", [1, 1], r"different clients in \[0, 5\), got \[1, 1\]"),
+        ("replacement", [1, 5], r"different clients in \[0, 5\), got \[1, 5\]"),
+        ("replacement", [-1, 2], r"different clients in \[0, 5\), got \[-1, 2\]"),
+    ],
+)
+def test_attackers_that_cannot_be(placement, which, message):
+    with pytest.raises(SettingError, match=message):
+        Federation(5, 2, placement, "uniform", which)
+
+
+# BOBA's Table 8: 160 honest and 54 Byzantine clients.
+@pytest.mark.parametrize(("rate", "honest", "byzantine"), [(0.25, 40, 14), (0.5, 80, 27), (0.75, 120, 40), (1.0, 160, 54)])
+def test_a_round_draws_its_clients(rate, honest, byzantine):
+    federation = Federation(160, 54, "supplement", "uniform", participation=rate)
+    rounds = [federation.participants(t) for t in range(30)]
+    assert {(len(h), len(b)) for h, b in rounds} == {(honest, byzantine)}
+    assert federation.n == honest + byzantine
+    for h, b in rounds:
+        assert h == sorted(set(h)) and set(h) <= set(range(160))
+        assert b == sorted(set(b)) and set(b) <= set(range(160, 214))
+    assert rounds == [federation.participants(t) for t in range(30)]
+    assert {i for h, b in rounds for i in [*h, *b]} == set(range(214))
+    if rate < 1:
+        assert rounds[0] != rounds[1]
+        assert rounds[0] != Federation(160, 54, "supplement", "uniform", participation=rate, seed=1).participants(0)
+
+
+def test_somebody_honest_takes_part():
+    federation = Federation(3, 1, "supplement", "uniform", participation=0.01)
+    assert [len(group) for group in federation.participants(0)] == [1, 0]
+    assert federation.n == 1
+
+
+def test_shares_of_those_present():
+    federation = Federation(4, 1, "replacement", "samples", participation=0.5)
+    assert federation.weights([1, 2, 3, 4], [2, 0, 3]).tolist() == pytest.approx([3 / 8, 1 / 8, 4 / 8])
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.5, 1.1, float("nan")])
+def test_rates_out_of_range(rate):
+    with pytest.raises(SettingError, match="participation must be above 0 and at most 1, got"):
+        Federation(3, 1, "supplement", "uniform", participation=rate)

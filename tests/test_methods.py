@@ -5,6 +5,7 @@ import torch
 import train
 from omegaconf import OmegaConf
 
+from lightning_fl import Federation
 from tests import conf, training
 
 SMALL = [
@@ -57,3 +58,18 @@ def test_resumes_bit_for_bit(tmp_path, method):
     for name, value in whole["state_dict"].items():
         assert torch.equal(value, resumed["state_dict"][name]), name
     assert any(not torch.equal(value, torch.zeros_like(value)) for value in whole["state_dict"].values())
+
+
+@pytest.mark.parametrize("method", ["byrd_saga", "frpg", "lfrpg", "rsa"])
+def test_absent_clients_keep_their_state(tmp_path, method):
+    away = ("federation.participation", 0.5)
+    before, after = (run(tmp_path / str(t), method, t, away)["state_dict"] for t in (2, 3))
+    federation = Federation(10, 2, "replacement", "uniform", participation=0.5, seed=3)
+    present = sorted(i for group in federation.participants(2) for i in group)
+    assert len(present) == 5
+    remembered = {name: value for name, value in after.items() if name.startswith("client.")}
+    assert remembered
+    for name, value in remembered.items():
+        changed = (value != before[name]).flatten(1).any(1).nonzero().flatten().tolist()
+        assert set(changed) <= set(present), name
+        assert changed, name

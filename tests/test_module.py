@@ -156,7 +156,7 @@ def test_names_the_client_that_broke_the_average(tmp_path):
         (lambda: (module(), data()), [Ipm(1.0), boba(9)], "boba needs 0 <= f <= n - c"),
         (lambda: (module(nn.Linear(2, 5)), data()), [Ipm(1.0)], "3 classes, Linear gives outputs of shape"),
         (lambda: (module(nn.Linear(7, 3)), data()), [Ipm(1.0)], "does not take inputs of shape"),
-        (lambda: (module(), data(server_samples=41)), [Ipm(1.0)], "41 samples of every class, got 40 of class 0"),
+        (lambda: (module(), data(server_samples=41)), [Ipm(1.0)], "41 samples of class 0, got 40"),
         (lambda: (module(), data(n_clients=500)), [Ipm(1.0)], "every client needs a sample"),
         (lambda: (module(reference=[1.0]), data()), [Ipm(1.0)], "the reference has 1 recalls, the data 3 classes"),
         (lambda: (module(), data(server_samples=0)), [Ipm(1.0), boba()], "needs server data, got none"),

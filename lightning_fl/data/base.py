@@ -1,13 +1,15 @@
 """The data of a federation: load, spread over clients, keep the server's few samples, hand out rounds."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
 
 from lightning_fl import seeding
+from lightning_fl.data.corruption import NOISES, add_noise, corrupt_clients
 from lightning_fl.errors import SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
@@ -22,11 +24,17 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     Args:
         partition: Spreads the training samples over the clients that hold data.
         federation: Who takes part.
-        server_samples: Samples of each class that the server holds, at least 0.  They are drawn from the training
-            samples and stay with their clients too (as in the BOBA authors' code).
+        server_samples: Samples of each class that the server holds, drawn from the training samples: one number, or
+            one for each class; at least 0, and all 0 or none.
         seed: Seed of the run.
-        partition_seed: Seed of the partition and of the server's draw.
+        partition_seed: Seed of the partition, of the server's draw and of corruptions.
         eval_batch_size: Samples at a time in evaluation.
+        server_held_out: False: they stay with their clients too (as in the BOBA authors' code).  True: no client has
+            them.
+        server_noise: Noise on the server's images: gaussian, shot, impulse or speckle, as `add_noise` has them.
+        corruption: Severity, 1 to 5, of the common corruption that each client draws for its images; the server's and
+            the test images stay clean.  None: clean.
+        corruption_cache: Folder that keeps corrupted images.
 
     Note:
         The papers evaluate on the test set during training and select nothing by it; so does this module.
@@ -36,22 +44,40 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self,
         partition: Partition,
         federation: Federation,
-        server_samples: int,
+        server_samples: int | Sequence[int],
         seed: int,
         partition_seed: int,
         eval_batch_size: int,
+        server_held_out: bool = False,
+        server_noise: str | None = None,
+        corruption: int | None = None,
+        corruption_cache: str | None = None,
     ):
         super().__init__()
-        if server_samples < 0:
-            raise SettingError(f"data.server_samples must be at least 0, got {server_samples}.")
+        counts = {server_samples} if isinstance(server_samples, int) else set(server_samples)
+        if min(counts, default=-1) < 0 or (0 in counts and len(counts) > 1):
+            raise SettingError(
+                f"data.server_samples must be at least 0, and at least 1 of every class if of any, got "
+                f"{server_samples}."
+            )
+        if server_noise not in (None, *NOISES):
+            raise SettingError(f"data.server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
+        if corruption not in (None, 1, 2, 3, 4, 5):
+            raise SettingError(f"data.corruption is a severity from 1 to 5, or null for clean images, got {corruption}.")
         if eval_batch_size < 1:
             raise SettingError(f"data.eval_batch_size must be at least 1, got {eval_batch_size}.")
         self.partition = partition
         self.federation = federation
         self.server_samples = server_samples
+        self.server_held_out = server_held_out
         self.seed = seed
         self.partition_seed = partition_seed
         self.eval_batch_size = eval_batch_size
+        self.server_noise = server_noise
+        self.corruption = corruption
+        self.corruption_cache = corruption_cache
+        self.corruptions: list[str] = []
+        """The corruption that each client drew."""
         self.ready = False
 
     @abstractmethod
@@ -67,30 +93,76 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if self.ready:
             return
         train, test = self.load()
-        targets = train.targets
         parts = self.partition(
-            targets,
+            train.targets,
             self.federation.n_clients,
             train.n_classes,
             seeding.generator(self.partition_seed, "partition"),
         )
-        server = self._draw_server(train) if self.server_samples else []
+        server = self._draw_server(train)
+        if self.server_held_out:
+            parts = self._without(parts, server)
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        self.server = self._server_batch(train, server, device)
+        if self.corruption is not None:
+            train = self._corrupted(train, parts)
         self.train, self.test = train.to(device), test.to(device)
         self.clients = ClientBatch(self.train, [part.to(device) for part in parts], range(len(parts)))
-        self.server = ClientBatch(self.train, [index.to(device) for index in server], range(-1, -1 - len(server), -1))
         self.ready = True
 
     def _draw_server(self, train: Samples) -> list[torch.Tensor]:
+        """Sample numbers of each class for the server; none if it holds none."""
+        wanted = self.server_samples
+        wanted = [wanted] * train.n_classes if isinstance(wanted, int) else list(wanted)
+        if len(wanted) != train.n_classes:
+            raise SettingError(
+                f"data.server_samples needs one number, or one for each of {train.n_classes} classes, got "
+                f"{len(wanted)} numbers."
+            )
+        if not any(wanted):
+            return []
         draw = seeding.generator(self.partition_seed, "server samples")
         classes = shuffled_classes(train.targets, train.n_classes, draw)
-        for z, members in enumerate(classes):
-            if len(members) < self.server_samples:
+        for z, (members, count) in enumerate(zip(classes, wanted, strict=True)):
+            if len(members) < count:
                 raise SettingError(
-                    f"the server needs {self.server_samples} samples of every class, got {len(members)} of class {z}; "
-                    f"lower data.server_samples."
+                    f"the server needs {count} samples of class {z}, got {len(members)}; lower data.server_samples."
                 )
-        return [members[: self.server_samples] for members in classes]
+        return [members[:count] for members, count in zip(classes, wanted, strict=True)]
+
+    @staticmethod
+    def _without(parts: Sequence[torch.Tensor], server: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What the clients have left when the server's samples are held out."""
+        left = [part[~torch.isin(part, torch.cat([*server, part[:0]]))] for part in parts]
+        empty = [client for client, part in enumerate(left) if not len(part)]
+        if empty:
+            raise SettingError(
+                f"every client needs a sample, got none for client {empty[0]} once the server's are held out; lower "
+                f"data.server_samples or set data.server_held_out=false."
+            )
+        return left
+
+    def _server_batch(self, train: Samples, drawn: Sequence[torch.Tensor], device: torch.device) -> ClientBatch:
+        """The server's virtual clients, one a class, on samples of their own: clean, or with noise."""
+        if not drawn:
+            return ClientBatch(train, [], [])
+        index = torch.cat(list(drawn))
+        own = replace(train, inputs=train.inputs[index], targets=train.targets[index])
+        if self.server_noise is not None:
+            _need_images(own, "server_noise", (1, 3))
+            draw = seeding.generator(self.partition_seed, "server noise")
+            mean, std = (torch.tensor(values)[:, None, None] for values in (own.mean, own.std))
+            own = replace(own, inputs=(add_noise(own.inputs / 255, self.server_noise, draw) - mean) / std)
+        places = torch.arange(len(index), device=device).split([len(members) for members in drawn])
+        return ClientBatch(own.to(device), places, range(-1, -1 - len(drawn), -1))
+
+    def _corrupted(self, train: Samples, parts: Sequence[torch.Tensor]) -> Samples:
+        """The training images, each client's corrupted in its own way."""
+        assert self.corruption is not None
+        _need_images(train, "corruption", (3,))
+        cache = Path(self.corruption_cache or "data/corrupted")
+        inputs, self.corruptions = corrupt_clients(train.inputs, parts, self.corruption, self.partition_seed, cache)
+        return replace(train, inputs=inputs)
 
     @property
     def n_classes(self) -> int:
@@ -102,16 +174,24 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
         Supplementary Byzantine clients, who hold no data, train on copies of the first clients' where they train.
         """
-        honest, byzantine = self.federation.honest_ids, self.federation.byzantine_ids
-        parts = self.clients.indices
+        honest, byzantine = self.federation.participants(index)
         return RoundBatch(
             index,
-            ClientBatch(self.train, [parts[i] for i in honest], honest),
-            ClientBatch(self.train, [parts[i % len(parts)] for i in byzantine], byzantine),
-            self.federation.weights(self.clients.sizes),
+            self._clients(honest),
+            self._clients(byzantine),
+            self.federation.weights(self.clients.sizes, [*honest, *byzantine]),
             self.server,
             self.seed,
         )
+
+    @property
+    def everybody(self) -> ClientBatch:
+        """All clients that may ever compute, honest ones first."""
+        return self._clients([*self.federation.honest_ids, *self.federation.byzantine_ids])
+
+    def _clients(self, ids: Sequence[int]) -> ClientBatch:
+        parts = self.clients.indices
+        return ClientBatch(self.train, [parts[i % len(parts)] for i in ids], ids)
 
     def train_dataloader(self) -> "Rounds":
         """The rounds of this run."""
@@ -128,6 +208,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
         """Return the batch as it is: the data lie on the device already."""
         return batch
+
+
+def _need_images(samples: Samples, setting: str, channels: tuple[int, ...]) -> None:
+    shape = tuple(samples.inputs.shape[1:])
+    if samples.inputs.dtype != torch.uint8 or len(shape) != 3 or shape[0] not in channels:
+        kind = "colour images" if channels == (3,) else "images"
+        raise SettingError(f"data.{setting} needs {kind}, got samples of shape {shape}; set it to null.")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Memory: 4 MB.
 import gzip
 import zlib
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,15 @@ _TRAIN_PER_CLASS = 400
 
 
 class Mnist5k(FederatedDataModule):
-    """4,000 training and 1,000 test images that are always at hand; see the base class for the settings."""
+    """4,000 training and 1,000 test images that are always at hand; see the base class for the other settings.
+
+    Args:
+        standardize: Whether pixels are standardised by MNIST's mean and deviation; otherwise they are in [0, 1].
+    """
+
+    def __init__(self, standardize: bool, **settings: Any):
+        super().__init__(**settings)
+        self.standardize = standardize
 
     def load(self) -> tuple[Samples, Samples]:
         """Load both splits as (N, 1, 28, 28) bytes.
@@ -42,7 +51,5 @@ class Mnist5k(FederatedDataModule):
         classes = shuffled_classes(labels, 10, seeding.generator(0, "mnist_5k"))
         train = torch.cat([members[:_TRAIN_PER_CLASS] for members in classes])
         test = torch.cat([members[_TRAIN_PER_CLASS:] for members in classes])
-        return (
-            Samples(images[train], labels[train], 10, MEAN, STD),
-            Samples(images[test], labels[test], 10, MEAN, STD),
-        )
+        scaling = (MEAN, STD) if self.standardize else ()
+        return Samples(images[train], labels[train], 10, *scaling), Samples(images[test], labels[test], 10, *scaling)

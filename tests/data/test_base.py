@@ -77,16 +77,77 @@ def test_the_server_has_a_virtual_client_a_class():
     server = data.round(0).server
     assert server.class_counts().tolist() == [[3, 0, 0], [0, 3, 0], [0, 0, 3]]
     assert list(server.ids) == [-1, -2, -3]  # no draw is a client's
-    assert server.samples is data.train  # its samples are clients' samples too
     assert held(data.round(1).server) == held(server)
     assert len(ready(server_samples=0).round(0).server) == 0
+
+
+def test_the_server_may_hold_more_of_some_classes():
+    assert ready(server_samples=[3, 1, 2]).round(0).server.class_counts().tolist() == [[3, 0, 0], [0, 1, 0], [0, 0, 2]]
+    with pytest.raises(SettingError, match="one number, or one for each of 3 classes, got 2 numbers"):
+        ready(server_samples=[3, 1])
+
+
+def test_the_servers_samples_are_training_samples_and_may_be_held_out():
+    kept, apart = ready(), ready(server_held_out=True)
+    rows = [row.tolist() for row in world.samples(6).inputs]
+    server = [rows.index(row.tolist()) for row in apart.server.samples.inputs]
+    assert torch.equal(kept.server.samples.inputs, apart.server.samples.inputs)
+    assert len(set(server)) == 6
+    clients = [set(index.tolist()) for index in apart.clients.indices]
+    assert clients == [set(index.tolist()) - set(server) for index in kept.clients.indices]
+    with pytest.raises(SettingError, match="got none for client 0 once the server's are held out"):
+        ready(federation=Federation(18, 0, "supplement", "uniform"), server_held_out=True)
+
+
+class Images(Toy):
+    """Thirty grey images, ten of each of three classes, standardised by two known numbers."""
+
+    def load(self):
+        images = torch.randint(0, 256, (30, 1, 8, 8), generator=torch.Generator().manual_seed(0)).byte()
+        samples = Samples(images, torch.arange(30) % 3, 3, (0.25,), (0.5,))
+        return samples, samples
+
+
+def test_noise_on_the_servers_images_alone():
+    clean, noisy = ready(Images, server_samples=5), ready(Images, server_samples=5, server_noise="gaussian")
+    index = torch.arange(15)
+    before, after = (data.server.samples.gather(index)[0] for data in (clean, noisy))
+    assert before.shape == after.shape
+    pixels = after * 0.5 + 0.25  # back to [0, 1]
+    assert pixels.min() >= 0 and pixels.max() <= 1
+    assert 0.05 < (after - before).std() * 0.5 < 0.09  # deviation 0.08, clipped at both ends
+    assert torch.equal(clean.train.inputs, noisy.train.inputs)
+    again = ready(Images, server_samples=5, server_noise="gaussian").server.samples
+    assert torch.equal(again.inputs, noisy.server.samples.inputs)
+
+
+@pytest.mark.parametrize("settings", [{"server_noise": "shot"}, {"corruption": 3}])
+def test_only_images_can_be_corrupted(settings):
+    with pytest.raises(SettingError, match=rf"data.{next(iter(settings))} needs (colour )?images, got samples of shape"):
+        ready(**settings)
+
+
+def test_who_is_away_is_away():
+    data = ready(federation=Federation(4, 2, "supplement", "samples", participation=0.5, seed=3))
+    seen = set()
+    for t in range(20):
+        batch = data.round(t)
+        assert (len(batch.honest), len(batch.byzantine)) == (2, 1)
+        for ids, indices in [(batch.honest.ids, held(batch.honest)), (batch.byzantine.ids, held(batch.byzantine))]:
+            assert indices == [data.clients.indices[i % 4].tolist() for i in ids]
+        assert batch.data_weights.sum().item() == pytest.approx(1)
+        seen |= {*batch.honest.ids, *batch.byzantine.ids}
+    assert seen == set(range(6))
+    assert list(data.everybody.ids) == list(range(6))
 
 
 def test_seeds():
     assert held(ready().round(0).honest) == held(ready().round(9).honest)
     assert held(ready().round(0).honest) == held(ready(seed=1).round(0).honest)
     assert held(ready().round(0).honest) != held(ready(partition_seed=1).round(0).honest)
-    assert held(ready().round(0).server) != held(ready(partition_seed=1).round(0).server)
+    servers = [ready(partition_seed=seed).round(0).server.samples.inputs for seed in (0, 0, 1)]
+    assert torch.equal(servers[0], servers[1])
+    assert not torch.equal(servers[0], servers[2])
     # What the server draws does not move the partition.
     assert held(ready(server_samples=5).round(0).honest) == held(ready(server_samples=0).round(0).honest)
 
@@ -127,7 +188,7 @@ def test_rounds_need_their_number(trainer):
 
 def test_a_class_missing_from_the_servers_data():
     with pytest.raises(
-        SettingError, match=r"server needs 2 samples of every class, got 1 of class 2; lower data.server"
+        SettingError, match=r"server needs 2 samples of class 2, got 1; lower data.server"
     ):
         ready(Lopsided)
     assert len(ready(Lopsided, server_samples=1).round(0).server) == 3
@@ -143,7 +204,11 @@ def test_more_clients_than_the_partition_can_serve():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"server_samples": -1}, "data.server_samples must be at least 0, got -1"),
+        ({"server_samples": -1}, "data.server_samples must be at least 0.*got -1"),
+        ({"server_samples": [2, 0, 1]}, r"at least 1 of every class if of any, got \[2, 0, 1\]"),
+        ({"server_samples": []}, r"server_samples must be at least 0.*got \[\]"),
+        ({"server_noise": "fog"}, "data.server_noise must be null or one of gaussian, shot, impulse, speckle, got 'fog'"),
+        ({"corruption": 6}, "data.corruption is a severity from 1 to 5, or null for clean images, got 6"),
         ({"eval_batch_size": 0}, "data.eval_batch_size must be at least 1, got 0"),
     ],
 )

