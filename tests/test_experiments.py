@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import train
 from hydra.utils import instantiate
-
 from omegaconf import OmegaConf
 from PIL import Image
 

@@ -63,7 +63,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if server_noise not in (None, *NOISES):
             raise SettingError(f"data.server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
         if corruption not in (None, 1, 2, 3, 4, 5):
-            raise SettingError(f"data.corruption is a severity from 1 to 5, or null for clean images, got {corruption}.")
+            raise SettingError(f"data.corruption is a severity from 1 to 5, or null for none, got {corruption}.")
         if eval_batch_size < 1:
             raise SettingError(f"data.eval_batch_size must be at least 1, got {eval_batch_size}.")
         self.partition = partition
