@@ -2,16 +2,19 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from omegaconf import OmegaConf
 
-from lightning_fl import plot
+from lightning_fl import page
 from lightning_fl.callback.record import Record
 from lightning_fl.module import FederatedModule
+from lightning_fl.saved_run import Config, SavedRun
 
 
 def participants(module: FederatedModule) -> str:
@@ -21,9 +24,17 @@ def participants(module: FederatedModule) -> str:
     honest, byzantine = len(federation.honest_ids), federation.n_byzantine
     adversary = f"{byzantine} Byzantine ({settings(module.adversary)})" if byzantine else "no Byzantine client"
     d = sum(p.numel() for p in module.model.parameters() if p.requires_grad)
-    counts = data.clients.class_counts()[:honest]
+    counts = data.clients.class_counts()[federation.honest_ids]
     sizes, held = counts.sum(1), (counts > 0).sum(1)
-    server = f"{data.server_samples} samples of each class" if data.server_samples else "no samples"
+    server = "no samples"
+    if len(data.server):
+        noise = f", {data.server_noise} noise" if data.server_noise else ""
+        server = f"{_range(data.server.sizes)} samples of each class{noise}"
+    if byzantine:
+        adversary += f", {federation.byzantine_share(data.clients.sizes):.1%} of the data weight"
+    if federation.participation < 1:
+        present = [len(group) for group in federation.participants(0)]
+        adversary += f"; {present[0]} and {present[1]} of them a round"
     lines = [
         f"Clients    {honest} honest + {adversary}",
         f"Server     {settings(module.aggregator)}, {server}",
@@ -89,8 +100,12 @@ def summarise(module: FederatedModule, record: Record, status: str, seconds: flo
         **(dict.fromkeys(results) if diverged else results),
         "last_evaluation": {"round": last.get("round"), **results},
         "mean_weight": weights,
+        "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
         "communication": communication,
         "seconds": round(seconds, 3),
+        "byzantine_clients": list(module.data.federation.byzantine_ids),
+        "reference_recall": module.reference_recall,
+        "confusion": module.confusion,
     }
 
 
@@ -122,24 +137,41 @@ def results(summary: dict[str, Any], folder: Path) -> str:
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
 
 
-def write(module: FederatedModule, record: Record, summary: dict[str, Any], folder: Path) -> None:
-    """Write ``summary.json`` and the pictures into the run's folder; give the pictures to loggers that take them."""
-    figures = {}
-    rule, attack, b = module.aggregator, module.adversary, module.data.federation.n_byzantine
-    title = f"{type(rule).__name__}, " + (f"{b} {type(attack).__name__}" if b else "no attack")
-    if summary["last_evaluation"]["accuracy"] is not None:
-        figures["recall"] = plot.recall_curves(record.metrics.rows, title)
-    if record.weights.rows:
-        byzantine = list(module.data.federation.byzantine_ids)
-        figures["weights"] = plot.trust_weights(record.weights.rows, byzantine, title)
-    for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.png")
+def write(
+    module: FederatedModule, record: Record, summary: dict[str, Any], folder: Path, default: Config | None = None
+) -> None:
+    """Write ``summary.json``, the pictures and ``report.html`` into the run's folder.
+
+    Loggers that take pictures get them.
+
+    Args:
+        module: The trained module.
+        record: Its rows.
+        summary: What `summarise` gives.
+        folder: The run's folder; the report shows its ``config.yaml`` if there is one.
+        default: The default configuration, from which the report says what differs.
+    """
+    rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(summary, indent=2))
+    draft = folder / "summary.json.part"
+    draft.write_text(rows + "\n")
+    draft.replace(folder / "summary.json")
+
+    path = folder / "config.yaml"
+    config: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
+    run = SavedRun(folder, config, record.metrics.rows, record.weights.rows, summary)
+    b = len(summary["byzantine_clients"])
+    attack = f"{b} {type(module.adversary).__name__}" if b else "no attack"
+    title = None if config else f"{type(module.aggregator).__name__}, {attack}"
+    pictures = page.write([run], folder, default, title)
+    for name, picture in pictures.items():
         for logger in module.trainer.loggers:
             if hasattr(logger, "log_image"):
-                logger.log_image(f"curves/{name}", [str(folder / f"{name}.png")])
-    draft = folder / "summary.json.part"
-    draft.write_text(json.dumps(summary, indent=2) + "\n")
-    draft.replace(folder / "summary.json")
+                logger.log_image(f"curves/{name}", [str(picture)])
+
+
+def _one_line(numbers: re.Match[str]) -> str:
+    """A list of numbers, which json would spread over lines."""
+    return f"[{' '.join(numbers[1].split())}]"
 
 
 def _range(values: list[int]) -> str:

@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 
+from lightning_fl import plot
 from lightning_fl.plot import BYZANTINE, HONEST, recall_curves, trust_weights
 
 METRICS = [
@@ -65,11 +66,24 @@ def test_classes_of_two_digits_stand_in_their_order_and_have_their_own_line():
     assert len(looks) == 13
 
 
-def test_many_classes_are_not_all_named():
-    row = {"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(100)}
-    figure = recall_curves([row], "")
-    assert len(figure.axes[0].lines) == 101
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["accuracy"]
+def test_of_many_classes_the_spread_is_drawn():
+    rows = [{"round": t, "accuracy": 0.5} | {f"recall/{z}": z / 100 for z in range(101)} for t in (5, 10)]
+    drawn = lines(recall_curves(rows, ""))
+    assert drawn == {
+        "lowest recall": ([5, 10], [0, 0]),
+        "median": ([5, 10], pytest.approx([50, 50])),
+        "accuracy": ([5, 10], [50, 50]),
+    }
+    bands = {band.get_label(): band.get_paths()[0].vertices for band in recall_curves(rows, "").axes[0].collections}
+    assert {round(float(y)) for _, y in bands["all 101 classes"]} == {0, 100}
+    assert {round(float(y)) for _, y in bands["the middle half of them"]} == {25, 75}
+
+
+def test_a_single_evaluation_is_a_point():
+    (one,) = {line.get_marker() for line in recall_curves(METRICS[1:2], "").axes[0].lines}
+    assert one == "o"
+    many = [{"round": t, "accuracy": 0.5, "recall/0": 0.5} for t in range(1, 50)]
+    assert {line.get_marker() for line in recall_curves(many, "").axes[0].lines} == {"None"}
 
 
 @pytest.mark.parametrize("rows", [[], [{"round": 1, "loss": 0.5}]])
@@ -109,3 +123,183 @@ def test_no_rows_are_an_empty_picture(tmp_path):
     figure = trust_weights([], [1], "")
     figure.savefig(tmp_path / "empty.png")
     assert list(lines(figure)) == ["equal shares"]
+
+
+def test_equal_shares_are_of_those_present():
+    rows = [{"round": 1, "0": 0.5, "1": 0.5}, {"round": 2, "2": 0.5, "3": 0.5}]
+    assert lines(trust_weights(rows, [], ""))["equal shares"][1] == [50, 50]
+
+
+def cells(axes):
+    """The heat map's table."""
+    return np.ma.filled(axes.images[0].get_array().astype(float), np.nan)
+
+
+def texts(axes):
+    """What is written into the axes, with its place."""
+    return {(round(text.get_position()[0], 2), text.get_position()[1]): text.get_text() for text in axes.texts}
+
+
+def ticks(axis):
+    return [text.get_text() for text in axis.get_ticklabels()]
+
+
+def test_the_largest_drop_stands_out():
+    axes = plot.recall_drops([0.5, 0.25, 1.0], [0.75, 1.0, 0.5], "run").axes[0]
+    bars = {round(bar.get_x() + bar.get_width() / 2): (bar.get_height(), bar.get_facecolor()) for bar in axes.patches}
+    assert {z: height for z, (height, _) in bars.items()} == {0: 25, 1: 75, 2: -50}
+    assert bars[1][1] != bars[0][1] == bars[2][1]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["largest: 75.0, class 1", "other classes"]
+
+
+def test_no_drop_at_all_is_zero():
+    (first, _) = plot.recall_drops([0.5, 0.5], [0.25, 0.25], "").axes[0].get_legend().get_texts()
+    assert first.get_text() == "largest: 0.0, class 0"
+
+
+def test_confusion_shows_shares_of_the_true_class():
+    figure = plot.confusion([[3, 1, 0], [0, 0, 0], [0, 199, 1]], "run")
+    axes, bar = figure.axes
+    np.testing.assert_allclose(cells(axes), [[75, 25, 0], [np.nan] * 3, [0, 99.5, 0.5]])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Predicted class", "True class")
+    assert {place: text for place, text in texts(axes).items() if text} == {
+        (0, 0): "75",
+        (1, 0): "25",
+        (1, 2): "100",
+    }
+    assert bar.get_ylabel() == "Share of the true class (%); grey: no test sample"
+
+
+def test_confusion_of_many_classes_has_no_numbers():
+    axes, bar = plot.confusion(np.eye(21, dtype=int).tolist(), "").axes
+    assert not axes.texts
+    assert bar.get_ylabel() == "Share of the true class (%)"
+
+
+def test_accuracy_of_several_runs():
+    rows = [*METRICS, {"round": 6, "accuracy": 0.1}]
+    axes = plot.accuracies({"boba, ipm": METRICS, "average, ipm": rows}, "two", diverged=["average, ipm"]).axes[0]
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert drawn["boba, ipm"] == [50, 75]
+    assert drawn["average, ipm (diverged)"] == [50, 75, 10]
+    cross = axes.lines[-1]
+    assert (cross.get_marker(), list(cross.get_xdata())) == ("X", [6])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["boba, ipm", "average, ipm (diverged)"]
+
+
+@pytest.mark.parametrize("n", [2, 7, 8, 30])
+def test_runs_look_different(n):
+    axes = plot.accuracies({str(i): METRICS for i in range(n)}, "").axes[0]
+    assert len({(str(line.get_color()), line.get_linestyle()) for line in axes.lines}) == n
+
+
+def test_runs_without_evaluation_are_named_all_the_same():
+    axes = plot.accuracies({"a": [], "b": METRICS}, "", diverged=["a"]).axes[0]
+    assert [line.get_label() for line in axes.lines] == ["a (diverged)", "b"]
+
+
+def test_recall_by_run():
+    axes = plot.recalls({"boba": [1.0, 0.5], "average": "diverged"}, "two").axes[0]
+    np.testing.assert_allclose(cells(axes), [[100, 50], [np.nan, np.nan]])
+    assert {place: text for place, text in texts(axes).items() if text} == {
+        (0, 0): "100",
+        (1, 0): "50",
+        (0.5, 1): "diverged",
+    }
+    assert ticks(axes.yaxis) == ["boba", "average"]
+
+
+def test_max_recall_drop_by_run():
+    axes = plot.drops({"boba": 0.125, "average": "diverged"}, "two").axes[0]
+    assert [bar.get_width() for bar in axes.patches] == [12.5]
+    assert list(texts(axes).values()) == ["12.5", "diverged"]
+    assert ticks(axes.yaxis) == ["boba", "average"]
+
+
+def test_weight_by_run_is_a_share():
+    axes = plot.shares({"boba": (3.0, 1.0), "none": (0.0, 0.0), "median": "none: not a weighting"}, "three").axes[0]
+    assert [bar.get_width() for bar in axes.patches] == [75, 25, 100, 0]
+    assert list(texts(axes).values()) == ["25.0", "0.0", "none: not a weighting"]
+
+
+def test_partition_has_a_column_for_each_client_and_marks_byzantine_ones():
+    figure = plot.partition([[4, 0], [1, 3], [0, 2]], [1, 3, 4], "mnist")
+    axes = figure.axes[0]
+    np.testing.assert_allclose(cells(axes), [[4, 1, np.nan, np.nan, np.nan], [np.nan, 3, 2, np.nan, np.nan]])
+    assert [(patch.get_x(), patch.get_width()) for patch in axes.patches] == [(0.5, 1), (2.5, 2)]
+    assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == ["Byzantine"]
+
+
+def test_partition_without_attack_has_no_legend(tmp_path):
+    figure = plot.partition([[4, 0], [1, 3]], [], "mnist")
+    assert not figure.legends
+    assert not figure.axes[0].patches
+    figure.savefig(tmp_path / "partition.png")
+
+
+def test_long_titles_and_labels_are_wrapped():
+    axes = plot.drops({"a " * 40: 0.5}, "b " * 100 + "\nc").axes[0]
+    assert max(map(len, axes.get_title().split("\n"))) <= 64
+    assert axes.get_title().endswith("\nc")
+    assert max(map(len, ticks(axes.yaxis)[0].split("\n"))) <= 30
+
+
+def swept(parameters, accuracy, status="completed"):
+    return parameters | {"accuracy": accuracy, "status": status}
+
+
+def test_sweep_of_a_number_and_a_word_has_a_line_of_means_for_each_word():
+    rows = [
+        swept({"f": f, "aggregator": rule, "seed": seed}, base + 0.1 * seed)
+        for f, rule, base in [(1, "krum", 0.5), (10, "krum", 0.6), (1, "boba", 0.7), (10, "boba", 0.8)]
+        for seed in (0, 1)
+    ]
+    rows[-2:] = [swept({"f": 10, "aggregator": "boba", "seed": seed}, None, "diverged") for seed in (0, 1)]
+    figure = plot.sweep(rows, ["f", "aggregator", "seed"], "accuracy", "x")
+    (axes,) = figure.axes
+    drawn = [(list(line.get_xdata()), pytest.approx(list(line.get_ydata()))) for line in axes.lines]
+    assert ([1.0, 10.0], [55.0, 65.0]) in drawn
+    assert ([1.0], [75.0]) in drawn
+    crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert {float(line.get_xdata()[0]) for line in crosses} == {10.0}
+    assert all(float(line.get_ydata()[0]) < 50 for line in crosses)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["krum", "boba", "diverged"]
+    assert figure.legends[0].get_title().get_text() == "aggregator"
+
+
+def test_sweep_of_two_words_or_two_numbers_is_a_heat_map_of_means():
+    rows = [
+        swept({"f": f, "b": b, "seed": s}, 0.1 * f + 0.01 * b + 0.02 * s)
+        for f in (0, 5)
+        for b in (1, 2, 3)
+        for s in (0, 1)
+    ]
+    rows[0] = swept({"f": 0, "b": 1, "seed": 0}, None, "diverged")
+    rows[-2:] = [swept({"f": 5, "b": 3, "seed": s}, None, "failed") for s in (0, 1)]
+    axes = plot.sweep(rows, ["f", "b", "seed"], "accuracy", "x").axes[0]
+    np.testing.assert_allclose(cells(axes), [[4, np.nan], [3, 53], [3, 52]])
+    assert axes.get_xlabel() == "f"
+    assert ticks(axes.yaxis) == ["3", "2", "1"]
+    assert {"failed", "3.0*"} <= {text.get_text() for text in axes.texts}
+    rows = [swept({"rule": r, "attack": a}, 0.5) for r in ("krum", "boba") for a in ("lie", "ipm")]
+    axes = plot.sweep(rows, ["rule", "attack"], "accuracy", "x").axes[0]
+    assert ticks(axes.yaxis) == ["krum", "boba"]
+
+
+def test_sweep_of_many_parameters_has_a_panel_for_each(tmp_path):
+    rows = [
+        swept({"lr": 10.0 ** (k / 5 - 3), "on": k % 2 == 0, "alpha": [1, 2, "inf"][k % 3], "k": k}, k / 20)
+        for k in range(20)
+    ]
+    figure = plot.sweep(rows, ["lr", "on", "alpha", "k"], "accuracy", "x")
+    assert [axes.get_xlabel() for axes in figure.axes] == ["lr", "on", "alpha", "k"]
+    assert [axes.get_xscale() for axes in figure.axes] == ["log", "linear", "linear", "linear"]
+    assert ticks(figure.axes[1].xaxis) == ["True", "False"]
+    assert ticks(figure.axes[2].xaxis) == ["1", "2", "inf"]
+    figure.savefig(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("parameters", [["f"], ["seed"], []])
+def test_sweep_without_any_result_is_a_picture_too(tmp_path, parameters):
+    rows = [swept({"f": 3, "seed": 1}, None, "unfinished"), swept({"f": 4, "seed": 2}, None, "failed")]
+    plot.sweep(rows, parameters, "accuracy", "x").savefig(tmp_path / "x.png")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def run(n_byzantine=0, placement="supplement", server_samples=2, rounds=2, folde
 def test_participants():
     module, _ = run(n_byzantine=2)
     assert report.participants(module).splitlines() == [
-        "Clients    3 honest + 2 Byzantine (Ipm(factor=10.0))",
+        "Clients    3 honest + 2 Byzantine (Ipm(factor=10.0)), 40.0% of the data weight",
         "Server     Average(), 2 samples of each class",
         "Model      Linear, d = 9",
         "Data       Corners, 18 training and 9 test samples",
@@ -62,7 +62,7 @@ def test_participants():
 def test_replaced_clients_are_not_counted():
     module, _ = run(n_byzantine=1, placement="replacement", server_samples=0)
     lines = report.participants(module).splitlines()
-    assert lines[0] == "Clients    2 honest + 1 Byzantine (Ipm(factor=10.0))"
+    assert lines[0] == "Clients    2 honest + 1 Byzantine (Ipm(factor=10.0)), 33.3% of the data weight"
     assert lines[1] == "Server     Average(), no samples"
     assert lines[-1].split() == ["2", "0", "0", "0"]  # class 2 is lost
 
@@ -90,11 +90,17 @@ def test_a_table_is_aligned():
     assert report.table(["a"], []).splitlines() == ["  a", "  -"]
 
 
-@dataclass
 class Finished:
     """What `summarise` looks at."""
 
-    diverged: str | None = None
+    def __init__(self, diverged=None):
+        self.diverged = diverged
+        self.reference_recall = [1.0, 0.75]
+        self.confusion = [[4, 0], [2, 2]]
+
+    data = SimpleNamespace(
+        federation=Federation(4, 1, "replacement", "samples"), clients=SimpleNamespace(sizes=[1, 2, 3, 4])
+    )
 
 
 def summarise(tmp_path, rows, status="completed", reason=None):
@@ -122,8 +128,12 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "mrd": 0.25,
         "last_evaluation": {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25},
         "mean_weight": {"honest": 0.75, "byzantine": 0.25},
+        "byzantine_share": 0.4,  # 4 of 10 samples
         "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
         "seconds": 1.235,
+        "byzantine_clients": [3],
+        "reference_recall": [1.0, 0.75],
+        "confusion": [[4, 0], [2, 2]],
     }
 
 
@@ -197,6 +207,9 @@ def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch, 
     assert shown["files"].startswith("files/: ")
 
 
+FILES = ["confusion.png", "metrics.csv", "recall.png", "report.html", "summary.json", "weights.csv", "weights.png"]
+
+
 @pytest.mark.parametrize("n_byzantine", [0, 2])
 def test_write(n_byzantine, tmp_path):
     pictures = Pictures()
@@ -204,19 +217,56 @@ def test_write(n_byzantine, tmp_path):
     summary = report.summarise(module, record, "completed", 1.0)
     report.write(module, record, summary, tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "metrics.csv",
-        "recall.png",
-        "summary.json",
-        "weights.csv",
-        "weights.png",
-    ]
-    assert all((tmp_path / name).read_bytes()[:4] == b"\x89PNG" for name in ("recall.png", "weights.png"))
-    assert pictures.taken == {f"curves/{name}": [str(tmp_path / f"{name}.png")] for name in ("recall", "weights")}
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+    drawn = ("recall", "confusion", "weights")
+    assert all((tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG" for name in drawn)
+    assert pictures.taken == {f"curves/{name}": [str(tmp_path / f"{name}.png")] for name in drawn}
+    title = "Average, 2 Ipm" if n_byzantine else "Average, no attack"
+    assert f"<h1>{title}</h1>" in (tmp_path / "report.html").read_text()
+
+
+def test_confusion_agrees_with_recall_and_accuracy(tmp_path):
+    module, record = run(folder=tmp_path)
+    summary = report.summarise(module, record, "completed", 1.0)
+    confusion = torch.tensor(summary["confusion"])
+    assert confusion.sum(1).tolist() == [3, 3, 3]
+    assert (confusion.diag() / 3).tolist() == pytest.approx(summary["recall"], abs=1e-6)
+    assert confusion.trace().item() / 9 == pytest.approx(summary["accuracy"], abs=1e-6)
+    assert summary["reference_recall"] is None
+
+
+def test_loggers_get_no_confusion():
+    module, _ = run()
+    assert not any("confusion" in name for name in [*module.evaluation, *module.trainer.logged_metrics])
+
+
+def test_lists_of_numbers_stand_on_one_line(tmp_path):
+    module, record = run(folder=tmp_path)
+    summary = report.summarise(module, record, "completed", 1.0) | {
+        "reason": "a [\n 1,\n 2\n] b",
+        "recall": [0.5, None],
+    }
+    report.write(module, record, summary, tmp_path)
+    text = (tmp_path / "summary.json").read_text()
+    assert json.loads(text) == summary
+    assert '"recall": [0.5, null]' in text
+    assert len(text.splitlines()) < 50
+
+
+def test_the_page_shows_the_configuration_and_what_is_not_default(tmp_path):
+    module, record = run(folder=tmp_path)
+    (tmp_path / "config.yaml").write_text("trainer:\n  max_steps: 2\n")
+    summary = report.summarise(module, record, "completed", 1.0)
+    report.write(module, record, summary, tmp_path, {"trainer": {"max_steps": 100}})
+    page = (tmp_path / "report.html").read_text()
+    assert "<tr><td>trainer.max_steps</td><td>2</td><td>100</td></tr>" in page
+    assert "trainer.max_steps=2</pre>" in page
 
 
 def test_write_without_anything_to_draw(tmp_path):
     module, _ = run()
     record = Record(tmp_path)
+    module.confusion = None
     report.write(module, record, report.summarise(module, record, "interrupted", 0.0), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "summary.json"]
+    assert "Interrupted after 0 rounds." in (tmp_path / "report.html").read_text()

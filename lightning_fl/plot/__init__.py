@@ -1,0 +1,25 @@
+"""Pictures of a run or of several, drawn from what they recorded."""
+
+from lightning_fl.plot._parts import BYZANTINE, HONEST
+from lightning_fl.plot.clients import partition
+from lightning_fl.plot.compare import accuracies, drops, recalls, shares
+from lightning_fl.plot.run import confusion, recall_curves, recall_drops, trust_weights
+from lightning_fl.plot.sweep_runs import sweep
+from lightning_fl.plot.table import against_paper, over_parameter
+
+__all__ = [
+    "BYZANTINE",
+    "HONEST",
+    "accuracies",
+    "against_paper",
+    "confusion",
+    "drops",
+    "over_parameter",
+    "partition",
+    "recall_curves",
+    "recall_drops",
+    "recalls",
+    "shares",
+    "sweep",
+    "trust_weights",
+]

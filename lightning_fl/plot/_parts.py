@@ -1,0 +1,100 @@
+"""What the pictures share: colours, axes, legends, heat maps."""
+
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+Row = dict[str, Any]
+
+# Okabe and Ito's palette, told apart by the colour-blind too; honest clients blue, Byzantine ones vermilion.
+HONEST, BYZANTINE = "#0072B2", "#D55E00"
+PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+STYLES = ["-", "--", ":", "-."]
+MAP = mpl.colormaps["cividis"].with_extremes(bad="#dddddd")
+MARKERS = "os^Dv<>P"
+
+
+def number_at(row: Row, name: str) -> float:
+    """Get a number of a table; NaN where there is none."""
+    value = row.get(name)
+    return float("nan") if value in (None, "") else float(value)
+
+
+def one_axes(x: str, y: str, title: str, size: tuple[float, float] = (8.0, 4.5)) -> tuple[Figure, Any]:
+    """Make a figure with one pair of axes; size in inches."""
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlabel=x, ylabel=y, title=wrapped(title, int(8 * size[0])))
+    axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(whole())
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def legend_beside(axes: Any) -> None:
+    """Put the legend to the right of the axes."""
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+
+
+def whole() -> MaxNLocator:
+    """Ticks at whole numbers."""
+    return MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+
+
+def round_marker(rounds: Sequence[int]) -> str | None:
+    """Points where lines alone would hide how few there are."""
+    return "o" if len(rounds) == 1 else "." if len(rounds) <= 20 else None
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break lines of more than width letters."""
+    return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, width))
+
+
+def heat_map(
+    figure: Figure,
+    axes: Any,
+    table: Any,
+    label: str,
+    numbers: Sequence[Sequence[str]] | None = None,
+    top: float | None = None,
+    power: float = 1.0,
+) -> None:
+    """Fill the axes with a table; numbers are written into its cells, ``top`` is the last colour's value."""
+    norm = mpl.colors.PowerNorm(power, vmin=0, vmax=top)
+    image = axes.imshow(table, cmap=MAP, norm=norm, aspect="auto", interpolation="nearest")
+    figure.colorbar(image, ax=axes, label=label, ticks=whole())
+    axes.grid(visible=False)
+    for i, row in enumerate(numbers or []):
+        for j, text in enumerate(row):
+            dark = not image.norm(table[i, j]) > 0.5
+            axes.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+
+
+def class_ticks(axis: Any, c: int) -> None:
+    """Mark every class, or every fifth or tenth of many."""
+    axis.set_ticks(range(0, c, 1 if c <= 20 else 5 if c <= 50 else 10))
+
+
+def height(names: Collection[str]) -> float:
+    """Inches for a row each, as high as the name with the most lines."""
+    return len(names) * (0.25 + 0.18 * max(wrapped(name, 30).count("\n") + 1 for name in names))
+
+
+def name_rows(axes: Any, names: Collection[str]) -> None:
+    """Name the rows, the first on top."""
+    axes.set_yticks(range(len(names)), [wrapped(name, 30) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def stretches(numbers: Collection[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of consecutive numbers."""
+    ordered = sorted(numbers)
+    starts = [n for i, n in enumerate(ordered) if not i or ordered[i - 1] != n - 1]
+    ends = [n for i, n in enumerate(ordered) if i + 1 == len(ordered) or ordered[i + 1] != n + 1]
+    yield from zip(starts, ends, strict=True)

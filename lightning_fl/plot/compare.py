@@ -1,0 +1,118 @@
+"""Pictures of several runs beside each other."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from lightning_fl.plot._parts import (
+    BYZANTINE,
+    HONEST,
+    PALETTE,
+    STYLES,
+    Row,
+    class_ticks,
+    heat_map,
+    height,
+    legend_beside,
+    name_rows,
+    one_axes,
+    round_marker,
+    wrapped,
+)
+
+
+def accuracies(runs: Mapping[str, Sequence[Row]], title: str, diverged: Collection[str] = ()) -> Figure:
+    """Draw the accuracy of several runs over rounds.
+
+    Args:
+        runs: Rows of each run's ``metrics.csv`` by its label.
+        title: What is compared.
+        diverged: Labels of runs that ended early; a cross marks their end.
+    """
+    names = {label: wrapped(f"{label} (diverged)" if label in diverged else label, 28) for label in runs}
+    lines = sum(name.count("\n") + 1 for name in names.values())
+    figure, axes = one_axes("Round", "Accuracy (%)", title, size=(8.0, max(4.5, 0.8 + 0.22 * lines)))
+    few = len(runs) <= len(PALETTE)
+    colours = PALETTE if few else mpl.colormaps["viridis"](np.linspace(0, 0.92, len(runs)))
+    for i, (label, rows) in enumerate(runs.items()):
+        points = [(int(row["round"]), 100 * float(row["accuracy"])) for row in rows if row.get("accuracy") is not None]
+        rounds, values = [x for x, _ in points], [y for _, y in points]
+        style = {"color": colours[i], "linestyle": STYLES[i % 4], "marker": round_marker(rounds)}
+        axes.plot(rounds, values, label=names[label], linewidth=1.8, **style)
+        if label in diverged and points:
+            axes.plot(rounds[-1:], values[-1:], marker="X", markersize=9, color=colours[i])
+    axes.set_ylim(-2, 102)
+    legend_beside(axes)
+    return figure
+
+
+def recalls(runs: Mapping[str, Sequence[float] | str], title: str) -> Figure:
+    """Draw the recall of each class by several runs.
+
+    Args:
+        runs: Recalls of each run by its label, in [0, 1]; a text says why there are none.
+        title: What is compared.
+    """
+    c = max([len(values) for values in runs.values() if not isinstance(values, str)], default=1)
+    table = np.full((len(runs), c), np.nan)
+    for row, values in zip(table, runs.values(), strict=True):
+        if not isinstance(values, str):
+            row[: len(values)] = 100 * np.asarray(values)
+    figure, axes = one_axes("Class", "", title, size=(8.0, 1.6 + height(runs)))
+    numbers = [["" if np.isnan(value) else f"{value:.0f}" for value in row] for row in table]
+    heat_map(figure, axes, table, "Recall (%)", numbers if c <= 20 else None, top=100.0)
+    for i, values in enumerate(runs.values()):
+        if isinstance(values, str):
+            axes.text((c - 1) / 2, i, values, ha="center", va="center", fontsize=9)
+    class_ticks(axes.xaxis, c)
+    name_rows(axes, runs)
+    return figure
+
+
+def drops(runs: Mapping[str, float | str], title: str) -> Figure:
+    """Draw the max-recall-drop of several runs.
+
+    Args:
+        runs: Max-recall-drop of each run by its label, in [0, 1]; a text says why there is none.
+        title: What is compared.
+    """
+    figure, axes = one_axes("Max-recall-drop (points)", "", title, size=(8.0, 1.3 + height(runs)))
+    for i, value in enumerate(runs.values()):
+        if isinstance(value, str):
+            axes.text(1, i, value, va="center", fontsize=9)
+        else:
+            axes.barh(i, 100 * value, color=HONEST, height=0.7)
+            axes.text(100 * value + 1, i, f"{100 * value:.1f}", va="center", fontsize=9)
+    axes.set_xlim(0, 110)
+    axes.set_xticks(range(0, 101, 20))
+    axes.grid(visible=False, axis="y")
+    name_rows(axes, runs)
+    return figure
+
+
+def shares(runs: Mapping[str, tuple[float, float] | str], title: str) -> Figure:
+    """Draw what share of the weight several runs' rules gave to honest and to Byzantine clients, mean over rounds.
+
+    Args:
+        runs: Weight of the honest and of the Byzantine clients by the run's label, in one unit; a text says why there
+            is none.
+        title: What is compared.
+    """
+    figure, axes = one_axes("Share of the weight (%), mean over rounds", "", title, size=(8.0, 1.3 + height(runs)))
+    for i, weights in enumerate(runs.values()):
+        if isinstance(weights, str):
+            axes.text(1, i, weights, va="center", fontsize=9)
+            continue
+        byzantine = 100 * weights[1] / (sum(weights) or 1)
+        axes.barh(i, 100 - byzantine, color=HONEST, height=0.7)
+        axes.barh(i, byzantine, left=100 - byzantine, color=BYZANTINE, height=0.7)
+        axes.text(101, i, f"{byzantine:.1f}", va="center", fontsize=9)
+    handles = [mpl.patches.Patch(color=HONEST), mpl.patches.Patch(color=BYZANTINE)]
+    axes.legend(handles, ["honest", "Byzantine (number)"], loc="center left", bbox_to_anchor=(1.1, 0.5), frameon=False)
+    axes.set_xlim(0, 100)
+    axes.set_xticks(range(0, 101, 20))
+    axes.grid(visible=False, axis="y")
+    name_rows(axes, runs)
+    return figure

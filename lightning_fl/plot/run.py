@@ -1,0 +1,124 @@
+"""Pictures of one run: recall, trust, confusion."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from lightning_fl.plot._parts import (
+    BYZANTINE,
+    HONEST,
+    STYLES,
+    Row,
+    class_ticks,
+    heat_map,
+    legend_beside,
+    number_at,
+    one_axes,
+    round_marker,
+)
+
+
+def recall_curves(rows: Sequence[Row], title: str) -> Figure:
+    """Draw each class's recall and the accuracy over rounds; of more than 20 classes, how their recalls spread.
+
+    Args:
+        rows: Rows of ``metrics.csv``; those without an evaluation are skipped.
+        title: What the run is.
+    """
+    evaluated = [row for row in rows if row.get("accuracy") not in (None, "")]
+    rounds = [int(row["round"]) for row in evaluated]
+    names = [name for name in evaluated[0] if name.startswith("recall/")] if evaluated else []
+    names.sort(key=lambda name: int(name.split("/")[1]))
+    table = 100 * np.array([[float(row[name]) for name in names] for row in evaluated])
+    figure, axes = one_axes("Round", "Recall of each class (%)", title)
+    marker = round_marker(rounds)
+    if len(names) > 20:
+        low, quarter, middle, most, high = np.percentile(table, [0, 25, 50, 75, 100], axis=1)
+        axes.fill_between(rounds, low, high, color=HONEST, alpha=0.15, linewidth=0, label=f"all {len(names)} classes")
+        axes.fill_between(rounds, quarter, most, color=HONEST, alpha=0.3, linewidth=0, label="the middle half of them")
+        axes.plot(rounds, low, ":", color=HONEST, linewidth=1.4, label="lowest recall", marker=marker)
+        axes.plot(rounds, middle, color=HONEST, linewidth=1.4, label="median", marker=marker)
+    else:
+        colours = mpl.colormaps["viridis"](np.linspace(0, 0.92, max(len(names), 1)))
+        for z in range(len(names)):
+            style = {"color": colours[z], "linestyle": STYLES[z % 4], "marker": marker}
+            axes.plot(rounds, table[:, z], linewidth=1.4, label=f"class {z}", **style)
+    accuracy = [100 * float(row["accuracy"]) for row in evaluated]
+    axes.plot(rounds, accuracy, color="black", linewidth=2.4, label="accuracy", marker=marker)
+    axes.set_ylim(-2, 102)
+    legend_beside(axes)
+    return figure
+
+
+def recall_drops(recall: Sequence[float], reference: Sequence[float], title: str) -> Figure:
+    """Draw how much recall each class lost against plain averaging without attack; the largest loss stands out.
+
+    Args:
+        recall: Recall of each class, in [0, 1].
+        reference: That of the reference.
+        title: What the run is.
+    """
+    figure, axes = one_axes("Class", "Recall lost against the reference (points)", title)
+    drops = 100 * (np.asarray(reference) - np.asarray(recall))
+    worst = int(drops.argmax())
+    others = [z for z in range(len(drops)) if z != worst]
+    axes.bar([worst], drops[[worst]], color=BYZANTINE, label=f"largest: {max(drops[worst], 0):.1f}, class {worst}")
+    axes.bar(others, drops[others], color=HONEST, label="other classes" if others else None)
+    axes.axhline(0, color="black", linewidth=0.8)
+    class_ticks(axes.xaxis, len(drops))
+    legend_beside(axes)
+    return figure
+
+
+def confusion(counts: Sequence[Sequence[int]], title: str) -> Figure:
+    """Draw the confusion matrix: what share of a class's test samples is taken for which class.
+
+    Args:
+        counts: Test samples by true class (rows) and predicted class.
+        title: What the run is.
+    """
+    table = np.asarray(counts, dtype=float)
+    sums = table.sum(1, keepdims=True)
+    shares = np.divide(100 * table, sums, out=np.full_like(table, np.nan), where=sums > 0)
+    figure, axes = one_axes("Predicted class", "True class", title, size=(7.0, 6.0))
+    numbers = [["" if not value > 0.5 else f"{value:.0f}" for value in row] for row in shares]
+    label = "Share of the true class (%)" + ("; grey: no test sample" if np.isnan(shares).any() else "")
+    few = len(table) <= 20
+    heat_map(figure, axes, shares, label, numbers if few else None, top=100.0 if few else None)
+    class_ticks(axes.xaxis, len(table))
+    class_ticks(axes.yaxis, len(table))
+    return figure
+
+
+def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> Figure:
+    """Draw the weight that the rule gave to a client over rounds: median and range of honest and of Byzantine ones.
+
+    Args:
+        rows: Rows of ``weights.csv``: the round, then one weight a client; a client absent that round is skipped.
+        byzantine: Numbers of the Byzantine clients.
+        title: What the run is.
+    """
+    figure, axes = one_axes("Round", "Weight of a client (%)", title)
+    attackers = {str(client) for client in byzantine}
+    names = dict.fromkeys(name for row in rows for name in row if name != "round")
+    rounds = [int(row["round"]) for row in rows]
+    table = np.array([[100 * number_at(row, name) for name in names] for row in rows]).reshape(len(rows), len(names))
+    for label, colour, members in [
+        ("honest", HONEST, [name not in attackers for name in names]),
+        ("Byzantine", BYZANTINE, [name in attackers for name in names]),
+    ]:
+        if not (any(members) and rounds):
+            continue
+        seen = ~np.isnan(table[:, members]).all(1)
+        low, middle, high = np.nanpercentile(table[seen][:, members], [5, 50, 95], axis=1)
+        when = np.array(rounds)[seen]
+        axes.fill_between(when, low, high, color=colour, alpha=0.25, linewidth=0, label=f"{label}, 5 to 95 %")
+        style = "-" if label == "honest" else "--"  # both show where they coincide
+        axes.plot(when, middle, style, color=colour, linewidth=1.8, label=f"{label}, median of {sum(members)}")
+    present = (~np.isnan(table)).sum(1).max(initial=1)
+    axes.axhline(100 / present, color="grey", linewidth=1, linestyle=":", label="equal shares")
+    axes.set_ylim(bottom=min(axes.get_ylim()[0], 0))
+    legend_beside(axes)
+    return figure
