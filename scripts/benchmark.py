@@ -26,8 +26,8 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-import train
 
+import train
 from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, Updates
 from lightning_fl.aggregator.boba import boba
 from lightning_fl.client.gradient import Gradient

@@ -15,9 +15,10 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,6 +29,7 @@ import lightning_fl  # first: makes torchvision importable beside a CPU-only tor
 import hydra
 import pytorch_lightning as pl
 import torch
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, InstantiationException
 from hydra.utils import instantiate
@@ -94,7 +96,7 @@ def train(
         trainer.test(module, datamodule=data, verbose=False)
     status = "diverged" if module.diverged else "interrupted" if stop.requested else "completed"
     summary = report.summarise(module, record, status, perf_counter() - started)
-    report.write(module, record, summary, folder)
+    report.write(module, record, summary, folder, default_settings())
     if describe:
         print(report.results(summary, folder), flush=True)
     for logger in trainer.loggers:
@@ -111,6 +113,41 @@ def make(config: DictConfig | None, **more: Any) -> Any:
     return instantiate(config, _convert_="all", **more) if config else None
 
 
+@cache
+def default_settings() -> dict[str, Any]:
+    """What a run without any choice has."""
+    inside = GlobalHydra.instance().is_initialized()
+    with nullcontext() if inside else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        settings = hydra.compose("train", ["run_dir=null", "run_name=null"])
+    return dict(OmegaConf.to_container(settings, resolve=True))
+
+
+def identity(config: DictConfig) -> str:
+    """Name a run by what its result depends on: 16 hexadecimal digits of the settings' and the package's hash.
+
+    Folders, loggers, checkpoints and the machine do not count; nor does ``n_byzantine`` where nobody attacks, nor what
+    is off (null, false or empty), so that names outlive settings yet to be added.
+    """
+    settings: Any = OmegaConf.to_container(config)
+    elsewhere = {"data_dir": "", "run_dir": "", "run_name": ""}  # others refer to these
+    for key in ("reference_dir", "ckpt_path", "checkpoint_every", "logger"):
+        settings.pop(key, None)
+    for key in ("accelerator", "devices", "enable_progress_bar", "log_every_n_steps", "enable_model_summary"):
+        settings["trainer"].pop(key, None)
+    if not settings.get("adversary"):
+        settings["federation"]["n_byzantine"] = 0
+    resolved = OmegaConf.to_container(OmegaConf.create(settings | elsewhere), resolve=True)
+    text = json.dumps([lightning_fl.__version__, _without_off(resolved)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_off(settings: Any) -> Any:
+    if not isinstance(settings, dict):
+        return settings
+    kept = {key: _without_off(value) for key, value in settings.items()}
+    return {key: value for key, value in kept.items() if not (value is None or value is False or value in ({}, [], ""))}
+
+
 def reference_recall(config: DictConfig) -> list[float] | None:
     """Get the recalls of plain averaging without attack that ``reference`` asks for.
 
@@ -124,10 +161,7 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     plain = config.copy()
     plain.federation.n_byzantine = 0
     plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None})
-    irrelevant = {"run_name", "run_dir", "data_dir", "reference_dir", "checkpoint_every", "logger"}
-    identity = {k: v for k, v in OmegaConf.to_container(plain, resolve=True).items() if k not in irrelevant}
-    text = json.dumps([lightning_fl.__version__, identity], sort_keys=True)
-    folder = Path(config.reference_dir) / hashlib.sha256(text.encode()).hexdigest()[:16]
+    folder = Path(config.reference_dir) / identity(plain)
     if not (folder / "summary.json").exists():
         print("Reference: plain averaging without attack")
         draft = folder.with_name(f".{folder.name}-{os.getpid()}")
@@ -155,8 +189,12 @@ def _recall(folder: Path) -> list[float]:
     return list(recall)
 
 
-def check(config: DictConfig) -> None:
+def check(config: DictConfig, chosen: Mapping[str, Any]) -> None:
     """Check what composition cannot: keys that nobody reads, a checkpoint that is not there.
+
+    Args:
+        config: What ``conf/train.yaml`` composes.
+        chosen: The file chosen of each group, as Hydra knows it.
 
     Raises:
         SettingError: If something does not fit.
@@ -166,10 +204,10 @@ def check(config: DictConfig) -> None:
         if key not in known:
             raise SettingError(_unknown(str(key), known))
     given = OmegaConf.to_container(config, resolve=True)
-    _check_kinds(given, _plain(CONF / "train.yaml"), "")
-    for group, choice in HydraConfig.get().runtime.choices.items():
+    _check_kinds(given, _defaults(), "")
+    for group, choice in chosen.items():
         if group in GROUPS and isinstance(choice, str) and isinstance(given.get(group), dict):
-            _check_kinds(given[group], _plain(CONF / group / f"{choice}.yaml"), f"{group}.")
+            _check_kinds(given[group], _defaults(group, choice), f"{group}.")
     for key in ("data", "partition", "model", "client", "server"):
         if not isinstance(config.get(key), DictConfig) or "_target_" not in config[key]:
             raise SettingError(f"a run needs {key}, got none; valid: {', '.join(_choices(key))}.")
@@ -182,22 +220,29 @@ def check(config: DictConfig) -> None:
         )
 
 
-def _plain(path: Path) -> Any:
-    return OmegaConf.to_container(OmegaConf.load(path)) or {}
+@cache
+def _defaults(group: str = "", choice: str = "") -> Any:
+    """What conf/train.yaml says, or in its place one choice of a group."""
+    config = OmegaConf.load(CONF / "train.yaml")
+    if not group:
+        return OmegaConf.to_container(config)
+    config[group] = OmegaConf.load(CONF / group / f"{choice}.yaml")
+    return OmegaConf.to_container(config[group], resolve=True) or {}
 
 
 def _check_kinds(given: dict[str, Any], default: dict[str, Any], path: str) -> None:
-    """Check that numbers and switches are what they are in conf."""
+    """Check that numbers and switches are what they are in conf; parts check lists of numbers themselves."""
     for key, example in default.items():
         value, kind = given.get(key), None
+        values = value if isinstance(value, list) and path else [value]
         if isinstance(example, dict) and isinstance(value, dict):
             _check_kinds(value, example, f"{path}{key}.")
         elif isinstance(example, bool):
             kind = None if isinstance(value, bool) else "true or false"
         elif isinstance(example, int):
-            kind = None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+            kind = None if all(isinstance(v, int) and not isinstance(v, bool) for v in values) else "a whole number"
         elif isinstance(example, float):
-            kind = None if isinstance(value, int | float) and not isinstance(value, bool) else "a number"
+            kind = None if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values) else "a number"
         if kind and key in given:
             raise SettingError(f"{path}{key} needs {kind}, got {value!r}.")
 
@@ -217,7 +262,7 @@ def _choices(group: str) -> list[str]:
 def run(config: DictConfig) -> None:
     """Train what the command line asks for."""
     with explained():
-        check(config)
+        check(config, HydraConfig.get().runtime.choices)
         if not config.get("adversary"):
             config.federation.n_byzantine = 0
         train(config, Path(config.run_dir), reference_recall(config))
@@ -238,8 +283,8 @@ def explained() -> Iterator[None]:
         sys.exit(2)
 
 
-def explain(error: Exception) -> str | None:
-    """Say in a few lines what the user did wrong; None if it was not the user."""
+def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | None:
+    """Say in a few lines what the user did wrong with ``arguments``, by default the command line's; None if nothing."""
     cause: BaseException = error
     while isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is not None:
         cause = cause.__cause__
@@ -247,7 +292,7 @@ def explain(error: Exception) -> str | None:
         return str(cause)
     missing = re.search(r"Could not override '([^']+)'", str(error))
     if missing:
-        return _unknown(missing[1], _valid_keys(missing[1]))
+        return _unknown(missing[1], _valid_keys(missing[1], sys.argv[1:] if arguments is None else arguments))
     if isinstance(error, InstantiationException) and isinstance(cause, TypeError):
         where = re.search(r"full_key: (\S+)", str(error))
         return f"{cause} (in {where[1]})" if where else str(cause)
@@ -256,9 +301,9 @@ def explain(error: Exception) -> str | None:
     return None
 
 
-def _valid_keys(key: str) -> set[str]:
-    """Names that could stand where ``key`` does not fit, with the groups that the command line chose."""
-    chosen = [argument for argument in sys.argv[1:] if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
+def _valid_keys(key: str, arguments: Sequence[str]) -> set[str]:
+    """Names that could stand where ``key`` does not fit, with the groups that the arguments choose."""
+    chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         node: Any = hydra.compose("train", chosen)
     *path, _ = key.split(".")
@@ -270,10 +315,14 @@ def _valid_keys(key: str) -> set[str]:
     return {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
 
 
+def spelled(arguments: Sequence[str]) -> list[str]:
+    """Let +adversary=x mean adversary=x for every group, chosen by default or not."""
+    return [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
+
+
 def main() -> None:
     """Run the command line."""
-    # +adversary=x means adversary=x for every group, chosen by default or not; Hydra takes flags only before the rest.
-    arguments = [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in sys.argv[1:]]
+    arguments = spelled(sys.argv[1:])  # Hydra takes flags only before the rest
     sys.argv[1:] = sorted(arguments, key=lambda argument: argument not in {"-m", "--multirun"})
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import train
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from PIL import Image
 
+import train
 from lightning_fl import Adversary, Aggregator, Client, FederatedDataModule, Partition
 from lightning_fl.data import cifar10, cifar100
 from tests import conf, training

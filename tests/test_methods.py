@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-import train
 from omegaconf import OmegaConf
 
+import train
 from lightning_fl import Federation
 from tests import conf, training
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import train
 from omegaconf import OmegaConf
 
 import lightning_fl
+import train
 from lightning_fl.data.mnist import CHECKSUMS
 
 ROOT = Path(lightning_fl.__file__).parents[1]
@@ -62,7 +62,8 @@ def test_both_spellings_give_the_same_run_and_all_its_files(command, tmp_path):
         assert re.search(r"status +completed after 4 rounds", out)
         assert re.search(r"recall +0: ", out)
     a, b = tmp_path / "plus", tmp_path / "plain"
-    expected = {"config.yaml", "metrics.csv", "weights.csv", "summary.json", "recall.png", "weights.png", "checkpoints"}
+    expected = {"config.yaml", "metrics.csv", "weights.csv", "summary.json", "report.html", "checkpoints"}
+    expected |= {"recall.png", "confusion.png", "weights.png"}
     assert {path.name for path in a.iterdir()} == expected
     assert all(torch.equal(value, parameters(b)[name]) for name, value in parameters(a).items())
     rows = read(a / "metrics.csv")
@@ -137,7 +138,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["federation.n_clients=5000", "partition=iid"], "every client needs a sample, got none for 1000 of 5000"),
         (["federation.byzantine=replaced"], "supplement, replacement, got 'replaced'"),
         (["federation.n_byzantine=100", "federation.byzantine=replacement"], "replacement needs an honest client"),
-        (["data.server_samples=401"], "401 samples of every class, got 400 of class 0"),
+        (["data.server_samples=401"], "401 samples of class 0, got 400"),
         (["model.n_classes=7"], "the data have 10 classes, Mlp gives outputs of shape"),
         (["model.in_features=3"], "Mlp does not take inputs of shape"),
         (["ckpt_path=nowhere.ckpt"], "ckpt_path needs a checkpoint file, got nowhere.ckpt"),

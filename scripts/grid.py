@@ -1,0 +1,199 @@
+"""A table's runs and what they measured.
+
+A run is known by its `identity`: its folder, or a row of scripts/tables/measured, tells what came out.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import lightning_fl  # noqa: F401  first: makes torchvision importable beside a CPU-only torch
+
+# isort: split
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+import runs
+from lightning_fl.metric.max_recall_drop import max_recall_drop
+from published import TABLES, Cell, Table
+
+FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
+FIELDS += ["seconds", "recall", "identity"]
+MISS = 2.0  # points
+
+Record = dict[str, Any]
+
+
+def measure(folder: Path, target: float) -> Record:
+    """Read from a finished run's files what a table can show; shares in percent."""
+    summary = json.loads((folder / "summary.json").read_text())
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    evaluated = [(int(row["round"]), 100 * float(row["accuracy"])) for row in rows if row.get("accuracy")]
+    seconds = [float(row["seconds/aggregator"]) for row in rows if row.get("seconds/aggregator")]
+    last = summary["last_evaluation"]
+    return {
+        "status": summary["status"],
+        "accuracy": evaluated[-1][1] if evaluated else None,
+        "best": max((accuracy for _, accuracy in evaluated), default=None),
+        "rounds": summary["rounds"],
+        "rounds_to": next((number for number, accuracy in evaluated if accuracy >= target), None),
+        "loss": float(rows[-1]["loss"]) if rows else None,
+        "rule_ms": 1e3 * mean(seconds) if seconds else None,
+        "seconds": summary["seconds"],
+        "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
+    }
+
+
+@dataclass
+class Grid:
+    """A table's runs and results: which run each cell and seed has, and what is known of it."""
+
+    table: Table
+    scale: float
+    more: list[str]
+    seeds: list[int]
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.plan: dict[tuple[Cell, int], runs.Run] = {}
+        self.records: dict[str, Record] = {}
+        known: dict[tuple[str, ...], list[str]] = {}
+        for cell, given in self.table.runs():
+            overrides = tuple(self.scaled([*given, *self.more]))
+            if overrides not in known:
+                known[overrides] = list(self.identities(runs.compose(overrides)))
+            for seed, name in zip(self.seeds, known[overrides], strict=True):
+                label = f"{cell[1]}, {cell[0]}, seed {seed}"
+                self.plan[cell, seed] = runs.Run(label, (*overrides, f"seed={seed}"), self.folder.absolute() / name)
+        used = {run.folder.name for run in self.plan.values()}
+        for record in read(TABLES / "measured" / f"{self.stem}.csv"):
+            if record["identity"] in used:
+                self.records[record["identity"]] = record
+        for run in self.plan.values():
+            self.look(run)
+
+    @property
+    def stem(self) -> str:
+        """Name of the files of this table at this scale and with these overrides."""
+        parts = [self.table.name, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self.more]
+        return "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
+
+    def scaled(self, overrides: list[str]) -> list[str]:
+        """Add what multiplies the rounds and the schedule's rounds by the scale."""
+        if self.scale == 1:
+            return overrides
+        config = runs.compose(overrides)
+        paths = ["trainer.max_steps", "schedule.lr_lambda.start", "schedule.lr_lambda.interval"]
+        found = {path: OmegaConf.select(config, path) for path in paths}
+        return overrides + [f"{path}={max(round(self.scale * n), 1)}" for path, n in found.items() if n is not None]
+
+    def identities(self, config: DictConfig) -> Iterator[str]:
+        """Name the run of each seed."""
+        for seed in self.seeds:
+            config.seed = seed
+            yield runs.identity(config)
+
+    def look(self, run: runs.Run) -> Record | None:
+        """Get what is known of a run."""
+        if run.folder.name not in self.records and run.summary():
+            self.records[run.folder.name] = measure(run.folder, self.table.target)
+        return self.records.get(run.folder.name)
+
+    def missing(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[runs.Run]:
+        """List the runs still to be trained, one seed of everything first."""
+        wanted = {c for column in columns for c in (self.table.columns[column].worst or [column])}
+        order = [
+            self.plan[(row, column), seed]
+            for seed, row, column in product(seeds, rows, self.table.columns)
+            if column in wanted
+        ]
+        unique: dict[Path, runs.Run] = {}
+        for run in order:
+            if self.look(run) is None:
+                unique.setdefault(run.folder, run)
+        return list(unique.values())
+
+    def value_of(self, cell: Cell, seed: int) -> float | None:
+        """Get a cell's number at one seed; chance counts for a diverged run only where the paper prints it."""
+        column, record = self.table.columns[cell[1]], self.record(cell, seed)
+        if record is None:
+            return None
+        diverged = record["status"] == "diverged"
+        if column.value == "mrd":
+            reference = self.record((self.table.reference[cell[0]], cell[1]), seed)
+            if reference is None or reference is record or diverged or reference["status"] == "diverged":
+                return None
+            recalls = [torch.tensor([float(z) for z in r["recall"].split()]) for r in (record, reference)]
+            return float(max_recall_drop(*recalls))
+        if column.value == "rounds_to":
+            return float(record["rounds_to"] or inf)
+        value: float | None = None if diverged and column.value == "accuracy" else record[column.value]
+        printed = self.table.published.get(cell)
+        if value is None and diverged and printed and abs(printed.mean - self.table.chance) <= MISS:
+            return self.table.chance
+        return value
+
+    def record(self, cell: Cell, seed: int) -> Record | None:
+        """Get what is known of a cell's run."""
+        return self.records.get(self.plan[cell, seed].folder.name)
+
+    def over_seeds(self, cell: Cell) -> tuple[list[float], list[Record]]:
+        """Get a cell's numbers at the measured seeds, and the records of its diverged runs."""
+        values = [self.value_of(cell, seed) for seed in self.seeds]
+        records = [self.record(cell, seed) for seed in self.seeds]
+        diverged = [record for record in records if record and record["status"] == "diverged"]
+        return [value for value in values if value is not None], diverged
+
+    def mean(self, row: str, column: str) -> float | None:
+        """Get a cell's mean over seeds; None where it is not measured or a run left no number."""
+        worst = self.table.columns[column].worst
+        if worst:
+            means = [self.mean(row, other) for other in worst]
+            return None if None in means else min(value for value in means if value is not None)
+        values, _ = self.over_seeds((row, column))
+        lost = any(
+            self.record((row, column), seed) and self.value_of((row, column), seed) is None for seed in self.seeds
+        )
+        return mean(values) if values and not lost else None
+
+    def rows(self) -> list[Record]:
+        """List the measured cells for the CSV file."""
+        rows = []
+        for (cell, seed), run in self.plan.items():
+            record = self.records.get(run.folder.name)
+            if record is None:
+                continue
+            drop = self.value_of(cell, seed) if self.table.columns[cell[1]].value == "mrd" else None
+            place = {"row": cell[0], "column": cell[1], "seed": seed, "identity": run.folder.name}
+            rows.append({**record, **place, "mrd": drop})
+        return rows
+
+
+def read(path: Path) -> list[Record]:
+    """Read a file of measured cells; none if there is no file."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    texts = {"row", "column", "status", "recall", "identity"}
+    return [{k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in found]
+
+
+def write(path: Path, rows: Sequence[Record]) -> None:
+    """Write measured cells, numbers to six digits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    with draft.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f"{row[k]:.6g}" if isinstance(row[k], float) else row[k] for k in FIELDS})
+    draft.replace(path)

@@ -1,0 +1,265 @@
+"""A table or figure of a paper, measured: missing cells are trained, the others taken from earlier runs.
+
+python scripts/reproduce.py                                         list the tables
+python scripts/reproduce.py boba_2_mnist                            every cell at seed 0
+python scripts/reproduce.py boba_2_mnist --rows BOBA,Average --columns IPM --seeds 3
+python scripts/reproduce.py fed_nga_3 --scale 0.1 --workers 2       a tenth of the rounds
+python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train.py
+
+Tables are files of scripts/tables; scripts/tables/measured holds finished cells (--keep writes them).  FOLDER/TABLE.md,
+.csv and .png show what is measured so far, beside what the paper prints.
+"""
+
+import argparse
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import product
+from math import isinf
+from pathlib import Path
+from statistics import mean, stdev
+from types import FrameType
+from typing import Any
+
+import lightning_fl  # noqa: F401  first: makes torchvision importable beside a CPU-only torch
+
+# isort: split
+import runs
+import train
+from grid import MISS, Grid, read, write
+from lightning_fl import SettingError, plot
+from published import TABLES, VALUES, Cell, Table, choose, judge, names
+
+
+def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
+    """Describe a cell: measured mean (s.d.) with the difference to the paper and marks, and what it is marked for."""
+    table, printed = grid.table, grid.table.published.get(cell)
+    values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
+    value, digits = grid.mean(*cell), grid.table.digits
+    marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
+    if value is None:
+        last = [record["accuracy"] for record in diverged if record["accuracy"] is not None]
+        return (f"diverged{f' ({mean(last):.{digits}f})' if last else ''}{marks}", "") if diverged else ("", "")
+    text = "not reached" if isinf(value) else f"**{value:.{digits}f}**"
+    if len(values) > 1 and not isinf(value):
+        text += f" ({stdev(values):.{digits}f})"
+    if printed is None:
+        return text + marks, ""
+    difference = value - printed.mean
+    text += f" {round(difference, digits) + 0:+.{digits}f}".replace("-", "−")
+    half = 0.5 * 10**-digits  # of the last digit printed
+    missed = abs(difference) > MISS + half or (printed.sd is not None and abs(difference) > 3 * printed.sd + half)
+    if not missed or cell in table.doubtful:
+        return text + marks, ""
+    deviations = f", {abs(difference) / printed.sd:.1f} s.d. of the paper" if printed.sd else ""
+    return f"{text}*{marks}", f"{cell[0]}, {cell[1]}: {value:.{digits}f}, paper {printed.text}{deviations}"
+
+
+def markdown(grid: Grid) -> str:
+    """Write the report."""
+    table = grid.table
+    texts = {cell: cell_text(grid, cell) for cell in product(table.rows, table.columns)}
+    rows = [row for row in table.rows if any(texts[row, column][0] for column in table.columns)]
+    columns = [column for column in table.columns if any(texts[row, column][0] for row in rows)]
+    counted = list(table.published) or list(texts)
+    done = sum(bool(texts[cell][0]) for cell in counted)
+    seeds = sorted({seed for (_, seed), run in grid.plan.items() if run.folder.name in grid.records})
+    records = {run.folder.name: grid.records.get(run.folder.name) for run in grid.plan.values()}
+    seconds = [record["seconds"] for record in records.values() if record]
+    lines = [f"# {table.title}", "", f"{table.source}. Measured by `python scripts/reproduce.py {table.name}`", ""]
+    settings = ([f"rounds times {grid.scale:g}"] if grid.scale != 1 else []) + [
+        f"`{override}`" for override in grid.more
+    ]
+    if settings:
+        lines += [f"**Not the paper's setting: {', '.join(settings)}.**", ""]
+    kinds = {column.value: label for label, column in table.columns.items() if not column.worst}
+    meaning = [VALUES[kind] + (f" ({label})" if len(kinds) > 1 else "") for kind, label in kinds.items()]
+    target = f" Target: {table.target:g} %." if "rounds_to" in kinds else ""
+    lines += [
+        f"Shown: {'; '.join(meaning)}.{target} {done} of {len(counted)} cells measured"
+        + (f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else "")
+        + (f"; {len(seconds)} runs, {runs.duration(sum(seconds))} of training." if seconds else "."),
+        "",
+    ]
+    if table.note:
+        lines += [table.note.strip(), ""]
+    if table.published:
+        lines += [
+            "Each cell: **measured mean** (s.d. over seeds) and its difference to the paper; below, the paper's mean "
+            f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged; "
+            "`?` doubtful in the paper, not counted.",
+            "",
+        ]
+    if rows:
+        lines += [f"| {table.corner or ' '} | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+        for row in rows:
+            printed = [table.published.get((row, column)) for column in columns]
+            shown = [texts[row, column][0] or "·" for column in columns]
+            both = [f"{text}<br>{p.text}" if p else text for text, p in zip(shown, printed, strict=True)]
+            lines.append(f"| {row} | {' | '.join(both)} |")
+        lines.append("")
+    misses = [miss for _, miss in texts.values() if miss]
+    compared = sum(grid.mean(*cell) is not None for cell in table.published if cell not in table.doubtful)
+    if compared:
+        lines += [f"## Apart from the paper: {len(misses)} of {compared} cells", "", *[f"- {m}" for m in misses], ""]
+    diverged = {cell: grid.over_seeds(cell)[1] for cell, _ in table.runs()}
+    if any(diverged.values()):
+        lines += ["## Diverged", ""]
+        for (row, column), found in diverged.items():
+            last = ["none" if r["accuracy"] is None else f"{r['accuracy']:.1f} %" for r in found]
+            if found:
+                after = ", ".join(f"{r['rounds']:.0f}" for r in found)
+                lines.append(f"- {row}, {column}: after {after} rounds; last measured accuracy {', '.join(last)}")
+        lines.append("")
+    if table.doubtful:
+        lines += ["## Doubtful in the paper", ""]
+        lines += [f"- {row}, {column}: {reason}" for (row, column), reason in table.doubtful.items()] + [""]
+    if table.claims:
+        lines += ["## Claims", "", "| Claim | Measured | |", "|---|---|---|"]
+        for claim in table.claims:
+            verdict, detail = judge(table, claim, grid.mean)
+            lines.append(f"| {claim['text']} | {verdict} | {detail} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def figure(grid: Grid) -> Any:
+    """Draw what is measured: against the paper, as lines over a parameter, or as dots; None if there is nothing."""
+    table = grid.table
+    if table.published:
+        found = {cell: grid.over_seeds(cell)[0] for cell, _ in table.runs()}
+        points = [
+            (cell[1], table.published[cell].mean, table.published[cell].sd, values)
+            for cell, values in found.items()
+            if values and cell in table.published
+        ]
+        return plot.against_paper(points, table.title) if points else None
+    first = next(iter(table.columns.values())).value
+    columns = [label for label, column in table.columns.items() if column.value == first and not column.worst]
+    found = {cell: values for cell in product(table.rows, columns) if (values := grid.over_seeds(cell)[0])}
+    if not found:
+        return None
+    rows = [row for row in table.rows if any((row, column) in found for column in columns)]
+    lines = {row: {column: found.get((row, column), []) for column in columns} for row in rows}
+    if table.x is None:
+        lines = {column: {row: found.get((row, column), []) for row in rows} for column in columns}
+    what = VALUES[first][0].upper() + VALUES[first][1:]
+    return plot.over_parameter(lines, rows if table.x is None else columns, table.x or "", what, table.title)
+
+
+def report(grid: Grid) -> Path:
+    """Write the table's Markdown, CSV and picture; give the first."""
+    path = grid.folder / f"{grid.stem}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(markdown(grid))
+    write(path.with_name(f"{grid.stem}.csv"), grid.rows())
+    picture = figure(grid)
+    if picture is not None:
+        picture.savefig(path.with_name(f"{grid.stem}.png"))
+    return path
+
+
+def keep(grid: Grid) -> Path:
+    """Merge the measured cells into scripts/tables/measured; another row of the same cell and seed gives way."""
+    path = TABLES / "measured" / f"{grid.stem}.csv"
+    rows = {(row["row"], row["column"], int(row["seed"])): row for row in [*read(path), *grid.rows()]}
+    order = {cell: number for number, (cell, _) in enumerate(grid.table.runs())}
+    write(path, [rows[key] for key in sorted(rows, key=lambda key: (order.get(key[:2], len(order)), key))])
+    return path
+
+
+def overview(folder: Path) -> str:
+    """List the tables, and how many of their cells are measured at one seed at least."""
+    lines = []
+    for name in names():
+        table = Table.load(name)
+        cells = {cell for cell, _ in table.runs()}
+        found = [row for path in (folder, TABLES / "measured") for row in read(path / f"{name}.csv")]
+        done = len(cells & {(row["row"], row["column"]) for row in found})
+        lines.append([name, f"{done}/{len(cells)}", table.title])
+    width = max(len(name) for name, _, _ in lines)
+    return "\n".join(f"  {name:<{width}}  {done:>7}  {title}" for name, done, title in lines)
+
+
+def seeds_of(text: str) -> list[int]:
+    """Read --seeds: how many, or which.
+
+    >>> seeds_of("3"), seeds_of("0,4"), seeds_of("7,")
+    ([0, 1, 2], [0, 4], [7])
+    """
+    if not re.fullmatch(r"\d+(,\d+)*,?", text) or text == "0":
+        raise SettingError(f"--seeds needs how many (3) or which (0,1,2; one alone: 7,), got {text!r}.")
+    given = [int(seed) for seed in text.split(",") if seed]
+    return list(dict.fromkeys(given)) if "," in text else list(range(given[0]))
+
+
+def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
+    """Read --rows or --columns: labels separated by commas, by default all."""
+    labels = list(valid)
+    return [choose(label.strip(), labels, what) for label in text.split(",")] if text is not None else labels
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", nargs="?", help="name of a file of scripts/tables; without: list them")
+    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
+    parser.add_argument("--rows", help="only these, separated by commas")
+    parser.add_argument("--columns", help="only these, separated by commas")
+    parser.add_argument("--seeds", default="1", help="how many (3), or which (0,1,2); default 1")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores")
+    parser.add_argument("--folder", type=Path, default=Path("runs/tables"), help="of runs and reports")
+    parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
+    parser.add_argument("--dry-run", action="store_true", help="train nothing: list what is missing, write the report")
+    return parser.parse_intermixed_args()
+
+
+def reproduce(given: argparse.Namespace) -> int:
+    """Train what is missing and write the report; gives the exit code."""
+    table, seeds = Table.load(given.table), seeds_of(given.seeds)
+    if not given.scale > 0:
+        raise SettingError(f"--scale must be above 0, got {given.scale:g}.")
+    rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
+    shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
+    print(f"{table.title}", flush=True)
+    grid = Grid(table, given.scale, train.spelled(given.overrides), shown, given.folder)
+    missing = grid.missing(rows, columns, seeds)
+    print(f"{len(missing)} run{'s' * (len(missing) != 1)} to do", flush=True)
+    progress = runs.Progress(len(missing), given.workers)
+    try:
+        for run in missing if given.dry_run else []:
+            print(f"  {run.label}: {shlex.join(['python', 'scripts/train.py', *run.overrides])}")
+        with closing(runs.execute([] if given.dry_run else missing, given.workers)) as outcomes:
+            for outcome in outcomes:
+                print(progress.line(outcome), flush=True)
+                grid.look(outcome.run)
+    except KeyboardInterrupt:
+        print("\nStopped; the same command goes on from here.", file=sys.stderr)
+        return 130
+    finally:
+        print(f"Report: {report(grid)}" + (f"; kept: {keep(grid)}" if given.keep else ""))
+    return 1 if progress.failed else 0
+
+
+def main() -> None:
+    """Run the command line."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)  # also where a shell starts it in the background
+    given = arguments()
+    with train.explained():
+        if given.table is None:
+            print(overview(given.folder))
+        else:
+            sys.exit(reproduce(given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Runs of train.py found again by their settings, several at a time.
+
+A run's folder is named by its `identity`.  It is finished when its ``summary.json`` says completed or diverged; another
+call then takes that result.  A run that was stopped goes on from its checkpoint.  Processes may share a folder of runs:
+each run is locked by the process that trains it.
+"""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import lightning_fl  # noqa: F401  first: makes torchvision importable beside a CPU-only torch
+
+# isort: split
+import hydra
+import torch
+from hydra.errors import HydraException
+from omegaconf import DictConfig, flag_override
+from omegaconf.errors import OmegaConfBaseException
+
+import train
+from lightning_fl import SettingError
+from train import identity
+
+SCRIPT = train.CONF.parent / "scripts" / "train.py"
+FINISHED = ("completed", "diverged")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what a person calls it, what train.py is told, and where its files go."""
+
+    label: str
+    overrides: tuple[str, ...]
+    folder: Path
+
+    def summary(self) -> dict[str, Any] | None:
+        """Read the result; None if it is not finished."""
+        try:
+            summary = json.loads((self.folder / "summary.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return dict(summary) if summary["status"] in FINISHED else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run ended: its summary, or why there is none."""
+
+    run: Run
+    summary: dict[str, Any] | None
+    error: str | None = None
+    seconds: float = 0.0  # from start to end of its process
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    """Compose and check what ``train.py OVERRIDES`` would train.
+
+    Raises:
+        SettingError: If train.py would refuse them.
+    """
+    arguments = [*train.spelled(overrides), "run_dir=unused", "run_name=unused", "logger=[]"]
+    try:
+        with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
+            config = hydra.compose("train", arguments, return_hydra_config=True)
+        with flag_override(config, ["struct", "readonly"], False):
+            chosen = config.pop("hydra").runtime.choices
+        train.check(config, chosen)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise SettingError(f"{train.explain(error, arguments)} ({' '.join(overrides)})") from error
+    return config
+
+
+def claim(folder: Path) -> TextIO | None:
+    """Lock a folder for as long as the file, or a child's copy of it, stays open; None if it is locked already.
+
+    The system gives the lock back when its holders end, however they end.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / "lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    file.truncate(0)
+    file.write(f"{os.getpid()} on {socket.gethostname()}\n")
+    file.flush()
+    return file
+
+
+def execute(runs: Sequence[Run], workers: int = 1) -> Iterator[Outcome]:
+    """Train what is not finished, ``workers`` at a time, in the given order.
+
+    Closing the iterator, or Ctrl-C, stops the running ones after their round; they go on from there the next time.
+
+    Args:
+        runs: What to train.
+        workers: How many at a time; they share the cores.
+
+    Yields:
+        Each run as it ends; those that another process trains come last, with neither summary nor error.
+
+    Raises:
+        SettingError: If ``workers`` is below 1.
+    """
+    if workers < 1:
+        raise SettingError(f"workers must be at least 1, got {workers}.")
+    waiting, locked, active = list(runs), list[Run](), list[tuple[Run, subprocess.Popen[bytes], float]]()
+    try:
+        while waiting or active:
+            while waiting and len(active) < workers:
+                run = waiting.pop(0)
+                lock = claim(run.folder)
+                if lock is None:
+                    locked.append(run)
+                    continue
+                with lock:
+                    summary = run.summary()
+                    if summary is None:
+                        active.append((run, _start(run, workers, lock), time.monotonic()))
+                if summary is not None:
+                    yield Outcome(run, summary)
+            for run, process, started in [entry for entry in active if entry[1].poll() is not None]:
+                active.remove((run, process, started))
+                summary = run.summary()
+                error = None if summary else _last_words(run, process.returncode)
+                yield Outcome(run, summary, error, time.monotonic() - started)
+            if active:
+                time.sleep(0.1)
+    finally:
+        for _, process, _ in active:
+            process.send_signal(signal.SIGINT)
+        for _, process, _ in active:
+            process.wait()
+    for run in locked:
+        yield Outcome(run, run.summary())
+
+
+def _start(run: Run, workers: int, lock: TextIO) -> subprocess.Popen[bytes]:
+    checkpoint = run.folder / "checkpoints" / "last.ckpt"
+    overrides = [*run.overrides, "logger=[]", "trainer.enable_progress_bar=false", f"hydra.run.dir='{run.folder}'"]
+    if checkpoint.exists():
+        overrides.append(f"ckpt_path='{checkpoint}'")
+    environment = dict(os.environ)
+    if workers > 1:
+        environment["OMP_NUM_THREADS"] = str(max(torch.get_num_threads() // workers, 1))
+    with (run.folder / "train.log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, str(SCRIPT), *overrides],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            pass_fds=[lock.fileno()],  # the lock lasts as long as the training
+            start_new_session=True,  # Ctrl-C reaches this process only, which passes it on
+        )
+
+
+def _last_words(run: Run, code: int) -> str:
+    lines = (run.folder / "train.log").read_text(errors="replace").strip().splitlines()
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines
+    return f"{errors[-1] if errors else 'no output'} (exit code {code}; {run.folder / 'train.log'})"
+
+
+class Progress:
+    """One line for each run that ended: how many are done, what came out, and how long the rest may take."""
+
+    def __init__(self, total: int, workers: int):
+        self.total, self.workers = total, workers
+        self.done, self.failed = 0, 0
+        self.seconds: list[float] = []
+
+    def line(self, outcome: Outcome) -> str:
+        """Count an outcome and describe it."""
+        self.done += 1
+        summary = outcome.summary
+        if summary is None:
+            self.failed += outcome.error is not None
+            result = f"failed: {outcome.error}" if outcome.error else "another process trains it"
+        else:
+            if outcome.seconds:
+                self.seconds.append(outcome.seconds)
+            accuracy = summary["last_evaluation"]["accuracy"]
+            result = "no evaluation" if accuracy is None else f"{accuracy:.1%}".replace("%", " %")
+            result = f"diverged after {summary['rounds']} rounds" if summary["status"] == "diverged" else result
+            result += f" in {duration(outcome.seconds)}"
+        left = self.total - self.done
+        if left and self.seconds:
+            mean = sum(self.seconds) / len(self.seconds)
+            result += f"; about {duration(mean * left / min(self.workers, left))} left"
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"[{self.done:>{len(str(self.total))}}/{self.total}{failed}] {outcome.run.label}: {result}"
+
+
+def duration(seconds: float) -> str:
+    """Say a duration as a person would.
+
+    >>> duration(12.3), duration(122), duration(11400)
+    ('12 s', '2 min 2 s', '3 h 10 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+__all__ = ["FINISHED", "Outcome", "Progress", "Run", "claim", "compose", "duration", "execute", "identity"]
