@@ -60,7 +60,7 @@ def add_noise(pixels: Float[Tensor, "k ch h w"], kind: str, generator: Generator
 
 
 def corrupt(images: UInt8[Tensor, "k 3 h w"], kind: str, severity: int, seed: int) -> UInt8[Tensor, "k 3 h w"]:
-    """Corrupt images in one of the `COMMON` ways, each with its own draw.
+    """Corrupt images in one of the `COMMON` ways; what is random differs from image to image.
 
     Args:
         images: Of 32 x 32 pixels.
@@ -152,7 +152,7 @@ def _load(kept: Path, inputs: Tensor) -> Tensor:
             images = torch.from_numpy(arrays["images"])
         if (images.shape, images.dtype) != (inputs.shape, inputs.dtype):
             raise ValueError(f"holds {images.dtype} of shape {tuple(images.shape)}")
-    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
         raise DataError(f"{kept} is damaged ({error}); delete it to have the images corrupted again.") from error
     return images
 
@@ -223,7 +223,7 @@ def _snow(
     layer = _enlarged(mean + deviation * _normal(x[:, :1], draw), zoom)
     layer = torch.where(layer < threshold, 0, layer).clamp(0, 1)
     layer = _streaks((layer * 255).floor() / 255, draw, radius, sigma, -135, -45)
-    grey = (x * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+    grey = (x * torch.tensor([0.299, 0.587, 0.114], dtype=x.dtype)[:, None, None]).sum(1, keepdim=True)
     return keep * x + (1 - keep) * torch.maximum(x, grey * 1.5 + 0.5) + layer + layer.rot90(2, (2, 3))
 
 
