@@ -33,9 +33,12 @@ def average_rejection_weights(updates: Float[Tensor, "n d"], f: int, losses: Los
     clients, _ = _finite(updates, f, "average_rejection")
     if callable(losses):
         rows, m = updates if len(clients) == len(updates) else updates[clients], len(clients)
+        shares, blocks = rows.new_ones(m, m).fill_diagonal_(0) / max(m - 1, 1), rows.split(_CANDIDATES)
         # Not mean minus row: beside a row of 1e30 that would leave nothing of the others.
-        means = (1 - torch.eye(m, dtype=rows.dtype, device=rows.device)) / max(m - 1, 1)
-        values = torch.cat([_ask(losses, some @ rows) for some in means.split(_CANDIDATES)])
+        sums = torch.stack([block.sum(0) for block in blocks])
+        outside = shares[: len(blocks), : len(blocks)] @ sums
+        inside = (shares[: len(block), : len(block)] @ block for block in blocks)
+        values = torch.cat([_ask(losses, own.add_(rest)) for own, rest in zip(inside, outside, strict=True)])
     else:
         values = _ask(losses, updates)[clients]
     return _equal_weights(-values, clients, updates, f)

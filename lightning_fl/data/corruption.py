@@ -305,7 +305,7 @@ _Table = dict[str, tuple[Callable[..., Tensor], Sequence[tuple[float, ...]]]]
 
 _NOISES: _Table = {
     "gaussian": (_gaussian_noise, [(0.04,), (0.06,), (0.08,), (0.09,), (0.10,)]),
-    "shot": (_shot_noise, [(500,), (250,), (100,), (75,), (50,)]),
+    "shot": (_shot_noise, [(500.0,), (250.0,), (100.0,), (75.0,), (50.0,)]),
     "impulse": (_impulse_noise, [(0.01,), (0.02,), (0.03,), (0.05,), (0.07,)]),
     "speckle": (_speckle_noise, [(0.06,), (0.1,), (0.12,), (0.16,), (0.2,)]),
 }
@@ -313,27 +313,27 @@ _CORRUPTIONS: _Table = {
     "gaussian_noise": _NOISES["gaussian"],
     "shot_noise": _NOISES["shot"],
     "impulse_noise": _NOISES["impulse"],
-    "defocus_blur": (_defocus_blur, [(0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)]),
+    "defocus_blur": (_defocus_blur, [(0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1)]),
     "glass_blur": (_glass_blur, [(0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2)]),  # a reach of 1 pixel in all
-    "motion_blur": (_motion_blur, [(6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)]),
+    "motion_blur": (_motion_blur, [(6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5)]),
     "zoom_blur": (_zoom_blur, [(1.06,), (1.11,), (1.16,), (1.21,), (1.26,)]),
     "snow": (
         _snow,
         [
-            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
-            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
-            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
-            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+            (0.1, 0.2, 1.0, 0.6, 8, 3.0, 0.95),
+            (0.1, 0.2, 1.0, 0.5, 10, 4.0, 0.9),
+            (0.15, 0.3, 1.75, 0.55, 10, 4.0, 0.9),
+            (0.25, 0.3, 2.25, 0.6, 12, 6.0, 0.85),
+            (0.3, 0.3, 1.25, 0.65, 14, 12.0, 0.8),
         ],
     ),
-    "frost": (_frost, [(1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)]),
-    "fog": (_fog, [(0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)]),
+    "frost": (_frost, [(1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)]),
+    "fog": (_fog, [(0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75)]),
     "brightness": (_brightness, [(0.05,), (0.1,), (0.15,), (0.2,), (0.3,)]),
     "contrast": (_contrast, [(0.75,), (0.5,), (0.4,), (0.3,), (0.15,)]),
     "elastic_transform": (
         _elastic_transform,
-        [(0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)],
+        [(0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)],
     ),
     "pixelate": (_pixelate, [(0.95,), (0.9,), (0.85,), (0.75,), (0.65,)]),
     "jpeg_compression": (_jpeg_compression, [(80,), (65,), (58,), (50,), (40,)]),
@@ -358,7 +358,7 @@ def _uniform(shape: Sequence[int], draw: Generator) -> Tensor:
     return 2 * torch.rand(*shape, generator=draw, dtype=torch.float64) - 1
 
 
-def _gaussian(x: Tensor, sigma: float, truncate: float = 4, edge: str = "edge") -> Tensor:
+def _gaussian(x: Tensor, sigma: float, truncate: int = 4, edge: str = "edge") -> Tensor:
     """Blur rows and columns as scipy.ndimage.gaussian_filter does; the image goes on as numpy.pad's ``edge`` says."""
     n = x.shape[-1]
     radius = int(truncate * sigma + 0.5)
@@ -376,7 +376,7 @@ def _take(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)[torch.arange(len(x))[:, None, None], rows, columns].permute(0, 3, 1, 2)
 
 
-def _streaks(x: Tensor, draw: Generator, radius: int, sigma: float, lowest: float, highest: float) -> Tensor:
+def _streaks(x: Tensor, draw: Generator, radius: int, sigma: float, lowest: int, highest: int) -> Tensor:
     """ImageMagick's motion blur, in bytes: half a Gaussian along a line of pixels at a random angle (degrees)."""
     k, _, h, w = x.shape
     taps = torch.arange(2 * radius + 1, dtype=x.dtype)
