@@ -35,11 +35,15 @@ def participants(module: FederatedModule) -> str:
     if federation.participation < 1:
         present = [len(group) for group in federation.participants(0)]
         adversary += f"; {present[0]} and {present[1]} of them a round"
+    corrupted = (
+        f"; each client's images corrupted in its own way, severity {data.corruption}" if data.corruption else ""
+    )
     lines = [
         f"Clients    {honest} honest + {adversary}",
         f"Server     {settings(module.aggregator)}, {server}",
         f"Model      {type(module.model).__name__}, d = {d:,}",
-        f"Data       {type(data).__name__}, {len(data.train):,} training and {len(data.test):,} test samples",
+        f"Data       {type(data).__name__}, {len(data.train):,} training and {len(data.test):,} test samples"
+        + corrupted,
         f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
         f"an honest client",
     ]

@@ -83,8 +83,6 @@ def cifar100_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_it_trains(name, stand_ins, cifar100_files, tmp_path):
-    if name == "boba_corrupted":
-        pytest.importorskip("skimage", reason="needs the extra corruptions")
     common = [f"run_dir={tmp_path}", "run_name=test", "logger=[]", "trainer.max_steps=2", "trainer.accelerator=cpu"]
     quick = ["trainer.enable_progress_bar=false", "trainer.val_check_interval=2", f"data_dir={cifar100_files}"]
     choice = conf.choice(f"experiment={name}", "data")

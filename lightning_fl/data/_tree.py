@@ -75,7 +75,7 @@ class ImageTree:
             train, test = ((found[f"{split}_images"], found[f"{split}_labels"]) for split in SPLITS)
         except FileNotFoundError as error:
             raise DataError(f"{kept} is missing; call prepare_data first.") from error
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
             raise DataError(f"{kept} is damaged ({error}); delete it to have {self.folder} decoded again.") from error
         return train, test
 
