@@ -35,9 +35,7 @@ def participants(module: FederatedModule) -> str:
     if federation.participation < 1:
         present = [len(group) for group in federation.participants(0)]
         adversary += f"; {present[0]} and {present[1]} of them a round"
-    corrupted = (
-        f"; each client's images corrupted in its own way, severity {data.corruption}" if data.corruption else ""
-    )
+    corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
     lines = [
         f"Clients    {honest} honest + {adversary}",
         f"Server     {settings(module.aggregator)}, {server}",
