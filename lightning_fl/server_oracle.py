@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from lightning_fl.client.base import Client, default_client_chunk
 from lightning_fl.errors import SettingError
+from lightning_fl.loss import mean_loss
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import flatten, trainable, unflatten
@@ -58,7 +58,7 @@ class ServerOracle:
         return flatten(trainable(self.model).values())
 
     def losses_after(self, updates: Float[Tensor, "k d"]) -> Float[Tensor, " k"]:
-        """Compute the mean cross-entropy on all of the server's samples after each update alone, at w - eta u_i.
+        """Compute the mean loss on all of the server's samples after each update alone, at w - eta u_i.
 
         Args:
             updates: One candidate a row.
@@ -74,7 +74,7 @@ class ServerOracle:
 
         def loss(vector: Tensor) -> Tensor:
             parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
-            return F.cross_entropy(functional_call(self.model, parameters, (x,)), y)
+            return mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
 
         chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
         with torch.no_grad():
@@ -92,7 +92,7 @@ class ServerOracle:
         vector = (self.parameters - learning_rate * update).requires_grad_()
         with torch.enable_grad():
             parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
-            loss = F.cross_entropy(functional_call(self.model, parameters, (x,)), y)
+            loss = mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
             return torch.autograd.grad(loss, vector)[0]
 
     def generator(self, purpose: str) -> torch.Generator:

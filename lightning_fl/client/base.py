@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl.errors import SettingError
+from lightning_fl.loss import mean_loss, sample_losses
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import trainable, unflatten
@@ -86,7 +86,7 @@ class Client(nn.Module, ABC):
     def gradients(
         self, model: nn.Module, batch: ClientBatch, out: Tensor | None = None, at: Tensor | None = None
     ) -> ClientResult:
-        """Compute each client's gradient of its mean cross-entropy over its samples in the batch.
+        """Compute each client's gradient of its mean loss (`lightning_fl.loss`) over its samples in the batch.
 
         Args:
             model: The global model.
@@ -186,7 +186,7 @@ def default_client_chunk(model: nn.Module, d: int, device: torch.device) -> int:
 def _one_gradient(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, y: Tensor, out: Tensor) -> Tensor:
     leaves = {name: value.clone().requires_grad_() for name, value in parameters.items()}
     with torch.enable_grad():
-        loss = F.cross_entropy(functional_call(model, leaves, (x,)), y)
+        loss = mean_loss(model, functional_call(model, leaves, (x,)), y)
         gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
     torch.cat([gradient.flatten() for gradient in gradients], out=out)
     return loss.detach()
@@ -194,7 +194,7 @@ def _one_gradient(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor,
 
 def _masked_loss(model: nn.Module) -> Callable[..., Tensor]:
     def loss(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        return F.cross_entropy(functional_call(model, dict(parameters), (x,)), y, reduction="none") @ share
+        return sample_losses(model, functional_call(model, dict(parameters), (x,)), y) @ share
 
     return loss
 

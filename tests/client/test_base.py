@@ -50,7 +50,11 @@ def slow_gradients(model, batch):
     parameters = [p for p in model.parameters() if p.requires_grad]
     for index in batch.indices:
         x, y = batch.samples.gather(index)
-        loss = -torch.log_softmax(model(x), 1)[torch.arange(len(y)), y].mean()
+        outputs = model(x)
+        if hasattr(model, "sample_losses"):
+            loss = model.sample_losses(outputs, y).mean()
+        else:
+            loss = -torch.log_softmax(outputs, 1)[torch.arange(len(y)), y].mean()
         rows.append(torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parameters)]))
         losses.append(loss.detach())
     return torch.stack(rows), torch.stack(losses)

@@ -52,6 +52,8 @@ def clients(name, sizes=(3, 1, 4, 2, 2), seed=0):
         inputs[torch.arange(70) >= lengths] = 0
     elif "in_features" in settings:
         inputs = torch.randn(n, settings.in_features, generator=draw)
+    elif name == "quadratic":
+        inputs = torch.randn(n, settings.n_classes, generator=draw)
     else:
         side = settings.get("side", 32)
         inputs = torch.randn(n, settings.get("in_channels", 3), side, side, generator=draw)
