@@ -25,7 +25,7 @@ from lightning_fl.metric.max_recall_drop import max_recall_drop
 from published import TABLES, Cell, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
-FIELDS += ["seconds", "recall", "identity"]
+FIELDS += ["fits", "seconds", "recall", "identity"]
 MISS = 2.0  # points
 
 Record = dict[str, Any]
@@ -38,6 +38,7 @@ def measure(folder: Path, target: float) -> Record:
         rows = list(csv.DictReader(file))
     evaluated = [(int(row["round"]), 100 * float(row["accuracy"])) for row in rows if row.get("accuracy")]
     seconds = [float(row["seconds/aggregator"]) for row in rows if row.get("seconds/aggregator")]
+    fits = [float(row["aggregator/fits"]) for row in rows if row.get("aggregator/fits")]
     last = summary["last_evaluation"]
     return {
         "status": summary["status"],
@@ -47,6 +48,7 @@ def measure(folder: Path, target: float) -> Record:
         "rounds_to": next((number for number, accuracy in evaluated if accuracy >= target), None),
         "loss": float(rows[-1]["loss"]) if rows else None,
         "rule_ms": 1e3 * mean(seconds) if seconds else None,
+        "fits": mean(fits) if fits else None,
         "seconds": summary["seconds"],
         "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
     }

@@ -30,6 +30,7 @@ VALUES = {
     "loss": "training loss of the last round",
     "rounds_to": "rounds until the first evaluation at the target or above",
     "rule_ms": "mean time of the rule a round, ms",
+    "fits": "mean number of BOBA's subspace fits a round",
 }
 Cell = tuple[str, str]
 Value = Callable[[str, str], float | None]

@@ -97,8 +97,8 @@ def finish(folder: Path, evaluations, status="completed", recall=None):
     """Write what train.py leaves of a run with these (round, percent)."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "metrics.csv").open("w") as file:
-        file.write("round,loss,seconds/aggregator,accuracy\n1,2.0,0.001,\n")
-        file.writelines(f"{number},0.5,0.003,{accuracy / 100}\n" for number, accuracy in evaluations)
+        file.write("round,loss,seconds/aggregator,aggregator/fits,accuracy\n1,2.0,0.001,6,\n")
+        file.writelines(f"{number},0.5,0.003,2,{accuracy / 100}\n" for number, accuracy in evaluations)
     last = {"accuracy": evaluations[-1][1] / 100 if evaluations else None, "recall": recall or [0.5, 0.25]}
     summary = {"status": status, "rounds": 12, "last_evaluation": last, "seconds": 100.0}
     (folder / "summary.json").write_text(json.dumps(summary))
@@ -298,6 +298,7 @@ def test_what_is_taken_from_a_run(tmp_path):
         "rounds_to": 20,
         "loss": 0.5,
         "rule_ms": pytest.approx(2.5),  # 1, 3, 3, 3 ms
+        "fits": 3.0,  # 6, 2, 2, 2
         "seconds": 100.0,
         "recall": "50 25",
     }
