@@ -25,7 +25,7 @@ from lightning_fl.metric.max_recall_drop import max_recall_drop
 from published import TABLES, Cell, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
-FIELDS += ["fits", "seconds", "recall", "identity"]
+FIELDS += ["fits", "byzantine_share", "seconds", "recall", "identity"]
 MISS = 2.0  # points
 
 Record = dict[str, Any]
@@ -49,6 +49,7 @@ def measure(folder: Path, target: float) -> Record:
         "loss": float(rows[-1]["loss"]) if rows else None,
         "rule_ms": 1e3 * mean(seconds) if seconds else None,
         "fits": mean(fits) if fits else None,
+        "byzantine_share": summary.get("byzantine_share"),
         "seconds": summary["seconds"],
         "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
     }
@@ -124,7 +125,7 @@ class Grid:
         return list(unique.values())
 
     def value_of(self, cell: Cell, seed: int) -> float | None:
-        """Get a cell's number at one seed; chance counts for a diverged run only where the paper prints it."""
+        """Get a cell's number at one seed; chance counts for a diverged run where the paper prints it, or nothing."""
         column, record = self.table.columns[cell[1]], self.record(cell, seed)
         if record is None:
             return None
@@ -139,8 +140,8 @@ class Grid:
             return float(record["rounds_to"] or inf)
         value: float | None = None if diverged and column.value == "accuracy" else record[column.value]
         printed = self.table.published.get(cell)
-        if value is None and diverged and printed and abs(printed.mean - self.table.chance) <= MISS:
-            return self.table.chance
+        if value is None and diverged and (printed is None or abs(printed.mean - self.table.chance) <= MISS):
+            return self.table.chance if self.table.chance == self.table.chance else None  # unless NaN
         return value
 
     def record(self, cell: Cell, seed: int) -> Record | None:

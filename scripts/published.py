@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,8 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
             continue
         known += 1
         numbers = [float(entry) for entry in found if entry is not None]
+        if numbers.count(inf) > 1:  # a target that neither reached compares nothing
+            continue
         *left, right = numbers
         slack = {
             ">=": left[0] - right - margin,

@@ -14,8 +14,10 @@ import grid
 import published
 import reproduce
 import runs
+import train
 from grid import Grid
-from lightning_fl import SettingError
+from lightning_fl import Aggregator, Client, SettingError
+from lightning_fl.aggregator.average import Average
 from published import Printed, Table, judge
 
 NAMES = published.names()
@@ -101,6 +103,7 @@ def finish(folder: Path, evaluations, status="completed", recall=None):
         file.writelines(f"{number},0.5,0.003,2,{accuracy / 100}\n" for number, accuracy in evaluations)
     last = {"accuracy": evaluations[-1][1] / 100 if evaluations else None, "recall": recall or [0.5, 0.25]}
     summary = {"status": status, "rounds": 12, "last_evaluation": last, "seconds": 100.0}
+    summary["byzantine_share"] = 0.2
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
@@ -212,7 +215,9 @@ def test_every_row_and_column_composes(name):
     cells = [given for cell, given in table.runs() if cell[0] == row or cell[1] == column]
     assert len(cells) >= len(table.rows)
     for given in cells:
-        composed(*given)
+        config = composed(*given)
+        assert isinstance(train.make(config.client), Client)
+        assert isinstance(train.make(config.aggregator) if "aggregator" in config else Average(), Aggregator)
 
 
 # Reading and comparing.
@@ -299,6 +304,7 @@ def test_what_is_taken_from_a_run(tmp_path):
         "loss": 0.5,
         "rule_ms": pytest.approx(2.5),  # 1, 3, 3, 3 ms
         "fits": 3.0,  # 6, 2, 2, 2
+        "byzantine_share": 0.2,
         "seconds": 100.0,
         "recall": "50 25",
     }
