@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -141,7 +141,7 @@ class Grid:
         value: float | None = None if diverged and column.value == "accuracy" else record[column.value]
         printed = self.table.published.get(cell)
         if value is None and diverged and (printed is None or abs(printed.mean - self.table.chance) <= MISS):
-            return self.table.chance if self.table.chance == self.table.chance else None  # unless NaN
+            return None if isnan(self.table.chance) else self.table.chance
         return value
 
     def record(self, cell: Cell, seed: int) -> Record | None:
