@@ -73,7 +73,7 @@ class Federation:
         self.byzantine_ids = self._choose()
         """Numbers of the Byzantine clients."""
         everybody = range(n_clients if byzantine == "replacement" else n_clients + n_byzantine)
-        self.honest_ids = [i for i in everybody if i not in set(self.byzantine_ids)]
+        self.honest_ids = sorted(set(everybody) - set(self.byzantine_ids))
         """Numbers of the honest clients; all of them hold data."""
 
     def _choose(self) -> list[int]:

@@ -303,3 +303,4 @@ def test_sweep_of_many_parameters_has_a_panel_for_each(tmp_path):
 def test_sweep_without_any_result_is_a_picture_too(tmp_path, parameters):
     rows = [swept({"f": 3, "seed": 1}, None, "unfinished"), swept({"f": 4, "seed": 2}, None, "failed")]
     plot.sweep(rows, parameters, "accuracy", "x").savefig(tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size > 1000

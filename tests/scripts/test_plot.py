@@ -11,6 +11,7 @@ import plot as script
 import train
 from lightning_fl import plot
 from tests import conf, saved
+from tests.scripts.command import outcome
 
 SMALL = [
     *("data=synthetic", "data.features=6", "data.n_train=240", "data.n_test=30", "data.classes=3"),
@@ -27,13 +28,7 @@ def command(tmp_path, monkeypatch, capsys):
 
     def run(*arguments: str):
         monkeypatch.setattr(sys, "argv", ["plot.py", *arguments])
-        try:
-            script.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        out, err = capsys.readouterr()
-        return code, out, err
+        return outcome(script.main, capsys)
 
     return run
 

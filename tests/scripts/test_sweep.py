@@ -16,6 +16,7 @@ import sweep
 import sweep_file
 import train
 from lightning_fl import SettingError
+from tests.scripts.command import outcome
 
 SMALL = {
     "data": {"value": "synthetic"},
@@ -49,13 +50,7 @@ def command(tmp_path, monkeypatch, capsys):
         if file is not None:
             (tmp_path / "x.yaml").write_text(file if isinstance(file, str) else yaml.safe_dump(file, sort_keys=False))
         monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", *arguments])
-        try:
-            sweep.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        out, err = capsys.readouterr()
-        return code, out, err
+        return outcome(sweep.main, capsys)
 
     return run
 

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 import lightning_fl
 import train
 from lightning_fl.data.mnist import CHECKSUMS
+from tests.scripts.command import outcome
 
 ROOT = Path(lightning_fl.__file__).parents[1]
 SCRIPT = str(ROOT / "scripts" / "train.py")
@@ -31,13 +32,7 @@ def command(tmp_path, monkeypatch, capsys):
 
     def run(*arguments: str):
         monkeypatch.setattr(sys, "argv", [SCRIPT, *SMALL, *arguments])
-        try:
-            train.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        out, err = capsys.readouterr()
-        return code, out, err
+        return outcome(train.main, capsys)
 
     return run
 
