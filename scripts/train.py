@@ -126,7 +126,7 @@ def identity(config: DictConfig) -> str:
     """Name a run by what its result depends on: 16 hexadecimal digits of the settings' and the package's hash.
 
     Folders, loggers, checkpoints and the machine do not count; nor does ``n_byzantine`` where nobody attacks, nor what
-    is off (null, false or empty), so that names outlive settings yet to be added.
+    is null or empty, so that names outlive settings yet to be added.
     """
     settings: Any = OmegaConf.to_container(config)
     elsewhere = {"data_dir": "", "run_dir": "", "run_name": ""}  # others refer to these
@@ -137,15 +137,15 @@ def identity(config: DictConfig) -> str:
     if not settings.get("adversary"):
         settings["federation"]["n_byzantine"] = 0
     resolved = OmegaConf.to_container(OmegaConf.create(settings | elsewhere), resolve=True)
-    text = json.dumps([lightning_fl.__version__, _without_off(resolved)], sort_keys=True)
+    text = json.dumps([lightning_fl.__version__, _without_empty(resolved)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _without_off(settings: Any) -> Any:
+def _without_empty(settings: Any) -> Any:
     if not isinstance(settings, dict):
         return settings
-    kept = {key: _without_off(value) for key, value in settings.items()}
-    return {key: value for key, value in kept.items() if not (value is None or value is False or value in ({}, [], ""))}
+    kept = {key: _without_empty(value) for key, value in settings.items()}
+    return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
 
 
 def reference_recall(config: DictConfig) -> list[float] | None:

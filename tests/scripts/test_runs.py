@@ -62,16 +62,16 @@ def test_a_name_is_that_of_the_result():
         assert identity("experiment=boba_mnist", other) != name, other
 
 
-def test_attackers_that_do_not_attack_and_options_that_are_off_do_not_count():
+def test_attackers_that_do_not_attack_and_options_without_a_value_do_not_count():
     assert identity("adversary=none", "federation.n_byzantine=3") == identity("adversary=none")
     assert identity("federation.n_byzantine=3") != identity()
     config = runs.compose([])
     name = runs.identity(config)
     OmegaConf.set_struct(config, False)
     config.data.later = None
-    config.later = {"option": False}
+    config.later = {"option": None}
     assert runs.identity(config) == name
-    config.later.option = True
+    config.later.option = False
     assert runs.identity(config) != name
 
 
