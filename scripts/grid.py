@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf, isnan
 from pathlib import Path
-from statistics import mean
+from statistics import mean, quantiles
 from typing import Any
 
 import lightning_fl  # noqa: F401  first: makes torchvision importable beside a CPU-only torch
@@ -25,7 +25,7 @@ from lightning_fl.metric.max_recall_drop import max_recall_drop
 from published import TABLES, Cell, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
-FIELDS += ["fits", "byzantine_share", "seconds", "recall", "identity"]
+FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
 MISS = 2.0  # points
 
 Record = dict[str, Any]
@@ -37,8 +37,11 @@ def measure(folder: Path, target: float) -> Record:
     with (folder / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     evaluated = [(int(row["round"]), 100 * float(row["accuracy"])) for row in rows if row.get("accuracy")]
-    seconds = [float(row["seconds/aggregator"]) for row in rows if row.get("seconds/aggregator")]
-    fits = [float(row["aggregator/fits"]) for row in rows if row.get("aggregator/fits")]
+
+    def column(name: str) -> list[float]:
+        return [float(row[name]) for row in rows if row.get(name)]
+
+    seconds, ratios = column("seconds/aggregator"), column("aggregator/loss_ratio")
     last = summary["last_evaluation"]
     return {
         "status": summary["status"],
@@ -47,12 +50,19 @@ def measure(folder: Path, target: float) -> Record:
         "rounds": summary["rounds"],
         "rounds_to": next((number for number, accuracy in evaluated if accuracy >= target), None),
         "loss": float(rows[-1]["loss"]) if rows else None,
-        "rule_ms": 1e3 * mean(seconds) if seconds else None,
-        "fits": mean(fits) if fits else None,
+        "rule_ms": _mean([1e3 * second for second in seconds]),
+        "fits": _mean(column("aggregator/fits")),
+        "explained": _mean([100 * share for share in column("aggregator/explained")]),
+        "loss_ratio": _mean(ratios),
+        "loss_ratio_95": quantiles(ratios, n=20, method="inclusive")[-1] if len(ratios) > 1 else _mean(ratios),
         "byzantine_share": summary.get("byzantine_share"),
         "seconds": summary["seconds"],
         "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return mean(values) if values else None
 
 
 @dataclass
@@ -138,7 +148,7 @@ class Grid:
             return float(max_recall_drop(*recalls))
         if column.value == "rounds_to":
             return float(record["rounds_to"] or inf)
-        value: float | None = None if diverged and column.value == "accuracy" else record[column.value]
+        value: float | None = None if diverged and column.value == "accuracy" else record.get(column.value)
         printed = self.table.published.get(cell)
         if value is None and diverged and (printed is None or abs(printed.mean - self.table.chance) <= MISS):
             return None if isnan(self.table.chance) else self.table.chance
@@ -198,5 +208,5 @@ def write(path: Path, rows: Sequence[Record]) -> None:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
         for row in rows:
-            writer.writerow({k: f"{row[k]:.6g}" if isinstance(row[k], float) else row[k] for k in FIELDS})
+            writer.writerow({k: f"{row[k]:.6g}" if isinstance(row.get(k), float) else row.get(k) for k in FIELDS})
     draft.replace(path)

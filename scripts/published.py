@@ -32,6 +32,9 @@ VALUES = {
     "rounds_to": "rounds until the first evaluation at the target or above",
     "rule_ms": "mean time of the rule a round, ms",
     "fits": "mean number of BOBA's subspace fits a round",
+    "explained": "share of the fitted clients' variance in BOBA's subspace, %, mean over rounds",
+    "loss_ratio": "trimmed loss of BOBA's fit over that of the best subset (BOBA-ES), mean over rounds",
+    "loss_ratio_95": "the same ratio, 95 % quantile over rounds",
 }
 Cell = tuple[str, str]
 Value = Callable[[str, str], float | None]

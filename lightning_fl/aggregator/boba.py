@@ -36,12 +36,17 @@ class BobaSolution:
         accepted: (n,) which clients lie near the honest simplex and were averaged.
         label_distributions: (n, c) estimated p_hat; rows sum to 1; NaN for a non-finite client.
         fits: How many PCA fits stage 1 made, the first on the class rows included (the paper's k).
+        explained: Share of the fitted rows' variance that lies in the subspace, in [0, 1].
+        loss_ratio: Trimmed reconstruction loss of the alternating fit over that of the best subset (Figure 5), where
+            both were made; else None.
     """
 
     coefficients: Float64[Tensor, " m"]
     accepted: Tensor
     label_distributions: Float64[Tensor, "n c"]
     fits: int
+    explained: float
+    loss_ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class _Subspace:
     axes: Float64[Tensor, "m r"]
     codes: Float64[Tensor, "m r"]
     residuals: Float64[Tensor, " m"]
+    spectrum: Float64[Tensor, " s"]  # squared singular values of the centred subset, ascending
 
     @classmethod
     def fit(cls, gram: Float64[Tensor, "m m"], subset: Tensor, rank: int) -> "_Subspace":
@@ -61,8 +67,8 @@ class _Subspace:
         mean[subset] = 1 / size
         offset = gram @ mean
         centred = gram - offset[:, None] - offset + mean @ offset  # <x_i - m, x_j - m>
-        values, vectors = torch.linalg.eigh(centred[subset][:, subset])
-        values, vectors = values[-rank:], vectors[:, -rank:]
+        spectrum, vectors = torch.linalg.eigh(centred[subset][:, subset])
+        values, vectors = spectrum[-rank:], vectors[:, -rank:]
         solid = values > values[-1] * size * _EPS  # directions that are more than rounding
         values, vectors = values[solid], vectors[:, solid]
         axes = gram.new_zeros(len(gram), len(values))
@@ -71,7 +77,16 @@ class _Subspace:
         lengths = centred.diagonal()
         # Rounding is charged to the row: a huge row is never near the subspace just because digits cancel.
         residuals = (lengths - codes.square().sum(1)).clamp(min=0) + 64 * _EPS * lengths
-        return cls(mean, axes, codes, residuals)
+        return cls(mean, axes, codes, residuals, spectrum.clamp(min=0))
+
+    def explained(self, rank: int) -> float:
+        """Share of the subset's variance that lies in its first ``rank`` directions; 1 where there is none."""
+        total = self.spectrum.sum().item()
+        return self.spectrum[-rank:].sum().item() / total if total > 0 else 1.0
+
+    def trimmed_loss(self, clients: Tensor, keep: int) -> float:
+        """Sum of the ``keep`` least residuals of the clients."""
+        return float(self.residuals[clients].sort().values[:keep].sum())
 
 
 def boba_solution(
@@ -114,10 +129,13 @@ def boba_solution(
     keep = min(n - f, len(clients))
 
     servers = torch.arange(n, n + c, device=gram.device)
+    subspace, fits = _alternate(gram, clients, servers, keep, 0 if stage_1 == "none" else max_iter)
+    loss_ratio = None
     if stage_1 == "exhaustive":
+        alternating = subspace
         subspace, fits = _search(gram, clients, keep, c - 1)
-    else:
-        subspace, fits = _alternate(gram, clients, servers, keep, max_iter if stage_1 == "alternating" else 0)
+        best = subspace.trimmed_loss(clients, keep)
+        loss_ratio = alternating.trimmed_loss(clients, keep) / best if best > 0 else 1.0
 
     # Stage 2: the label distributions solve [codes of classes; 1] p_hat = [code of client; 1].
     codes = torch.cat([subspace.codes, gram.new_ones(n + c, 1)], dim=1)
@@ -130,7 +148,7 @@ def boba_solution(
     if not stage_2:
         accepted = finite[:n]
     coefficients = subspace.mean + subspace.axes @ subspace.codes[:n][accepted].mean(0)
-    return BobaSolution(coefficients, accepted, p_hat, fits)
+    return BobaSolution(coefficients, accepted, p_hat, fits, subspace.explained(c - 1), loss_ratio)
 
 
 def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) -> None:
@@ -170,7 +188,7 @@ def _search(gram: Tensor, clients: Tensor, keep: int, rank: int) -> tuple[_Subsp
     best, least, fits = None, torch.inf, 0
     for subset in combinations(clients.tolist(), keep):
         subspace = _Subspace.fit(gram, torch.tensor(subset, device=gram.device), rank)
-        loss = subspace.residuals[clients].sort().values[:keep].sum().item()
+        loss = subspace.trimmed_loss(clients, keep)
         fits += 1
         if best is None or loss < least:
             best, least = subspace, loss
@@ -257,8 +275,8 @@ class Boba(Aggregator):
         solution = boba_solution(
             gram, len(class_updates), self.f, self.p_min, self.max_iter, self.stage_1, self.stage_2
         )
-        return Aggregation(
-            _combine(updates, class_updates, solution),
-            solution.coefficients[: updates.n],
-            {"fits": solution.fits, "accepted": int(solution.accepted.sum())},
-        )
+        accepted = int(solution.accepted.sum())
+        diagnostics = {"fits": solution.fits, "accepted": accepted, "explained": solution.explained}
+        if solution.loss_ratio is not None:
+            diagnostics["loss_ratio"] = solution.loss_ratio
+        return Aggregation(_combine(updates, class_updates, solution), solution.coefficients[: updates.n], diagnostics)

@@ -1,3 +1,5 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,36 @@ def test_stage_1_never_raises_the_trimmed_loss(seed, attack):
     assert (np.diff(losses) <= 1e-9 * losses[0]).all()
 
 
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("seed", range(0, 8, 4))
+def test_says_how_far_the_alternating_fit_is_from_the_best_subset(seed, attack):
+    x, classes, f = problem(seed, attack)
+    keep, c = len(x) - f, len(classes)
+
+    def fit(subset):
+        mean, directions = reference.trsvd(x.numpy()[sorted(subset)], c - 1)
+        residuals = reference.boba_residuals(x.numpy(), mean, directions)
+        return np.argsort(residuals, kind="stable")[:keep], np.sort(residuals)[:keep].sum()
+
+    mean, directions = reference.trsvd(classes.numpy(), c - 1)
+    nearest = np.argsort(reference.boba_residuals(x.numpy(), mean, directions), kind="stable")[:keep]
+    for _ in range(20):
+        nearest, loss = fit(nearest)
+    best = min(fit(subset)[1] for subset in combinations(range(len(x)), keep))
+    ratio = solve(x, classes, f, stage_1="exhaustive").loss_ratio
+    assert ratio == pytest.approx(loss / best, rel=1e-6)
+    assert ratio >= 1 - 1e-9
+    assert solve(x, classes, f).loss_ratio is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_says_how_much_of_the_variance_lies_in_the_subspace(seed):
+    x, classes, _ = problem(seed, "none")
+    squares = np.linalg.svd(x.numpy() - x.numpy().mean(0), compute_uv=False) ** 2
+    expected = squares[: len(classes) - 1].sum() / squares.sum()
+    assert solve(x, classes, 0).explained == pytest.approx(expected, rel=1e-9)
+
+
 def test_coefficients_sum_to_one():
     solution = solve(*problem(5, "mimic"))
     assert abs(solution.coefficients.sum().item() - 1) < 1e-9
@@ -145,6 +177,8 @@ def test_a_non_finite_client_is_not_accepted():
 def test_degenerate_rows_give_their_common_value(rows):
     """All rows equal: no direction to fit, and every client is at the mean."""
     torch.testing.assert_close(boba(rows, rows[:2], f=1), rows[0])
+    assert solve(rows, rows[:2], 1).explained == 1
+    assert solve(rows, rows[:2], 1, stage_1="exhaustive").loss_ratio == 1
 
 
 @pytest.mark.parametrize(
