@@ -13,11 +13,13 @@ from torch.nn.utils.rnn import pad_sequence
 from lightning_fl.errors import SettingError
 from lightning_fl.loss import mean_loss, sample_losses
 from lightning_fl.round import Round
-from lightning_fl.samples import ClientBatch
+from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.updates import trainable, unflatten
 
 # Gradients of this many numbers at a time: 256 MiB in float32.
 _CHUNK_NUMBERS = 2**26
+# Inputs of this many numbers at a time, for one client by itself: activations of more leave the processor's cache.
+_SLICE_NUMBERS = 400_000
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class Client(nn.Module, ABC):
             for i, indices in enumerate(batch.indices):
                 if at is not None:
                     parameters = dict(zip(parameters, unflatten(at[i], like), strict=True))
-                losses[i] = _one_gradient(model, parameters, *batch.samples.gather(indices), out=rows[i])
+                losses[i] = _one_gradient(model, parameters, batch.samples, indices, out=rows[i])
             return ClientResult(rows, losses, sum(batch.sizes))
         # Clients of about the same size share a chunk, so that little is padded.
         for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk):
@@ -183,13 +185,21 @@ def default_client_chunk(model: nn.Module, d: int, device: torch.device) -> int:
     return max(1, min(10 if device.type == "cpu" else 32, _CHUNK_NUMBERS // d))
 
 
-def _one_gradient(model: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, y: Tensor, out: Tensor) -> Tensor:
-    leaves = {name: value.clone().requires_grad_() for name, value in parameters.items()}
-    with torch.enable_grad():
-        loss = mean_loss(model, functional_call(model, leaves, (x,)), y)
-        gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+def _one_gradient(
+    model: nn.Module, parameters: Mapping[str, Tensor], samples: Samples, indices: Tensor, out: Tensor
+) -> Tensor:
+    """Write the gradient of the mean loss over one client's samples, a slice of them at a time; give the loss."""
+    leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
+    loss = out.new_zeros(())
+    for part in indices.split(max(1, _SLICE_NUMBERS // samples.inputs[0].numel())):
+        x, y = samples.gather(part)
+        with torch.enable_grad():
+            share = mean_loss(model, functional_call(model, leaves, (x,)), y) * (len(part) / len(indices))
+            share.backward()
+        loss += share.detach()
+    gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves.values()]
     torch.cat([gradient.flatten() for gradient in gradients], out=out)
-    return loss.detach()
+    return loss
 
 
 def _masked_loss(model: nn.Module) -> Callable[..., Tensor]:

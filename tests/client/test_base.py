@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from lightning_fl import ClientBatch, Samples, SettingError
+from lightning_fl.client import base
 from lightning_fl.client.base import default_client_chunk
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.model.mlp import Mlp
@@ -77,6 +78,16 @@ def test_every_chunk_gives_each_clients_own_gradient(sizes, chunk, make):
     assert not result.losses.requires_grad
     assert all(p.grad is None for p in model.parameters())
     assert all(torch.equal(p, before) for p, before in zip(model.parameters(), kept, strict=True))
+
+
+@pytest.mark.parametrize("samples", [1, 5, 11])
+def test_slices_of_a_clients_samples_make_up_its_gradient(samples, monkeypatch):
+    monkeypatch.setattr(base, "_SLICE_NUMBERS", samples * 36 + 35)
+    model, batch = seeded(Conv), image_clients(SIZES)
+    rows, losses = slow_gradients(model, batch)
+    result = Gradient().gradients(model, batch)
+    torch.testing.assert_close(result.updates, rows, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.losses, losses, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 100])
