@@ -127,27 +127,28 @@ def markdown(grid: Grid) -> str:
 
 
 def figure(grid: Grid) -> Any:
-    """Draw what is measured: against the paper, as lines over a parameter, or as dots; None if there is nothing."""
+    """Draw what is measured: against the paper, over a parameter, or by name; None if there is nothing."""
     table = grid.table
     if table.published:
-        found = {cell: grid.over_seeds(cell)[0] for cell, _ in table.runs()}
-        points = [
-            (cell[1], table.published[cell].mean, table.published[cell].sd, values)
+        found = {cell: grid.over_seeds(cell)[0] for cell, _ in table.runs() if cell in table.published}
+        cells = [
+            plot.Compared(*cell, printed.mean, printed.sd or 0.0, values, bool(cell_text(grid, cell)[1]))
             for cell, values in found.items()
-            if values and cell in table.published
+            if values and (printed := table.published[cell])
         ]
-        return plot.against_paper(points, table.title) if points else None
+        return plot.against_paper(cells, table.title) if cells else None
     first = next(iter(table.columns.values())).value
     columns = [label for label, column in table.columns.items() if column.value == first and not column.worst]
     found = {cell: values for cell in product(table.rows, columns) if (values := grid.over_seeds(cell)[0])}
     if not found:
         return None
     rows = [row for row in table.rows if any((row, column) in found for column in columns)]
-    lines = {row: {column: found.get((row, column), []) for column in columns} for row in rows}
-    if table.x is None:
-        lines = {column: {row: found.get((row, column), []) for row in rows} for column in columns}
     what = VALUES[first][0].upper() + VALUES[first][1:]
-    return plot.over_parameter(lines, rows if table.x is None else columns, table.x or "", what, table.title)
+    if table.x is None:
+        groups = {column: {row: found.get((row, column), []) for row in rows} for column in columns}
+        return plot.by_name(groups, rows, what, table.title)
+    lines = {row: {column: found.get((row, column), []) for column in columns} for row in rows}
+    return plot.over_parameter(lines, columns, table.x, what, table.title)
 
 
 def report(grid: Grid) -> Path:

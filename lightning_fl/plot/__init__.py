@@ -5,13 +5,15 @@ from lightning_fl.plot.clients import partition
 from lightning_fl.plot.compare import accuracies, drops, recalls, shares
 from lightning_fl.plot.run import confusion, recall_curves, recall_drops, trust_weights
 from lightning_fl.plot.sweep_runs import sweep
-from lightning_fl.plot.table import against_paper, over_parameter
+from lightning_fl.plot.table import Compared, against_paper, by_name, over_parameter
 
 __all__ = [
     "BYZANTINE",
     "HONEST",
+    "Compared",
     "accuracies",
     "against_paper",
+    "by_name",
     "confusion",
     "drops",
     "over_parameter",

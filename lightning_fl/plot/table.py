@@ -1,71 +1,122 @@
-"""Pictures of a table: against the paper, or over a parameter."""
+"""Pictures of a table: against the paper, over a parameter, or by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import MARKERS, PALETTE, STYLES, one_axes
+from lightning_fl.plot._parts import MARKERS, PALETTE, STYLES, height, legend_beside, name_rows, one_axes, wrapped
 
 
-def against_paper(points: Sequence[tuple[str, float, float | None, Sequence[float]]], title: str) -> Figure:
-    """Draw measured numbers against the paper's, equal ones on the diagonal.
+@dataclass(frozen=True)
+class Compared:
+    """A cell of a table and what was measured.
 
     Args:
-        points: Group, the paper's mean and deviation, and the measured numbers; bars are one deviation.
+        row, column: Where it stands.
+        paper, deviation: What the paper prints; a deviation of 0 is none.
+        measured: A number a seed.
+        apart: Whether the two disagree.
+    """
+
+    row: str
+    column: str
+    paper: float
+    deviation: float
+    measured: Sequence[float]
+    apart: bool
+
+
+def against_paper(cells: Sequence[Compared], title: str) -> Figure:
+    """Draw measured numbers against the paper's, equal ones on the diagonal; bars are one deviation.
+
+    Args:
+        cells: What to draw; those apart are named.
         title: What the table is.
     """
-    figure, axes = one_axes("Paper", "Measured", title)
-    figure.set_size_inches(8, 6)
-    ends = [low for _, mean, _, values in points for low in (mean, *values)]
+    figure, axes = one_axes("Paper", "Measured", title, size=(8.0, 6.0))
+    ends = [low for cell in cells for low in (cell.paper, *cell.measured)]
     axes.axline((min(ends), min(ends)), slope=1, color="grey", linewidth=1, linestyle=":", label="equal")
-    for number, group in enumerate(dict.fromkeys(name for name, *_ in points)):
-        own = [(mean, sd or 0.0, values) for name, mean, sd, values in points if name == group]
+    for number, column in enumerate(dict.fromkeys(cell.column for cell in cells)):
+        own = [cell for cell in cells if cell.column == column]
+        means, deviations = _spread(cell.measured for cell in own)
         axes.errorbar(
-            [mean for mean, _, _ in own],
-            [float(np.mean(values)) for _, _, values in own],
-            xerr=[sd for _, sd, _ in own],
-            yerr=[float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for _, _, values in own],
-            fmt=MARKERS[number % len(MARKERS)],
-            color=PALETTE[number % len(PALETTE)],
-            markersize=5,
-            elinewidth=0.8,
+            [cell.paper for cell in own],
+            means,
+            xerr=[cell.deviation for cell in own],
+            yerr=deviations,
+            linestyle="",
             alpha=0.8,
-            label=group,
+            label=column,
+            **_point(number),
         )
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    named = sorted((float(np.mean(cell.measured)), cell.paper, cell.row) for cell in cells if cell.apart)
+    for number, (mean, paper, row) in enumerate(named):  # neighbours above and below their points
+        axes.annotate(row, (paper, mean), (5, 4 if number % 2 else -9), textcoords="offset points", fontsize=7)
+    legend_beside(axes)
     return figure
 
 
 def over_parameter(
     lines: Mapping[str, Mapping[str, Sequence[float]]], ticks: Sequence[str], x: str, y: str, title: str
 ) -> Figure:
-    """Draw lines over the values of a parameter, or markers over names, with bars of one deviation.
+    """Draw lines over the values of a parameter, with bars of one deviation.
 
     Args:
         lines: Measured numbers of each line and tick; infinite ones are left out.
         ticks: What the lines go over, in order.
-        x: What the ticks are; empty: names, so markers stand alone.
+        x: What the ticks are.
         y: What the numbers are.
         title: What the table is.
     """
-    figure, axes = one_axes(x, y, title)
+    figure, axes = one_axes(x, wrapped(y, 40), title)
     for number, (name, line) in enumerate(lines.items()):
-        finite = {tick: [value for value in line.get(tick, []) if np.isfinite(value)] for tick in ticks}
-        places = [place for place, tick in enumerate(ticks) if finite[tick]]
-        values = [finite[ticks[place]] for place in places]
-        axes.errorbar(
-            places,
-            [float(np.mean(value)) for value in values],
-            yerr=[float(np.std(value, ddof=1)) if len(value) > 1 else 0.0 for value in values],
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle=STYLES[number // len(PALETTE) % len(STYLES)] if x else "",
-            color=PALETTE[number % len(PALETTE)],
-            markersize=5,
-            linewidth=1.4,
-            elinewidth=0.8,
-            label=name,
-        )
-    axes.set_xticks(range(len(ticks)), ticks, **({} if x else {"rotation": 45, "ha": "right"}))
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+        places, means, deviations = _finite(line, ticks)
+        style = {"linestyle": STYLES[number // len(PALETTE) % len(STYLES)], "linewidth": 1.4}
+        axes.errorbar(places, means, yerr=deviations, label=name, **style, **_point(number))
+    axes.set_xticks(range(len(ticks)), ticks)
+    legend_beside(axes)
     return figure
+
+
+def by_name(lines: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str], x: str, title: str) -> Figure:
+    """Draw points beside names, with bars of one deviation.
+
+    Args:
+        lines: Measured numbers of each group and name; infinite ones are left out.
+        names: What stands below each other, in order.
+        x: What the numbers are.
+        title: What the table is.
+    """
+    figure, axes = one_axes(x, "", title, size=(8.0, 1.6 + height(names)))
+    for number, (group, line) in enumerate(lines.items()):
+        places, means, deviations = _finite(line, names)
+        axes.errorbar(means, places, xerr=deviations, linestyle="", label=group, **_point(number))
+    name_rows(axes, names)
+    if len(lines) > 1:
+        legend_beside(axes)
+    return figure
+
+
+def _finite(line: Mapping[str, Sequence[float]], names: Sequence[str]) -> tuple[list[int], list[float], list[float]]:
+    """Places that have a number, with mean and deviation there."""
+    finite = [[value for value in line.get(name, []) if np.isfinite(value)] for name in names]
+    places = [place for place, values in enumerate(finite) if values]
+    return places, *_spread(finite[place] for place in places)
+
+
+def _spread(measured: Iterable[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each; 0 for one number."""
+    every = list(measured)
+    deviations = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in every]
+    return [float(np.mean(values)) for values in every], deviations
+
+
+def _point(number: int) -> dict[str, object]:
+    return {
+        "marker": MARKERS[number % len(MARKERS)],
+        "color": PALETTE[number % len(PALETTE)],
+        "markersize": 5,
+        "elinewidth": 0.8,
+    }

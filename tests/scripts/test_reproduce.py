@@ -99,8 +99,9 @@ def finish(folder: Path, evaluations, status="completed", recall=None):
     """Write what train.py leaves of a run with these (round, percent)."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "metrics.csv").open("w") as file:
-        file.write("round,loss,seconds/aggregator,aggregator/fits,accuracy\n1,2.0,0.001,6,\n")
-        file.writelines(f"{number},0.5,0.003,2,{accuracy / 100}\n" for number, accuracy in evaluations)
+        names = [f"aggregator/{name}" for name in ("fits", "explained", "loss_ratio")]
+        file.write(f"round,loss,seconds/aggregator,{','.join(names)},accuracy\n1,2.0,0.001,6,0.96,1.4,\n")
+        file.writelines(f"{number},0.5,0.003,2,1.0,1.0,{accuracy / 100}\n" for number, accuracy in evaluations)
     last = {"accuracy": evaluations[-1][1] / 100 if evaluations else None, "recall": recall or [0.5, 0.25]}
     summary = {"status": status, "rounds": 12, "last_evaluation": last, "seconds": 100.0}
     summary["byzantine_share"] = 0.2
@@ -304,6 +305,9 @@ def test_what_is_taken_from_a_run(tmp_path):
         "loss": 0.5,
         "rule_ms": pytest.approx(2.5),  # 1, 3, 3, 3 ms
         "fits": 3.0,  # 6, 2, 2, 2
+        "explained": pytest.approx(99.0),  # 96, 100, 100, 100 %
+        "loss_ratio": pytest.approx(1.1),  # 1.4, 1, 1, 1
+        "loss_ratio_95": pytest.approx(1.34),  # 0.85 of the way from 1 to 1.4
         "byzantine_share": 0.2,
         "seconds": 100.0,
         "recall": "50 25",
@@ -445,14 +449,17 @@ def test_a_picture_of_what_is_measured(small, changes, tmp_path):
     assert reproduce.figure(small(**changes)) is None
     picture = reproduce.figure(small(everything(), **changes))
     picture.savefig(tmp_path / "picture.png")
-    labels = [text.get_text() for text in picture.axes[0].get_legend().get_texts()]
-    ticks = [text.get_text() for text in picture.axes[0].get_xticklabels()]
+    axes = picture.axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
     if "x" in changes:
-        assert (labels, ticks) == (["Average", "BOBA"], ["Acc", "IPM", "LIE"])
+        assert labels == ["Average", "BOBA"]
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["Acc", "IPM", "LIE"]
     elif "published" in changes:
-        assert (labels, ticks) == (["Acc", "IPM", "LIE"], ["Average", "BOBA"])
+        assert labels == ["Acc", "IPM", "LIE"]
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["Average", "BOBA"]
     else:
         assert labels == ["equal", "Acc", "IPM", "LIE", "MRD"]
+        assert sorted(text.get_text() for text in axes.texts) == ["Average"] * 3 + ["BOBA"] * 3  # 90 everywhere
 
 
 # The command line.
