@@ -7,7 +7,7 @@ from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Weighting
 from lightning_fl.client.base import Client, ClientResult
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError, DivergedError, SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.module import FederatedModule
 from lightning_fl.partition.base import Partition
@@ -27,6 +27,7 @@ __all__ = [
     "ClientBatch",
     "ClientResult",
     "DataError",
+    "DivergedError",
     "FederatedDataModule",
     "FederatedModule",
     "Federation",

@@ -7,6 +7,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from jaxtyping import Float
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -18,7 +19,7 @@ from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch
@@ -78,6 +79,13 @@ class FederatedModule(pl.LightningModule):
             raise SettingError(
                 f"one process computes a whole round, got {self.trainer.world_size} processes; set trainer.devices=1."
             )
+        if self.trainer.precision != "32-true":
+            raise SettingError(
+                f"a round computes in float32, its inner products in float64, got trainer.precision="
+                f"{self.trainer.precision}; leave it at 32-true."
+            )
+        if self.trainer.strategy.root_device.type == "mps":
+            raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
         self._prepare_metrics(data.n_classes)
         if stage != "fit":
             return
@@ -127,7 +135,7 @@ class FederatedModule(pl.LightningModule):
         Returns:
             What the round's record holds: metrics, and the rule's weights by client if it is a weighting.
         """
-        started = perf_counter()
+        started = self._now()
         h, b = len(batch.honest), len(batch.byzantine)
         parameters = trainable(self.model)
         d = sum(value.numel() for value in parameters.values())
@@ -139,21 +147,16 @@ class FederatedModule(pl.LightningModule):
         loss = honest.losses.mean().item()
         if not torch.isfinite(honest.losses).all():
             return self._stop(batch, f"the honest clients' mean loss is {loss}")
-        trained = perf_counter()
+        trained = self._now()
 
         server = ServerOracle(self.model, self.client, batch.server, this_round)
-        if self.adversary is not None and b:
-            context = AttackContext(
-                self.model,
-                self.client,
-                batch.byzantine,
-                lambda updates: self.aggregator.aggregate(updates, server).update,
-                this_round,
-            )
-            rows[h:] = self.adversary.attack(Updates(rows[:h], batch.data_weights[:h]), b, context)
-        attacked = perf_counter()
-
-        aggregation = self.aggregator.aggregate(Updates(rows, batch.data_weights), server)
+        try:
+            self._attack(rows, batch, server)
+            attacked = self._now()
+            ids = [*batch.honest.ids, *batch.byzantine.ids]
+            aggregation = self.aggregator.aggregate(Updates(rows, batch.data_weights, ids), server)
+        except DivergedError as error:
+            return self._stop(batch, str(error))
         if not aggregation.update.isfinite().all():
             broken = [i for i, fine in enumerate(rows.isfinite().all(1).tolist()) if not fine]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
@@ -168,11 +171,32 @@ class FederatedModule(pl.LightningModule):
             "communication/sample_gradients": float(honest.sample_gradients),
             "seconds/clients": trained - started,
             "seconds/attack": attacked - trained,
-            "seconds/aggregator": perf_counter() - attacked,
+            "seconds/aggregator": self._now() - attacked,
         }
         self._log(metrics)
         weights = aggregation.weights
         return {"metrics": metrics, "weights": None if weights is None else weights.tolist()}
+
+    def _attack(self, rows: Float[Tensor, "n d"], batch: RoundBatch, server: ServerOracle) -> None:
+        """Write what the Byzantine clients send into the last rows."""
+        h, b = len(batch.honest), len(batch.byzantine)
+        if self.adversary is None or not b:
+            return
+        context = AttackContext(
+            self.model,
+            self.client,
+            batch.byzantine,
+            lambda updates: self.aggregator.aggregate(updates, server).update,
+            server.round,
+        )
+        honest = Updates(rows[:h], batch.data_weights[:h], batch.honest.ids)
+        rows[h:] = self.adversary.attack(honest, b, context)
+
+    def _now(self) -> float:
+        """The time when everything asked for so far is done, on a GPU too."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return perf_counter()
 
     def _log(self, metrics: dict[str, float]) -> None:
         """Give callbacks the loss and loggers everything; ``log_dict`` would take Lightning half a millisecond each."""
@@ -216,12 +240,16 @@ class FederatedModule(pl.LightningModule):
     on_test_epoch_end = on_validation_epoch_end
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint of another model.
+        """Refuse a checkpoint of another model; what clients remember is left out where nobody trains.
 
         Raises:
             SettingError: If its tensors differ from this module's in name or shape.
         """
-        theirs = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
+        state = checkpoint["state_dict"]
+        if self._trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
+            for name in [name for name in state if name.startswith("client.")]:
+                del state[name]
+        theirs = {name: tuple(value.shape) for name, value in state.items()}
         ours = {name: tuple(value.shape) for name, value in self.state_dict().items()}
         if theirs != ours:
             name = min(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))

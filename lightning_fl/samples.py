@@ -18,7 +18,8 @@ class Samples:
         inputs: (N, ...) of any dtype; uint8 is scaled to [0, 1].
         targets: (N,) class numbers, int64.
         n_classes: c; every target is in [0, c).
-        mean, std: Per channel (or one number), subtracted and divided after scaling.
+        mean, std: Per channel (or one number), subtracted and divided after scaling; of uint8 inputs, others are taken
+            as they are.
 
     Raises:
         DataError: If there are no samples, inputs and targets differ in number, or a target is out of range.
@@ -100,6 +101,10 @@ class ClientBatch:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def to(self, device: torch.device, samples: Samples) -> "ClientBatch":
+        """Move the indices to a device, where the samples are already."""
+        return ClientBatch(samples, [index.to(device) for index in self.indices], self.ids)
 
     @property
     def sizes(self) -> list[int]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DivergedError, SettingError
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which a core's cache holds; a GPU wants more.
 _COLUMNS_CPU, _COLUMNS_GPU = 2**12, 2**17
@@ -84,11 +84,11 @@ def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"
         Their numbers, ascending.
 
     Raises:
-        SettingError: If there is none.
+        DivergedError: If there is none.
     """
     rows = squares.isfinite().nonzero().flatten()
     if not len(rows):
-        raise SettingError(f"{rule} needs at least one update without NaN and inf, got none among {len(squares)}.")
+        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {len(squares)}.")
     return rows
 
 
@@ -110,6 +110,7 @@ class Updates:
         rows: One update a row.  Updates are pseudo-gradients: the server subtracts them.
         data_weights: Share of each client in the data, at least 0 with a positive sum; normalised to sum 1.
             None: equal shares.
+        ids: Number of each client, for a rule that remembers clients.  None: the rows are not single clients.
 
     Raises:
         SettingError: If rows are not a floating-point matrix, or the weights do not fit them.
@@ -119,9 +120,15 @@ class Updates:
     tensor([1.5000, 3.0000])
     """
 
-    def __init__(self, rows: Float[Tensor, "n d"], data_weights: Float[Tensor, " n"] | None = None):
+    def __init__(
+        self,
+        rows: Float[Tensor, "n d"],
+        data_weights: Float[Tensor, " n"] | None = None,
+        ids: Sequence[int] | None = None,
+    ):
         check_rows(rows, "updates")
         self.rows = rows
+        self.ids = ids
         self.n, self.d = rows.shape
         if data_weights is None:
             data_weights = rows.new_ones(self.n, dtype=torch.float64)

@@ -76,6 +76,8 @@ def train(
         every_n_train_steps=config.checkpoint_every,
         enable_version_counter=False,
     )
+    if config.trainer.accelerator == "auto" and torch.backends.mps.is_available():
+        config.trainer.accelerator = "cpu"  # MPS has no float64
     callbacks = [aggregator, adversary, record, stop, checkpoint]
     callbacks.append(Participants() if describe else None)
     callbacks.append(RoundBar() if config.trainer.enable_progress_bar else None)
@@ -152,12 +154,18 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     """Get the recalls of plain averaging without attack that ``reference`` asks for.
 
     Raises:
-        SettingError: If ``reference`` names something that is not a completed run.
+        SettingError: If ``reference`` names something that is not a completed run, or plain averaging does not fit
+            the clients.
     """
     if config.reference is None:
         return None
     if config.reference != "run":
         return _recall(Path(config.reference))
+    if str(OmegaConf.select(config, "aggregator._target_")).endswith(".ClippedSum"):
+        raise SettingError(
+            "reference=run trains plain averaging, which cannot replace clipped_sum: these clients upload parts of a "
+            "sum; train a reference by hand and give its folder (reference=FOLDER)."
+        )
     plain = config.copy()
     plain.federation.n_byzantine = 0
     plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None})

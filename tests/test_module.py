@@ -9,8 +9,12 @@ from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.boba import Boba
+from lightning_fl.aggregator.clipped_sum import ClippedSum
+from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.median import Median
 from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.client.rsa import Rsa
 from lightning_fl.partition.iid import Iid
 from lightning_fl.schedule.late_decay import late_decay
 from tests import training, world
@@ -132,6 +136,46 @@ def test_a_diverged_run_stops_with_its_reason_and_keeps_its_rows(tmp_path):
     assert "round" in run.diverged
     assert 1 <= len(record.metrics.rows) < 50
     assert (tmp_path / "metrics.csv").read_text().count("\n") == len(record.metrics.rows) + 1
+
+
+def test_a_round_of_broken_updates_ends_a_run_as_diverged():
+    """The losses before the local steps are fine, what the clients upload is not."""
+
+    class Broken(Gradient):
+        def updates(self, model, batch, this_round, out=None):
+            result = super().updates(model, batch, this_round, out)
+            result.updates[:] = torch.nan
+            return result
+
+    for rule in (Krum(2), Median(midpoint=False)):
+        run = FederatedModule(world.model(), Broken(), lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+        training.trainer([rule], 3).fit(run, datamodule=data(n_byzantine=0))
+        assert "round 1: " in run.diverged
+        assert "needs at least one update without NaN and inf, got none among 8" in run.diverged
+
+
+def test_what_clients_remember_does_not_hinder_evaluation(tmp_path):
+    """A checkpoint of RSA holds every client's model; a module that only evaluates has none."""
+
+    def make():
+        return FederatedModule(
+            world.model(), Rsa(0.5, "huber", 0.1, 0.0), lambda parameters: torch.optim.SGD(parameters, lr=0.1)
+        )
+
+    trained, loaded = make(), make()
+    fitting = trainer(tmp_path, 3, ClippedSum(0.5, "huber"))
+    fitting.fit(trained, datamodule=data(n_byzantine=0))
+    fitting.save_checkpoint(tmp_path / "rsa.ckpt")
+    fitting.test(trained, datamodule=data(n_byzantine=0), verbose=False)
+    trainer(tmp_path, 3).test(loaded, datamodule=data(n_byzantine=0), ckpt_path=tmp_path / "rsa.ckpt", verbose=False)
+    assert loaded.evaluation["accuracy"] == trained.evaluation["accuracy"]
+    for ours, theirs in zip(loaded.model.parameters(), trained.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_half_precision_is_refused(tmp_path):
+    with pytest.raises(SettingError, match=r"float32.*got trainer.precision=bf16-mixed"):
+        training.trainer([], 1, precision="bf16-mixed").fit(module(), datamodule=data())
 
 
 def test_names_the_client_that_broke_the_average(tmp_path):

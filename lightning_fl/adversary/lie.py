@@ -45,7 +45,7 @@ def lie_factor(h: int, b: int) -> float:
         b: Byzantine clients, at most h; n = h + b.
 
     Returns:
-        z; 0 or a little below where b = 1.
+        z; with one attacker or two it is 0 or near: an attack by the honest mean.
 
     Raises:
         SettingError: If b > h: the share is then no probability.

@@ -18,7 +18,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -120,9 +120,9 @@ def boba_solution(
     finite = gram.diagonal().isfinite()
     if not finite[n:].all():
         classes = (~finite[n:]).nonzero().flatten().tolist()
-        raise SettingError(f"boba needs finite class updates, got non-finite ones for classes {classes}.")
+        raise DivergedError(f"boba needs finite class updates, got non-finite ones for classes {classes}.")
     if not finite[:n].any():
-        raise SettingError("boba needs at least one finite update, got none.")
+        raise DivergedError("boba needs at least one finite update, got none.")
     # A non-finite client is out: never a neighbour, never accepted.
     gram = gram.masked_fill(~(finite & finite[:, None]), 0.0)
     clients = finite[:n].nonzero().flatten()
@@ -142,7 +142,7 @@ def boba_solution(
     p_hat = codes[:n] @ torch.linalg.pinv(codes[n:])
     p_hat[~finite[:n]] = torch.nan
     low = p_hat.min(dim=1).values.nan_to_num(nan=-torch.inf)
-    accepted = low >= p_min
+    accepted = finite[:n] & (low >= p_min)
     if accepted.sum() < keep:
         accepted = torch.zeros_like(accepted).index_fill(0, low.argsort(descending=True, stable=True)[:keep], True)
     if not stage_2:
@@ -155,7 +155,7 @@ def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) ->
     if not 0 <= f <= n - c:
         raise SettingError(
             f"boba needs 0 <= f <= n - c, so that n - f updates can span {c} classes, got n={n}, c={c} and f={f}; "
-            f"lower aggregator.f or add clients."
+            f"lower f or add clients."
         )
     if not p_min <= 0:
         raise SettingError(f"boba needs p_min <= 0, got {p_min}; the paper recommends -0.5 to 0.")
@@ -216,7 +216,7 @@ def boba(
         updates: One update a client.
         class_updates: One update a class: gamma_z, from the server's samples of class z, by the clients' process.
         f: Byzantine clients tolerated, 0 <= f <= n - c.
-        p_min: Smallest label share accepted, at most 0.  -inf accepts everybody.
+        p_min: Smallest label share accepted, at most 0.  -inf accepts everybody who is finite.
         max_iter: Most passes of stage 1, at least 1 (the authors' code: 20; the paper has no cap).
         stage_1: "alternating"; "exhaustive" tries all C(n, f) subsets (BOBA-ES, at most 100,000); "none" keeps the
             subspace of the class updates (BOBA w.o. stage 1).
@@ -226,7 +226,8 @@ def boba(
         The aggregated update.
 
     Raises:
-        SettingError: If shapes or settings do not fit, class updates are not finite, or no update is.
+        SettingError: If shapes or settings do not fit.
+        DivergedError: If class updates are not finite, or no update is.
 
     Note:
         The authors' code returns the last subset's fit in exhaustive search; here it is the best subset's, as the

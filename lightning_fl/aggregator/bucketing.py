@@ -102,8 +102,6 @@ class Bucketing(Wrapper):
         buckets = draw_buckets(updates.n, self.s, server.generator("bucketing"), self.leftover)
         shares = torch.stack([updates.data_weights[bucket].sum() for bucket in buckets])
         inner = Updates(_means(updates.rows, buckets), shares)
-        if "gram" in vars(updates):  # somebody has paid for it; a new one of the means costs 1/s^2 of that
-            inner.gram = _means(_means(updates.gram, buckets).T, buckets)
         result = self.rule.aggregate(inner, server)
         weights = None
         if result.weights is not None:

@@ -4,7 +4,7 @@ Jayanth Regatti, Hao Chen, Abhishek Gupta. ByGARS: Byzantine SGD with Arbitrary 
 arXiv:2006.13421.  As the baseline of Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,10 +43,7 @@ def bygars_weights(
     """
     _check(steps, step_size)
     if trust is not None and len(trust) != updates.n:
-        raise SettingError(
-            f"bygars carries over trust in the same clients, got {updates.n} updates after {len(trust)}; "
-            f"set aggregator.carry_over=false."
-        )
+        raise SettingError(f"bygars needs trust in each of {updates.n} updates, got {len(trust)} numbers.")
     lengths = updates.squares.sqrt()
     finite_rows(lengths, "bygars")
     usable = lengths.isfinite() & (lengths > torch.finfo(updates.rows.dtype).tiny)  # 1 / length must not overflow
@@ -141,7 +138,8 @@ class Bygars(Aggregator):
         """Aggregate one round; see the base class.
 
         Raises:
-            SettingError: If the rate is 0, at which no update makes the paper's step.
+            SettingError: If the rate is 0, at which no update makes the paper's step; or if trust is carried over and
+                the updates do not say whose they are.
         """
         if not server.round.learning_rate > 0:
             raise SettingError(
@@ -154,11 +152,27 @@ class Bygars(Aggregator):
             first_rate,
             self.steps,
             self.step_size,
-            self._remembered.get("trust"),
+            self._trust_in(updates) if self.carry_over else None,
         )
-        self._last = {"first_rate": first_rate} | ({"trust": trust} if self.carry_over else {})
+        self._last = {"first_rate": first_rate}
+        if self.carry_over:
+            learned = dict(zip(self._ids(updates), trust.tolist(), strict=True))
+            self._last["trust"] = self._remembered.get("trust", {}) | learned
         weights = weights * (first_rate / server.round.learning_rate)
         return Aggregation(updates.combine(weights), weights)
+
+    def _ids(self, updates: Updates) -> Sequence[int]:
+        if updates.ids is None:
+            raise SettingError(
+                "bygars carries trust over by client and needs their numbers, got rows that are not single clients; "
+                "set carry_over=false."
+            )
+        return updates.ids
+
+    def _trust_in(self, updates: Updates) -> Tensor:
+        """Trust of each row's client after earlier rounds; 0 in one who is new."""
+        trust = self._remembered.get("trust", {})
+        return torch.tensor([trust.get(client, 0.0) for client in self._ids(updates)])
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Remember what this round's last call learned."""

@@ -21,6 +21,7 @@ from lightning_fl.updates import Updates, finite_rows
 
 Norm = Literal["l1", "l2", "linf"]
 _P = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
+_DUAL: dict[str, Norm] = {"huber": "l2", "l2": "l2", "l1": "linf", "linf": "l1"}
 
 
 def clipped_sum_weights(norms: Float64[Tensor, " n"], radius: float) -> Float64[Tensor, " n"]:
@@ -76,11 +77,21 @@ def clipped_sum(updates: Float[Tensor, "n d"], radius: float, norm: Norm = "l2")
 
 
 class ClippedSum(Weighting):
-    """Sum the clipped updates; see `clipped_sum` for the settings."""
+    """Sum the clipped updates; see `clipped_sum`.
 
-    def __init__(self, radius: float, norm: Norm):
+    Args:
+        radius: Largest norm of a summand, above 0: the penalty's lambda.
+        penalty: The clients' p: "huber" (of the l2 norm), "l2", "l1" or "linf".  Clipped is the dual norm.
+
+    Raises:
+        SettingError: If penalty is none of these.
+    """
+
+    def __init__(self, radius: float, penalty: Literal["huber", "l2", "l1", "linf"]):
+        if penalty not in _DUAL:
+            raise SettingError(f"aggregator.penalty must be one of {', '.join(_DUAL)}, got {penalty!r}.")
         self.radius = radius
-        self.norm = norm
+        self.norm = _DUAL[penalty]
 
     def check(self, n: int, n_classes: int) -> None:
         """Check radius and norm; see the base class."""

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DivergedError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
@@ -27,11 +27,11 @@ def fltrust_weights(gram: Float64[Tensor, "m m"]) -> Float64[Tensor, " n"]:
         Factor of each client row in the update; they need not sum to 1.
 
     Raises:
-        SettingError: If the server's row, or every client's, is not finite.
+        DivergedError: If the server's row, or every client's, is not finite.
     """
     n = len(gram) - 1
     if not gram[n, n].isfinite():
-        raise SettingError("fltrust needs a finite server update, got NaN or inf; the model may have diverged.")
+        raise DivergedError("fltrust needs a finite server update, got NaN or inf; the model may have diverged.")
     rows = finite_rows(gram.diagonal()[:n], "fltrust")
     lengths, server_length = gram.diagonal()[rows].sqrt(), gram[n, n].sqrt()
     usable = (lengths > _SHORTEST * server_length) & (server_length > 0)

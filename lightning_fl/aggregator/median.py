@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DivergedError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
 
@@ -32,14 +32,15 @@ def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"
         The others, in order; the argument itself where all are finite.
 
     Raises:
-        SettingError: If updates are not a floating-point matrix, or no row is finite.
+        SettingError: If updates are not a floating-point matrix.
+        DivergedError: If no row is finite.
     """
     check_rows(updates, "updates")
     finite = updates.sum(1).isfinite()  # one cheap pass: a finite sum has finite terms
     for row in (~finite).nonzero().flatten().tolist():
         finite[row] = updates[row].isfinite().all()  # or the sum overflowed
     if not finite.any():
-        raise SettingError(f"{rule} needs at least one update without NaN and inf, got none among {len(updates)}.")
+        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {len(updates)}.")
     return updates if finite.all() else updates[finite]
 
 

@@ -171,7 +171,7 @@ def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
     strangers = [client for client in batch.ids if not 0 <= client < len(state)]
     if strangers:
         raise SettingError(
-            f"{who} remembers a model for each of {len(state)} clients, got client {strangers[0]} of the server; rules "
+            f"{who} remembers something of {len(state)} clients, got client {strangers[0]} of the server; rules "
             f"that let the server train (boba, fltrust, server_only, server_mixture) need client=gradient or another "
             f"without memory."
         )

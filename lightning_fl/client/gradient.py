@@ -15,11 +15,11 @@ class Gradient(Client):
     """Upload the gradient of the mean loss, g_i = grad L_i(w), over all local samples or over a mini-batch.
 
     Args:
-        client_chunk: See `Client`.
         batch_size: Samples a client draws each round; one with fewer uses all.  None: all.
+        client_chunk: See `Client`.
     """
 
-    def __init__(self, client_chunk: int | None = None, batch_size: int | None = None):
+    def __init__(self, batch_size: int | None = None, client_chunk: int | None = None):
         super().__init__(client_chunk)
         check_batch_size(batch_size)
         self.batch_size = batch_size

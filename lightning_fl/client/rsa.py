@@ -80,7 +80,7 @@ class Rsa(Client):
 
     Args:
         penalty: lambda, above 0: the most that a client moves the server, before the rate.
-        norm: p, see `penalty_gradient`; `clipped_sum` takes the dual norm.
+        norm: p, see `penalty_gradient`.
         mu: Of p's Huber function, above 0.
         delta: Ridge term of the local loss, at least 0.
         batch_size: Samples a client draws each round; one with fewer uses all.  None: all.

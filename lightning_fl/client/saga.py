@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fl import seeding
-from lightning_fl.client.base import Client, ClientResult, check_batch_size
+from lightning_fl.client.base import Client, ClientResult, check_batch_size, rows_of
 from lightning_fl.errors import SettingError
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -69,16 +69,11 @@ class Saga(Client):
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:
         """Compute one corrected gradient a client; see the base class."""
-        unknown = [client for client in batch.ids if client not in self.blocks]
-        if unknown:
-            raise SettingError(
-                f"saga remembers the gradients of the federation's clients only, got client {unknown[0]}; a rule that "
-                f"asks the server for updates (boba, fltrust, server_only) needs another client=..."
-            )
+        clients = rows_of(batch, self.table, "saga")
         chosen = [self._draw(client, this_round) for client in batch.ids]
         blocks = [self.blocks[client][j] for client, j in zip(batch.ids, chosen, strict=True)]
         result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids), out)
-        clients, drawn = torch.tensor(list(batch.ids)), torch.tensor(chosen)
+        drawn = torch.tensor(chosen, device=self.table.device)
         counts = torch.tensor([len(self.blocks[client]) for client in batch.ids], device=self.table.device)
         correction = result.updates - self.table[clients, drawn]
         self.table[clients, drawn] = result.updates

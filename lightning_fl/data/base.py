@@ -85,13 +85,16 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """Load the training and test samples, which `prepare_data` has put in place."""
 
     def setup(self, stage: str | None = None) -> None:
-        """Load and partition; the second call finds everything done.
+        """Load and partition, and move everything to the trainer's device; a later call only moves.
 
         Raises:
             SettingError: If the partition cannot serve the clients, or a class is missing from the server's data.
         """
-        if self.ready:
-            return
+        if not self.ready:
+            self._load_and_partition()
+        self._move(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
+
+    def _load_and_partition(self) -> None:
         train, test = self.load()
         parts = self.partition(
             train.targets,
@@ -102,13 +105,18 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         server = self._draw_server(train)
         if self.server_held_out:
             parts = self._without(parts, server)
-        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        self.server = self._server_batch(train, server, device)
-        if self.corruption is not None:
-            train = self._corrupted(train, parts)
-        self.train, self.test = train.to(device), test.to(device)
-        self.clients = ClientBatch(self.train, [part.to(device) for part in parts], range(len(parts)))
+        self.server = self._server_batch(train, server)
+        self.train = train if self.corruption is None else self._corrupted(train, parts)
+        self.test = test
+        self.clients = ClientBatch(self.train, parts, range(len(parts)))
         self.ready = True
+
+    def _move(self, device: torch.device) -> None:
+        if self.train.targets.device == device:
+            return
+        self.train, self.test = self.train.to(device), self.test.to(device)
+        self.clients = self.clients.to(device, self.train)
+        self.server = self.server.to(device, self.server.samples.to(device) if len(self.server) else self.train)
 
     def _draw_server(self, train: Samples) -> list[torch.Tensor]:
         """Sample numbers of each class for the server; none if it holds none."""
@@ -142,7 +150,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             )
         return left
 
-    def _server_batch(self, train: Samples, drawn: Sequence[torch.Tensor], device: torch.device) -> ClientBatch:
+    def _server_batch(self, train: Samples, drawn: Sequence[torch.Tensor]) -> ClientBatch:
         """The server's virtual clients, one a class, on samples of their own: clean, or with noise."""
         if not drawn:
             return ClientBatch(train, [], [])
@@ -153,8 +161,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             draw = seeding.generator(self.partition_seed, "server noise")
             mean, std = (torch.tensor(values)[:, None, None] for values in (own.mean, own.std))
             own = replace(own, inputs=(add_noise(own.inputs / 255, self.server_noise, draw) - mean) / std)
-        places = torch.arange(len(index), device=device).split([len(members) for members in drawn])
-        return ClientBatch(own.to(device), places, range(-1, -1 - len(drawn), -1))
+        places = torch.arange(len(index)).split([len(members) for members in drawn])
+        return ClientBatch(own, places, range(-1, -1 - len(drawn), -1))
 
     def _corrupted(self, train: Samples, parts: Sequence[torch.Tensor]) -> Samples:
         """The training images, each client's corrupted in its own way."""

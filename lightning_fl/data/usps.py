@@ -53,16 +53,21 @@ class Usps(FederatedDataModule):
         Raises:
             DataError: If a packed file is corrupt or the source does not answer.
         """
-        if all(path.suffix != ".bz2" for path in self._paths):
+        if not self._packed:
             return
         sources = {"torchvision's mirror": torchvision_mirrors(_download, "")}
-        ensure("USPS", self.folder, CHECKSUMS, sources, "the plain files usps and usps.t there, or data=mnist_5k")
+        ensure("USPS", self.folder, self._packed, sources, "the plain files usps and usps.t there, or data=mnist_5k")
 
     @property
     def _paths(self) -> list[Path]:
         """The training and the test file: the plain one where it exists."""
         packed = [self.folder / name for name in CHECKSUMS]
         return [path.with_suffix("") if path.with_suffix("").exists() else path for path in packed]
+
+    @property
+    def _packed(self) -> dict[str, str]:
+        """Checksums of the packed files that no plain one replaces."""
+        return {path.name: CHECKSUMS[path.name] for path in self._paths if path.name in CHECKSUMS}
 
     def load(self) -> tuple[Samples, Samples]:
         """Load both splits as (N, 1, 16, 16) numbers in [0, 1].
@@ -71,7 +76,7 @@ class Usps(FederatedDataModule):
             DataError: If a file is missing, damaged or of another format; the message names file and line.
         """
         train, test = self._paths
-        verify(self.folder, {path.name: CHECKSUMS[path.name] for path in (train, test) if path.name in CHECKSUMS})
+        verify(self.folder, self._packed)
         return _read(train, self.n_train), _read(test, self.n_test)
 
 

@@ -164,13 +164,14 @@ def test_hostile_rows_do_not_break_it(seed, hostile, whole):
     assert result.norm() <= 10 * reach
 
 
-def test_a_non_finite_client_is_not_accepted():
+@pytest.mark.parametrize("p_min", [-0.5, -torch.inf])
+def test_a_non_finite_client_is_not_accepted(p_min):
     x = CLIENTS.clone()
     x[4, 0] = torch.nan
-    solution = solve(x, torch.eye(2).double(), 1)
+    solution = solve(x, torch.eye(2).double(), 1, p_min=p_min)
     assert solution.accepted.tolist() == [True, True, True, True, False]
     assert solution.coefficients[4] == 0
-    torch.testing.assert_close(boba(x, torch.eye(2).double(), 1), CLIENTS[:4].mean(0))
+    torch.testing.assert_close(boba(x, torch.eye(2).double(), 1, p_min), CLIENTS[:4].mean(0))
 
 
 @pytest.mark.parametrize("rows", [torch.zeros(6, 4), torch.ones(6, 4)])

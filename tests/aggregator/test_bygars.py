@@ -96,7 +96,7 @@ def test_errors(unchecked):
         bygars(x, gradient, RATE, steps=0)
     with pytest.raises(SettingError, match="steps >= 1 and step_size > 0, got 3 and 0"):
         Bygars(steps=3, step_size=0, carry_over=False).check(N, 3)
-    with pytest.raises(SettingError, match="the same clients, got 8 updates after 3; set"):
+    with pytest.raises(SettingError, match="trust in each of 8 updates, got 3 numbers"):
         bygars(x, gradient, RATE, trust=torch.zeros(3))
     with pytest.raises(SettingError, match="at least one update without NaN"):
         bygars(x * torch.nan, gradient, RATE)
@@ -125,8 +125,8 @@ def test_rounds_use_the_first_rate_and_carry_trust_over_if_asked(carry_over):
     rule, trust = Bygars(STEPS, ALPHA, carry_over), None
     for round_, rate in enumerate((0.1, 0.05, 0.025)):
         rows, server = world.honest_updates(N, seed=round_), world.oracle(rate)
-        tried = rule.aggregate(Updates(-10 * rows), server)  # an adaptive attacker's trial leaves no trace
-        aggregation = rule.aggregate(Updates(rows), server)
+        tried = rule.aggregate(Updates(-10 * rows, ids=range(N)), server)  # an attacker's trial leaves no trace
+        aggregation = rule.aggregate(Updates(rows, ids=range(N)), server)
         assert not torch.equal(tried.update, aggregation.update)
         expected, q = expect(server, rows, 0.1, trust)
         np.testing.assert_allclose((-rate * aggregation.update).numpy(), expected, rtol=1e-3, atol=1e-9)
@@ -137,13 +137,30 @@ def test_rounds_use_the_first_rate_and_carry_trust_over_if_asked(carry_over):
 
 def test_a_checkpoint_brings_rate_and_trust_back():
     rule = Bygars(STEPS, ALPHA, True)
-    rule.aggregate(world.updates(N), world.oracle(0.1))
+    rule.aggregate(Updates(world.honest_updates(N), ids=range(N)), world.oracle(0.1))
     rule.on_train_batch_end(None, None, None, None, 0)
     resumed = Bygars(STEPS, ALPHA, True)
     resumed.load_state_dict(rule.state_dict())
     resumed.on_train_batch_end(None, None, None, None, 1)  # a round that ended before it asked the rule
-    rows = world.honest_updates(N, seed=1)
-    ours, theirs = (r.aggregate(Updates(rows), world.oracle(0.05)).update for r in (resumed, rule))
+    updates = Updates(world.honest_updates(N, seed=1), ids=range(N))
+    ours, theirs = (r.aggregate(updates, world.oracle(0.05)).update for r in (resumed, rule))
     assert torch.equal(ours, theirs)
-    fresh = Bygars(STEPS, ALPHA, True).aggregate(Updates(rows), world.oracle(0.05)).update
+    fresh = Bygars(STEPS, ALPHA, True).aggregate(updates, world.oracle(0.05)).update
     assert not torch.allclose(ours, fresh)
+
+
+def test_trust_is_a_clients_own():
+    """Clients 1, 3 and 5, then 1, 2, 3, then all six: each goes on from the last trust in it, a new one from 0."""
+    rule, trust = Bygars(STEPS, ALPHA, True), {}
+    for round_, ids in enumerate(([1, 3, 5], [1, 2, 3], range(6))):
+        rows, server = world.honest_updates(len(ids), seed=round_), world.oracle(0.1)
+        aggregation = rule.aggregate(Updates(rows, ids=ids), server)
+        expected, q = expect(server, rows, 0.1, np.array([trust.get(client, 0.0) for client in ids]))
+        np.testing.assert_allclose((-0.1 * aggregation.update).numpy(), expected, rtol=1e-3, atol=1e-9)
+        rule.on_train_batch_end(None, None, None, None, round_)
+        trust |= dict(zip(ids, q, strict=True))
+
+
+def test_buckets_are_no_clients():
+    with pytest.raises(SettingError, match=r"carries trust over by client.*set carry_over=false"):
+        Bygars(STEPS, ALPHA, True).aggregate(world.updates(N), world.oracle(0.1))

@@ -79,10 +79,10 @@ def test_only_broken_rows_are_refused():
         clipped_sum(torch.full((3, 2), torch.nan), 1.0)
 
 
-@pytest.mark.parametrize("norm", P)
-def test_the_class_gives_the_functions_update_and_its_weights(norm):
+@pytest.mark.parametrize(("penalty", "norm"), [("huber", "l2"), ("l2", "l2"), ("l1", "linf"), ("linf", "l1")])
+def test_the_class_bounds_the_dual_of_the_penaltys_norm(penalty, norm):
     updates = world.updates()
-    aggregation = ClippedSum(0.5, norm).aggregate(updates, world.oracle())
+    aggregation = ClippedSum(0.5, penalty).aggregate(updates, world.oracle())
     assert torch.equal(aggregation.update, clipped_sum(updates.rows, 0.5, norm))
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
     assert aggregation.weights.max() <= 1
@@ -101,8 +101,14 @@ def test_the_class_gives_the_functions_update_and_its_weights(norm):
 def test_refuses_settings_out_of_range(radius, norm, message):
     with pytest.raises(SettingError, match=message):
         clipped_sum(torch.ones(3, 2), radius, norm)
-    with pytest.raises(SettingError, match=message):
-        ClippedSum(radius, norm).check(3, 2)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_class_refuses_them_too():
+    with pytest.raises(SettingError, match="radius > 0, got 0"):
+        ClippedSum(0, "huber").check(3, 2)
+    with pytest.raises(SettingError, match="penalty must be one of huber, l2, l1, linf, got 'l3'"):
+        ClippedSum(1.0, "l3")
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -35,9 +35,9 @@ def data(n_byzantine=1):
     return Doubles(corners.partition, corners.federation, 2, 0, 0, 4)
 
 
-def fit(client, server, radius=0.5, norm="l2", adversary=None, rounds=6, ckpt_path=None, schedule=None):
+def fit(client, server, radius=0.5, penalty="huber", adversary=None, rounds=6, ckpt_path=None, schedule=None):
     """Train through the trainer; gives trainer and module."""
-    callbacks = [ClippedSum(radius, norm), *([adversary] if adversary else [])]
+    callbacks = [ClippedSum(radius, penalty), *([adversary] if adversary else [])]
     trainer = training.trainer(callbacks, rounds)
     module = FederatedModule(world.model().double(), client, server, schedule)
     training.fit(trainer, module, data(1 if adversary else 0), ckpt_path)

@@ -71,7 +71,7 @@ def test_every_chunk_gives_each_clients_own_gradient(sizes, chunk, make):
     model, batch = make(), image_clients(sizes)
     kept = [p.detach().clone() for p in model.parameters()]
     rows, losses = slow_gradients(model, batch)
-    result = Gradient(chunk).gradients(model, batch)
+    result = Gradient(client_chunk=chunk).gradients(model, batch)
     torch.testing.assert_close(result.updates, rows, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(result.losses, losses, rtol=1e-5, atol=1e-6)
     assert not result.updates.requires_grad
@@ -98,7 +98,7 @@ def test_double_precision(chunk):
         Samples(data.inputs.double(), data.targets, 3), [*batch.indices, torch.tensor([4, 9])], range(4)
     )
     rows, losses = slow_gradients(model, batch)
-    result = Gradient(chunk).gradients(model, batch)
+    result = Gradient(client_chunk=chunk).gradients(model, batch)
     assert result.updates.dtype == result.losses.dtype == torch.float64
     torch.testing.assert_close(result.updates, rows, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(result.losses, losses, rtol=1e-12, atol=1e-14)
@@ -109,7 +109,7 @@ def test_updates_are_written_in_place(chunk):
     model, batch = mlp(), image_clients(SIZES)
     rows, _ = slow_gradients(model, batch)
     whole = torch.full((len(SIZES) + 2, rows.shape[1]), 7.0)
-    result = Gradient(chunk).gradients(model, batch, out=whole[1:-1])
+    result = Gradient(client_chunk=chunk).gradients(model, batch, out=whole[1:-1])
     assert result.updates.data_ptr() == whole[1].data_ptr()
     torch.testing.assert_close(whole[1:-1], rows, rtol=1e-4, atol=1e-6)
     assert (whole[[0, -1]] == 7).all()
@@ -123,7 +123,7 @@ def test_a_clients_update_is_its_own(chunk):
     data.inputs[0] = float("nan")
     batch = ClientBatch(data, batch.indices, batch.ids)
     owner = [0 in index for index in batch.indices].index(True)
-    result = Gradient(chunk).gradients(mlp(), batch)
+    result = Gradient(client_chunk=chunk).gradients(mlp(), batch)
     assert [bool(row.isfinite().all()) for row in result.updates] == [i != owner for i in range(4)]
     assert [bool(loss.isfinite()) for loss in result.losses] == [i != owner for i in range(4)]
 
@@ -133,7 +133,7 @@ def test_frozen_parameters_are_not_uploaded(chunk):
     model, batch = mlp(), image_clients([3, 5])
     model[1].requires_grad_(False)
     rows, _ = slow_gradients(model, batch)
-    result = Gradient(chunk).gradients(model, batch)
+    result = Gradient(client_chunk=chunk).gradients(model, batch)
     assert result.updates.shape == (2, 8 * 3 + 3)
     torch.testing.assert_close(result.updates, rows, rtol=1e-4, atol=1e-6)
 
@@ -148,7 +148,7 @@ def test_an_unused_parameter_has_gradient_zero(chunk):
         def forward(self, x):
             return self[1](self[0](x))
 
-    result = Gradient(chunk).gradients(seeded(Idle), image_clients([3, 5]))
+    result = Gradient(client_chunk=chunk).gradients(seeded(Idle), image_clients([3, 5]))
     assert (result.updates[:, :2] == 0).all()  # parameters of the module itself come before its children's
     assert (result.updates[:, 2:] != 0).any(1).all()
 
@@ -164,7 +164,9 @@ def test_scalar_parameters(chunk):
             return self.scale * self.linear(x.flatten(1))
 
     model, batch = seeded(Scaled), image_clients([3, 5])
-    torch.testing.assert_close(Gradient(chunk).gradients(model, batch).updates, slow_gradients(model, batch)[0])
+    torch.testing.assert_close(
+        Gradient(client_chunk=chunk).gradients(model, batch).updates, slow_gradients(model, batch)[0]
+    )
 
 
 @pytest.mark.parametrize("chunk", [1, 100])
@@ -172,14 +174,14 @@ def test_gradients_are_had_where_none_are_recorded(chunk):
     model, batch = mlp(), image_clients([3, 5])
     rows, _ = slow_gradients(model, batch)
     with torch.no_grad():
-        result = Gradient(chunk).gradients(model, batch)
+        result = Gradient(client_chunk=chunk).gradients(model, batch)
     torch.testing.assert_close(result.updates, rows, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, None])
 def test_the_same_bits_again(chunk):
     model, batch = mlp(), image_clients(SIZES)
-    first, second = (Gradient(chunk).gradients(model, batch) for _ in range(2))
+    first, second = (Gradient(client_chunk=chunk).gradients(model, batch) for _ in range(2))
     assert torch.equal(first.updates, second.updates)
     assert torch.equal(first.losses, second.losses)
 
@@ -203,9 +205,9 @@ def test_default_chunk_follows_from_model_and_device(model, d, device, chunk):
 @pytest.mark.parametrize("chunk", [0, -3])
 def test_chunks_hold_a_client(chunk):
     with pytest.raises(SettingError, match=rf"client_chunk must be at least 1 \(or null\), got {chunk}"):
-        Gradient(chunk)
+        Gradient(client_chunk=chunk)
 
 
 def test_a_client_keeps_nothing_that_a_checkpoint_would_miss():
-    assert not list(Gradient(3).parameters())
-    assert not Gradient(3).state_dict()
+    assert not list(Gradient(client_chunk=3).parameters())
+    assert not Gradient(client_chunk=3).state_dict()

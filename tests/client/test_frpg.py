@@ -260,7 +260,7 @@ def test_the_server_has_no_clients_of_this_kind():
     run = training.module()
     run.client = Frpg(LAMBDA, MU, DELTA, LIPSCHITZ, 1)
     rule = Boba(0, p_min=-0.5, max_iter=20, stage_1="alternating", stage_2=True)
-    with pytest.raises(SettingError, match=r"frpg remembers a model for each of 4 clients, got client -1.*boba, fltru"):
+    with pytest.raises(SettingError, match=r"frpg remembers something of 4 clients, got client -1.*boba, fltru"):
         training.fit(training.trainer([rule]), run)
 
 

@@ -19,7 +19,7 @@ def test_a_gradient_by_hand(chunk):
         model.bias.zero_()
     data = Samples(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), 2)
     batch = ClientBatch(data, [torch.tensor([0, 1]), torch.tensor([2])], range(2))
-    result = Gradient(chunk).updates(model, batch, Round(0, 0.1, 0))
+    result = Gradient(client_chunk=chunk).updates(model, batch, Round(0, 0.1, 0))
     # Client 0: the mean over inputs 1 and 3 of class 0.  Client 1: input 5 of class 1.
     expected = torch.tensor([[-1.0, 1.0, -0.5, 0.5], [2.5, -2.5, 0.5, -0.5]])
     torch.testing.assert_close(result.updates, expected)

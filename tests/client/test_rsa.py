@@ -32,7 +32,7 @@ def fit(norm="huber", batch_size=None, chunk=None, adversary=None, rounds=6, ckp
         client(norm, batch_size, chunk),
         partial(SGD, lr=ETA, weight_decay=DELTA),
         LAMBDA,
-        DUAL[norm],
+        norm,
         adversary,
         rounds,
         ckpt_path,
@@ -152,7 +152,7 @@ def test_absent_clients_keep_their_models():
 def test_the_server_has_no_clients_of_this_kind():
     run = training.module()
     run.client = client()
-    with pytest.raises(SettingError, match=r"rsa remembers a model for each of 4 clients, got client -4.*server_only"):
+    with pytest.raises(SettingError, match=r"rsa remembers something of 4 clients, got client -4.*server_only"):
         training.fit(training.trainer([ServerOnly()]), run)
 
 

@@ -83,7 +83,7 @@ def test_refuses_a_table_that_does_not_fit():
 def test_refuses_clients_without_memory():
     batch = clients()
     server = ClientBatch(batch.samples, batch.indices[:1], [-1])
-    with pytest.raises(SettingError, match=r"got client -1; a rule that asks the server"):
+    with pytest.raises(SettingError, match=r"saga remembers something of 4 clients, got client -1"):
         prepared(batch).updates(world.model(), server, Round(0, 0.1, 0))
 
 

@@ -155,6 +155,20 @@ def test_seeds():
     assert held(ready(server_samples=5).round(0).honest) == held(ready(server_samples=0).round(0).honest)
 
 
+def test_a_later_setup_moves_everything_to_the_trainers_device(monkeypatch):
+    """As when someone looks at the clients first and trains on a GPU then; here the other device is torch's meta."""
+    module = ready()
+    before = module.round(0).honest.ids
+    monkeypatch.setattr(Samples, "__post_init__", lambda self: None)  # meta tensors hold no numbers to check
+    module.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("meta")))
+    module.setup("fit")
+    samples = [module.train, module.test, module.clients.samples, module.server.samples]
+    tensors = [tensor for part in samples for tensor in (part.inputs, part.targets)]
+    assert {tensor.device.type for tensor in [*tensors, *module.clients.indices, *module.server.indices]} == {"meta"}
+    assert module.clients.samples is module.train
+    assert module.round(0).honest.ids == before
+
+
 def test_setup_happens_once():
     data = ready()
     train = data.train

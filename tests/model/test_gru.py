@@ -96,7 +96,7 @@ def test_a_frozen_embedding_is_neither_uploaded_nor_changed(chunk):
     batch = ClientBatch(
         Samples(tokens, torch.arange(6) % 3, 3), [torch.tensor([i, (i + 1) % 6]) for i in range(6)], range(6)
     )
-    result = Gradient(chunk).gradients(model, batch)
+    result = Gradient(client_chunk=chunk).gradients(model, batch)
     parameters = [p for name, p in model.named_parameters() if name != "embedding.weight"]
     for row, index in zip(result.updates, batch.indices, strict=True):
         loss = F.cross_entropy(model(tokens[index]), index % 3)

@@ -26,5 +26,5 @@ def test_it_starts_at_zero_and_is_linear(draw):
 def test_the_first_gradient_by_hand():
     # All classes have probability 1/3, so the gradient of the logits is 1/3 - y: -2/3 for class 1, 1/3 for the others.
     data = Samples(torch.tensor([[3.0, 6.0]]), torch.tensor([1]), 3)
-    result = Gradient(1).gradients(Logistic(2, 3), ClientBatch(data, [torch.tensor([0])], [0]))
+    result = Gradient(client_chunk=1).gradients(Logistic(2, 3), ClientBatch(data, [torch.tensor([0])], [0]))
     torch.testing.assert_close(result.updates, torch.tensor([[1.0, 2.0, -2.0, -4.0, 1.0, 2.0]]))

@@ -138,6 +138,8 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["model.in_features=3"], "Mlp does not take inputs of shape"),
         (["ckpt_path=nowhere.ckpt"], "ckpt_path needs a checkpoint file, got nowhere.ckpt"),
         (["reference=nowhere"], "reference needs the folder of a finished run, got nowhere"),
+        (["method=frpg", "reference=run"], "plain averaging, which cannot replace clipped_sum"),
+        (["+trainer.precision=64-true"], "got trainer.precision=64-true; leave it at 32-true"),
         (["trainer.max_steps=0"], "count rounds and must be at least 1"),
         (["~data"], "a run needs data, got none; valid: .*mnist_5k"),
         (["adversary.factor=", "trainer.max_steps=1"], "adversary.factor needs a number"),
