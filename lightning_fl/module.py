@@ -133,7 +133,7 @@ class FederatedModule(pl.LightningModule):
         """Run one round.
 
         Returns:
-            What the round's record holds: metrics, and the rule's weights by client if it is a weighting.
+            What the round's record holds: metrics, and the rule's trust in each client if it is a weighting.
         """
         started = self._now()
         h, b = len(batch.honest), len(batch.byzantine)
@@ -160,6 +160,7 @@ class FederatedModule(pl.LightningModule):
         if not aggregation.update.isfinite().all():
             broken = [i for i, fine in enumerate(rows.isfinite().all(1).tolist()) if not fine]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
+        aggregated = self._now()
         self._server_step(aggregation.update)
 
         metrics = {
@@ -171,11 +172,12 @@ class FederatedModule(pl.LightningModule):
             "communication/sample_gradients": float(honest.sample_gradients),
             "seconds/clients": trained - started,
             "seconds/attack": attacked - trained,
-            "seconds/aggregator": self._now() - attacked,
+            "seconds/aggregator": aggregated - attacked,
+            "seconds/server": self._now() - aggregated,
         }
         self._log(metrics)
-        weights = aggregation.weights
-        return {"metrics": metrics, "weights": None if weights is None else weights.tolist()}
+        trust = _trust(aggregation)
+        return {"metrics": metrics, "weights": None if trust is None else trust.tolist()}
 
     def _attack(self, rows: Float[Tensor, "n d"], batch: RoundBatch, server: ServerOracle) -> None:
         """Write what the Byzantine clients send into the last rows."""
@@ -262,11 +264,16 @@ class FederatedModule(pl.LightningModule):
 def _measure(aggregation: Aggregation, h: int, b: int) -> dict[str, float]:
     """How long the update is, whom the rule trusted, and what else it has to say."""
     measured = {"update_norm": aggregation.update.norm().item()}
-    if aggregation.weights is not None:
-        measured["weight/honest"] = aggregation.weights[:h].sum().item()
+    trust = _trust(aggregation)
+    if trust is not None:
+        measured["weight/honest"] = trust[:h].sum().item()
         if b:
-            measured["weight/byzantine"] = aggregation.weights[h:].sum().item()
+            measured["weight/byzantine"] = trust[h:].sum().item()
     return measured | {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
+
+
+def _trust(aggregation: Aggregation) -> Tensor | None:
+    return aggregation.weights if aggregation.trust is None else aggregation.trust
 
 
 def _ids(batch: RoundBatch, rows: list[int]) -> str:

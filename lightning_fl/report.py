@@ -68,14 +68,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(["  " + line for line in [lines[0], "-" * len(lines[0]), *lines[1:]]])
 
 
-def summarise(module: FederatedModule, record: Record, status: str, seconds: float) -> dict[str, Any]:
+def summarise(module: FederatedModule, record: Record, status: str) -> dict[str, Any]:
     """Collect the results of a finished run.
 
     Args:
         module: The trained module.
         record: Its rows.
         status: "completed", "interrupted" or "diverged".
-        seconds: How long the run took.
 
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
@@ -104,7 +103,7 @@ def summarise(module: FederatedModule, record: Record, status: str, seconds: flo
         "mean_weight": weights,
         "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
         "communication": communication,
-        "seconds": round(seconds, 3),
+        "seconds": round(record.seconds, 3),
         "byzantine_clients": list(module.data.federation.byzantine_ids),
         "reference_recall": module.reference_recall,
         "confusion": module.confusion,
@@ -127,7 +126,7 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
     weights = {name: value for name, value in summary["mean_weight"].items() if value is not None}
-    total = sum(weights.values()) or 1.0  # a rule's factors need not sum to 1
+    total = sum(map(abs, weights.values())) or 1.0  # a rule's factors need not sum to 1, nor be positive
     shares = [f"{value / total:.1%} {name}" for name, value in weights.items()]
     given = ", ".join(shares).replace("byz", "Byz") + " (mean over rounds)" if shares else "none: not a weighting"
     rows.append(["weight given", given])

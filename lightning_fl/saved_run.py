@@ -103,7 +103,7 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
     Returns:
         One short name a run, all of them different.
     """
-    parts = _differing([_comparable(run.config) for run in runs], "")
+    parts = _differing([comparable(run.config) for run in runs], "")
     found = [", ".join(dict.fromkeys(part)) or run.folder.name for part, run in zip(parts, runs, strict=True)]
     if len(set(found)) < len(found):
         found = [
@@ -111,6 +111,24 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
             for label, run in zip(found, runs, strict=True)
         ]
     return [f"{label} [{i}]" if found.count(label) > 1 else label for i, label in enumerate(found)]
+
+
+def comparable(config: Config) -> Config:
+    """What a run computes, without attackers where nobody attacks; seeds that follow the run's all say so."""
+    kept: Config = {}
+    for key, value in (config | {group: config.get(group) or {} for group in _NOTHING}).items():
+        if key in PLACES | _WATCHING:
+            continue
+        if isinstance(value, dict):
+            value = {
+                k: "seed" if k.endswith("seed") and v == config.get("seed") else v
+                for k, v in value.items()
+                if f"{key}.{k}" not in PLACES
+                and (key != "trainer" or k in _COMPUTING)
+                and not (k == "n_byzantine" and not config.get("adversary"))
+            }
+        kept[key] = value
+    return kept
 
 
 def changed(config: Config, default: Config) -> list[tuple[str, str, str]]:
@@ -174,24 +192,6 @@ def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
 def _ordered(keys: Iterable[str]) -> list[str]:
     """Each key once, in the order in which a person asks."""
     return sorted(dict.fromkeys(keys), key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-
-
-def _comparable(config: Config) -> Config:
-    """What a run computes, without attackers where nobody attacks; seeds that follow the run's all say so."""
-    kept: Config = {}
-    for key, value in (config | {group: config.get(group) or {} for group in _NOTHING}).items():
-        if key in PLACES | _WATCHING:
-            continue
-        if isinstance(value, dict):
-            value = {
-                k: "seed" if k.endswith("seed") and v == config.get("seed") else v
-                for k, v in value.items()
-                if f"{key}.{k}" not in PLACES
-                and (key != "trainer" or k in _COMPUTING)
-                and not (k == "n_byzantine" and not config.get("adversary"))
-            }
-        kept[key] = value
-    return kept
 
 
 def _changed(config: Config, default: Config, path: str) -> Iterator[tuple[str, str, str]]:

@@ -119,6 +119,7 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
         callbacks = [train.make(config.aggregator), train.make(config.adversary), timer]
         trainer = pl.Trainer(
             max_steps=warm_up + turns,
+            accelerator="cpu",  # where the floors are measured
             limit_val_batches=0,
             callbacks=callbacks,
             logger=train.make(config.get("logger")) or False,

@@ -21,6 +21,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 import runs
+import train
 from lightning_fl.metric.max_recall_drop import max_recall_drop
 from published import TABLES, Cell, Table
 
@@ -87,9 +88,9 @@ class Grid:
                 label = f"{cell[1]}, {cell[0]}, seed {seed}"
                 self.plan[cell, seed] = runs.Run(label, (*overrides, f"seed={seed}"), self.folder.absolute() / name)
         used = {run.folder.name for run in self.plan.values()}
-        for record in read(TABLES / "measured" / f"{self.stem}.csv"):
-            if record["identity"] in used:
-                self.records[record["identity"]] = record
+        for path in sorted((TABLES / "measured").glob("*.csv")):
+            if path.stem == self.stem or isnan(self.table.target):  # rounds_to is another table's target's
+                self.records |= {record["identity"]: record for record in read(path) if record["identity"] in used}
         for run in self.plan.values():
             self.look(run)
 
@@ -112,7 +113,7 @@ class Grid:
         """Name the run of each seed."""
         for seed in self.seeds:
             config.seed = seed
-            yield runs.identity(config)
+            yield train.identity(config)
 
     def look(self, run: runs.Run) -> Record | None:
         """Get what is known of a run."""
@@ -135,24 +136,25 @@ class Grid:
         return list(unique.values())
 
     def value_of(self, cell: Cell, seed: int) -> float | None:
-        """Get a cell's number at one seed; chance counts for a diverged run where the paper prints it, or nothing."""
+        """Get a cell's number at one seed; the accuracy after a diverged run is chance."""
         column, record = self.table.columns[cell[1]], self.record(cell, seed)
         if record is None:
             return None
-        diverged = record["status"] == "diverged"
         if column.value == "mrd":
-            reference = self.record((self.table.reference[cell[0]], cell[1]), seed)
-            if reference is None or reference is record or diverged or reference["status"] == "diverged":
-                return None
-            recalls = [torch.tensor([float(z) for z in r["recall"].split()]) for r in (record, reference)]
-            return float(max_recall_drop(*recalls))
+            return self._drop(record, self.record((self.table.reference[cell[0]], cell[1]), seed))
         if column.value == "rounds_to":
             return float(record["rounds_to"] or inf)
-        value: float | None = None if diverged and column.value == "accuracy" else record.get(column.value)
-        printed = self.table.published.get(cell)
-        if value is None and diverged and (printed is None or abs(printed.mean - self.table.chance) <= MISS):
+        value: float | None = record.get(column.value)
+        if record["status"] == "diverged" and (column.value == "accuracy" or (column.value == "best" and not value)):
             return None if isnan(self.table.chance) else self.table.chance
         return value
+
+    @staticmethod
+    def _drop(record: Record, reference: Record | None) -> float | None:
+        if reference is None or reference is record or "diverged" in (record["status"], reference["status"]):
+            return None
+        recalls = [torch.tensor([float(z) for z in r["recall"].split()]) for r in (record, reference)]
+        return float(max_recall_drop(*recalls))
 
     def record(self, cell: Cell, seed: int) -> Record | None:
         """Get what is known of a cell's run."""
@@ -161,9 +163,13 @@ class Grid:
     def over_seeds(self, cell: Cell) -> tuple[list[float], list[Record]]:
         """Get a cell's numbers at the measured seeds, and the records of its diverged runs."""
         values = [self.value_of(cell, seed) for seed in self.seeds]
-        records = [self.record(cell, seed) for seed in self.seeds]
-        diverged = [record for record in records if record and record["status"] == "diverged"]
+        diverged = [record for record in self.measured(cell) if record["status"] == "diverged"]
         return [value for value in values if value is not None], diverged
+
+    def measured(self, cell: Cell) -> list[Record]:
+        """List what is known of a cell's runs."""
+        records = [self.record(cell, seed) for seed in self.seeds]
+        return [record for record in records if record is not None]
 
     def mean(self, row: str, column: str) -> float | None:
         """Get a cell's mean over seeds; None where it is not measured or a run left no number."""

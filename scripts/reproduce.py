@@ -13,15 +13,13 @@ Tables are files of scripts/tables; scripts/tables/measured holds finished cells
 import argparse
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Iterable
 from contextlib import closing
 from itertools import product
 from math import isinf
 from pathlib import Path
-from statistics import mean, stdev
-from types import FrameType
+from statistics import stdev
 from typing import Any
 
 import lightning_fl  # noqa: F401  first: makes torchvision importable beside a CPU-only torch
@@ -40,9 +38,12 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
     value, digits = grid.mean(*cell), grid.table.digits
     marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
+    if diverged and len(diverged) == len(grid.measured(cell)) and table.columns[cell[1]].value != "best":
+        far = printed is not None and value is not None and abs(value - printed.mean) > MISS
+        miss = f"{cell[0]}, {cell[1]}: diverged, paper {printed.text}" if printed and far else ""
+        return f"diverged{'*' if miss else ''}{marks}", "" if cell in table.doubtful else miss
     if value is None:
-        last = [record["accuracy"] for record in diverged if record["accuracy"] is not None]
-        return (f"diverged{f' ({mean(last):.{digits}f})' if last else ''}{marks}", "") if diverged else ("", "")
+        return "", ""
     text = "not reached" if isinf(value) else f"**{value:.{digits}f}**"
     if len(values) > 1 and not isinf(value):
         text += f" ({stdev(values):.{digits}f})"
@@ -89,8 +90,8 @@ def markdown(grid: Grid) -> str:
     if table.published:
         lines += [
             "Each cell: **measured mean** (s.d. over seeds) and its difference to the paper; below, the paper's mean "
-            f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged; "
-            "`?` doubtful in the paper, not counted.",
+            f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged: "
+            f"its accuracy counts as chance, {table.chance:g}; `?` doubtful in the paper, not counted.",
             "",
         ]
     if rows:
@@ -248,12 +249,7 @@ def reproduce(given: argparse.Namespace) -> int:
 
 def main() -> None:
     """Run the command line."""
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)  # also where a shell starts it in the background
+    runs.stop_when_told()
     given = arguments()
     with train.explained():
         if given.table is None:

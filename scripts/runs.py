@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 import lightning_fl  # noqa: F401  first: makes torchvision importable beside a CPU-only torch
@@ -30,7 +31,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 import train
 from lightning_fl import SettingError
-from train import identity
 
 SCRIPT = train.CONF.parent / "scripts" / "train.py"
 FINISHED = ("completed", "diverged")
@@ -173,6 +173,16 @@ def _last_words(run: Run, code: int) -> str:
     return f"{errors[-1] if errors else 'no output'} (exit code {code}; {run.folder / 'train.log'})"
 
 
+def stop_when_told() -> None:
+    """Let SIGTERM stop this process as Ctrl-C does; that works also where a shell started it in the background."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
 class Progress:
     """One line for each run that ended: how many are done, what came out, and how long the rest may take."""
 
@@ -213,6 +223,3 @@ def duration(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-__all__ = ["FINISHED", "Outcome", "Progress", "Run", "claim", "compose", "duration", "execute", "identity"]

@@ -17,6 +17,7 @@ import csv
 import fcntl
 import json
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import product
@@ -51,7 +52,9 @@ class Sweep:
         self.ignored = sorted({"early_terminate"} & set(content))
         self.metric = sweep_file.METRICS[content["metric"]["name"]]
         self.maximize = content["metric"].get("goal") == "maximize"
-        self.fixed = [word for word in content["command"] if not word.startswith("${")] + train.spelled(given)
+        words = content["command"]
+        words = words[words.index("${program}") + 1 :] if "${program}" in words else words
+        self.fixed = [word for word in words if not word.startswith("${")] + train.spelled(given)
         replaced = {word.lstrip("+~").split("=")[0] for word in self.fixed}
         axes = {name: sweep_file.axis(name, spec, self.method) for name, spec in content["parameters"].items()}
         constants = {name for name, spec in content["parameters"].items() if "value" in spec}
@@ -74,7 +77,7 @@ class Sweep:
         if self.metric == "mrd" and config.reference is None:
             raise SettingError(f"the metric mrd of {self.name} needs a reference, got none; add reference=run.")
         label = " ".join(f"{name}={_short(value)}" for name, value in values.items()) or self.name
-        return runs.Run(label, overrides, self.folder / runs.identity(config))
+        return runs.Run(label, overrides, self.folder / train.identity(config))
 
 
 def grid(sweep: Sweep, trials: int | None) -> list[runs.Run]:
@@ -123,7 +126,7 @@ def search(sweep: Sweep, trials: int, workers: int) -> Iterator[runs.Outcome]:
                 for number in range(known, min(trials, known + workers) if sweep.method == "bayes" else trials):
                     study.sampler = make(seed=number)
                     study.ask(space)
-            fresh = study.trials[seen:]
+            fresh = study.trials[seen:trials]
         if not fresh:
             return
         seen += len(fresh)
@@ -194,8 +197,8 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Run the sweep that the command line asks for."""
+def run(options: argparse.Namespace) -> int:
+    """Run the sweep that the command line asks for; gives the exit code."""
     folder = (options.folder or Path("runs/sweeps") / options.file.stem).resolve()
     sweep = Sweep(options.file, folder, options.overrides)
     trials = sweep.run_cap if options.trials is None else options.trials
@@ -214,7 +217,7 @@ def run(options: argparse.Namespace) -> None:
         if sweep.method != "grid":
             print("Each value, or near the ends of a distribution, once:")
         print("\n".join(shlex.join(["python", "scripts/train.py", *run.overrides]) for run in planned))
-        return
+        return 0
     outcomes = (
         runs.execute(planned, options.workers) if sweep.method == "grid" else search(sweep, trials, options.workers)
     )
@@ -228,6 +231,7 @@ def run(options: argparse.Namespace) -> None:
         finally:
             if sweep.values:
                 print(write(sweep, failed) + f"\nFiles in {folder}: sweep.md, sweep.csv, sweep.png", flush=True)
+    return 1 if failed else 0
 
 
 def main() -> None:
@@ -239,8 +243,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="runs at most (run_cap of the file; a grid: all)")
     parser.add_argument("--folder", type=Path, help="where everything goes (runs/sweeps/NAME)")
     parser.add_argument("--dry-run", action="store_true", help="only say what would run")
+    runs.stop_when_told()
     with train.explained():
-        run(parser.parse_intermixed_args())
+        sys.exit(run(parser.parse_intermixed_args()))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ python scripts/train.py -m +aggregator=average,boba          several runs
 python scripts/train.py --help                               every group and setting
 """
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -20,7 +21,6 @@ from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import lightning_fl  # first: makes torchvision importable beside a CPU-only torch
@@ -42,6 +42,7 @@ from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.participants import Participants
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
+from lightning_fl.saved_run import changed, comparable
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
@@ -61,7 +62,6 @@ def train(
     Returns:
         The summary, which ``folder/summary.json`` holds.
     """
-    started = perf_counter()
     settings = OmegaConf.to_container(config, resolve=True)
     aggregator, adversary = make(config.get("aggregator")), make(config.get("adversary"))
     with torch.random.fork_rng(devices=[]):
@@ -90,14 +90,15 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(settings)))
     for logger in trainer.loggers:
-        logger.log_hyperparams(settings)
+        # A sweep's agent locks its parameters' names: aggregator stays "boba", and its settings would be lost.
+        logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
 
     trainer.fit(module, datamodule=data, ckpt_path=config.ckpt_path)
     trainer.save_checkpoint(folder / "checkpoints" / "last.ckpt")
     if not module.diverged:
         trainer.test(module, datamodule=data, verbose=False)
     status = "diverged" if module.diverged else "interrupted" if stop.requested else "completed"
-    summary = report.summarise(module, record, status, perf_counter() - started)
+    summary = report.summarise(module, record, status)
     report.write(module, record, summary, folder, default_settings())
     if describe:
         print(report.results(summary, folder), flush=True)
@@ -125,7 +126,7 @@ def default_settings() -> dict[str, Any]:
 
 
 def identity(config: DictConfig) -> str:
-    """Name a run by what its result depends on: 16 hexadecimal digits of the settings' and the package's hash.
+    """Name a run by what its result depends on: 16 hexadecimal digits, a hash of the settings and the version.
 
     Folders, loggers, checkpoints and the machine do not count; nor does ``n_byzantine`` where nobody attacks, nor what
     is null or empty, so that names outlive settings yet to be added.
@@ -170,15 +171,18 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     plain.federation.n_byzantine = 0
     plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None})
     folder = Path(config.reference_dir) / identity(plain)
-    if not (folder / "summary.json").exists():
-        print("Reference: plain averaging without attack")
-        draft = folder.with_name(f".{folder.name}-{os.getpid()}")
-        plain.run_dir, plain.run_name = str(draft), "reference"
-        summary = train(plain, draft, describe=False)
-        if summary["status"] == "interrupted":
-            raise KeyboardInterrupt
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be training it
+        if not (folder / "summary.json").exists():
+            print("Reference: plain averaging without attack", flush=True)
+            draft = folder.with_name(f".{folder.name}")
+            plain.run_dir, plain.run_name = str(draft), "reference"
+            summary = train(plain, draft, describe=False)
+            if summary["status"] == "interrupted":
+                raise KeyboardInterrupt
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
     return _recall(folder)
 
 
@@ -219,12 +223,29 @@ def check(config: DictConfig, chosen: Mapping[str, Any]) -> None:
     for key in ("data", "partition", "model", "client", "server"):
         if not isinstance(config.get(key), DictConfig) or "_target_" not in config[key]:
             raise SettingError(f"a run needs {key}, got none; valid: {', '.join(_choices(key))}.")
-    if config.ckpt_path is not None and not Path(config.ckpt_path).is_file():
-        raise SettingError(f"ckpt_path needs a checkpoint file, got {config.ckpt_path}, which is not there.")
+    if config.ckpt_path is not None:
+        _check_resume(Path(config.ckpt_path), given)
     if config.checkpoint_every < 1 or config.trainer.max_steps < 1:
         raise SettingError(
             f"checkpoint_every and trainer.max_steps count rounds and must be at least 1, got "
             f"{config.checkpoint_every} and {config.trainer.max_steps}."
+        )
+
+
+def _check_resume(path: Path, given: dict[str, Any]) -> None:
+    """Check that a run goes on as what it was; a checkpoint outside a run's folder may go on as anything."""
+    if not path.is_file():
+        raise SettingError(f"ckpt_path needs a checkpoint file, got {path}, which is not there.")
+    saved = path.parents[1] / "config.yaml" if path.parent.name == "checkpoints" else None
+    if saved is None or not saved.is_file():
+        return
+    ours, theirs = (comparable(config) for config in (given, OmegaConf.to_container(OmegaConf.load(saved))))
+    ours["trainer"] = theirs["trainer"] = {}
+    other = [f"{name}: {now}, there {then}" for name, now, then in changed(ours, theirs)]
+    if other:
+        raise SettingError(
+            f"ckpt_path goes on with a run's own settings (trainer.max_steps may grow), got others than {saved}: "
+            f"{'; '.join(other)}. Give that run's; to go on with others, copy the checkpoint out of its folder."
         )
 
 
@@ -273,7 +294,9 @@ def run(config: DictConfig) -> None:
         check(config, HydraConfig.get().runtime.choices)
         if not config.get("adversary"):
             config.federation.n_byzantine = 0
-        train(config, Path(config.run_dir), reference_recall(config))
+        summary = train(config, Path(config.run_dir), reference_recall(config))
+        if summary["status"] == "interrupted":
+            raise KeyboardInterrupt  # ends the other runs of -m, too
 
 
 @contextmanager

@@ -103,10 +103,16 @@ class Finished:
     )
 
 
+class Timed(Record):
+    """A record of a known time."""
+
+    seconds = 1.23456
+
+
 def summarise(tmp_path, rows, status="completed", reason=None):
-    record = Record(tmp_path)
+    record = Timed(tmp_path)
     record.metrics.rows = rows
-    return report.summarise(Finished(reason), record, status, 1.23456)
+    return report.summarise(Finished(reason), record, status)
 
 
 COSTS = {f"communication/{name}": n for n, name in enumerate(["floats_up", "floats_down", "sample_gradients"], 5)}
@@ -214,7 +220,7 @@ FILES = ["confusion.png", "metrics.csv", "recall.png", "report.html", "summary.j
 def test_write(n_byzantine, tmp_path):
     pictures = Pictures()
     module, record = run(n_byzantine, folder=tmp_path, logger=pictures)
-    summary = report.summarise(module, record, "completed", 1.0)
+    summary = report.summarise(module, record, "completed")
     report.write(module, record, summary, tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
@@ -227,7 +233,7 @@ def test_write(n_byzantine, tmp_path):
 
 def test_confusion_agrees_with_recall_and_accuracy(tmp_path):
     module, record = run(folder=tmp_path)
-    summary = report.summarise(module, record, "completed", 1.0)
+    summary = report.summarise(module, record, "completed")
     confusion = torch.tensor(summary["confusion"])
     assert confusion.sum(1).tolist() == [3, 3, 3]
     assert (confusion.diag() / 3).tolist() == pytest.approx(summary["recall"], abs=1e-6)
@@ -242,7 +248,7 @@ def test_loggers_get_no_confusion():
 
 def test_lists_of_numbers_stand_on_one_line(tmp_path):
     module, record = run(folder=tmp_path)
-    summary = report.summarise(module, record, "completed", 1.0) | {
+    summary = report.summarise(module, record, "completed") | {
         "reason": "a [\n 1,\n 2\n] b",
         "recall": [0.5, None],
     }
@@ -256,7 +262,7 @@ def test_lists_of_numbers_stand_on_one_line(tmp_path):
 def test_the_page_shows_the_configuration_and_what_is_not_default(tmp_path):
     module, record = run(folder=tmp_path)
     (tmp_path / "config.yaml").write_text("trainer:\n  max_steps: 2\n")
-    summary = report.summarise(module, record, "completed", 1.0)
+    summary = report.summarise(module, record, "completed")
     report.write(module, record, summary, tmp_path, {"trainer": {"max_steps": 100}})
     page = (tmp_path / "report.html").read_text()
     assert "<tr><td>trainer.max_steps</td><td>2</td><td>100</td></tr>" in page
@@ -267,6 +273,6 @@ def test_write_without_anything_to_draw(tmp_path):
     module, _ = run()
     record = Record(tmp_path)
     module.confusion = None
-    report.write(module, record, report.summarise(module, record, "interrupted", 0.0), tmp_path)
+    report.write(module, record, report.summarise(module, record, "interrupted"), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "summary.json"]
     assert "Interrupted after 0 rounds." in (tmp_path / "report.html").read_text()

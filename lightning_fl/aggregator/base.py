@@ -20,11 +20,14 @@ class Aggregation:
         update: (d,) what the server subtracts, before its learning rate.
         weights: (n,) a_i with update = sum_i a_i x_i (and what the server's own rows add); None for a coordinate rule.
         diagnostics: Numbers worth a curve, logged under the rule's name.
+        trust: (n,) how far each client is trusted, where weights also undo the length of what it sent; None: as weights
+            say.
     """
 
     update: Float[Tensor, " d"]
     weights: Float[Tensor, " n"] | None = None
     diagnostics: dict[str, int | float] = field(default_factory=dict)
+    trust: Float[Tensor, " n"] | None = None
 
 
 class Aggregator(pl.Callback, ABC):

@@ -103,9 +103,13 @@ class Bucketing(Wrapper):
         shares = torch.stack([updates.data_weights[bucket].sum() for bucket in buckets])
         inner = Updates(_means(updates.rows, buckets), shares)
         result = self.rule.aggregate(inner, server)
-        weights = None
-        if result.weights is not None:
-            weights = result.weights.new_zeros(updates.n)
-            for bucket, weight in zip(buckets, result.weights, strict=True):
-                weights[bucket] = weight / len(bucket)
-        return Aggregation(result.update, weights, result.diagnostics)
+
+        def shared(of_buckets: Tensor | None) -> Tensor | None:
+            if of_buckets is None:
+                return None
+            of_clients = of_buckets.new_zeros(updates.n)
+            for bucket, value in zip(buckets, of_buckets, strict=True):
+                of_clients[bucket] = value / len(bucket)
+            return of_clients
+
+        return Aggregation(result.update, shared(result.weights), result.diagnostics, shared(result.trust))

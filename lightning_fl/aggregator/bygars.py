@@ -117,6 +117,8 @@ class Bygars(Aggregator):
         step_size: alpha, above 0.
         carry_over: False: trust starts from 0 each round (BOBA).  True: from the last round's (Regatti et al.).
 
+    Its weights are the factors of the updates as sent; its trust is q, which may be negative.
+
     Note:
         The BOBA authors use the first round's rate eta_0 throughout, for trust and for the step.  So the update is
         eta_0 / eta times `bygars`: a server that steps by -eta times it moves by -eta_0 sum_i q_i h_i, whatever its
@@ -159,7 +161,7 @@ class Bygars(Aggregator):
             learned = dict(zip(self._ids(updates), trust.tolist(), strict=True))
             self._last["trust"] = self._remembered.get("trust", {}) | learned
         weights = weights * (first_rate / server.round.learning_rate)
-        return Aggregation(updates.combine(weights), weights)
+        return Aggregation(updates.combine(weights), weights, trust=trust)
 
     def _ids(self, updates: Updates) -> Sequence[int]:
         if updates.ids is None:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import DivergedError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -71,12 +71,15 @@ def fltrust(updates: Float[Tensor, "n d"], server_update: Float[Tensor, " d"]) -
     return rows.combine(fltrust_weights(rows.gram_with(server_update[None])))
 
 
-class Fltrust(Weighting):
+class Fltrust(Aggregator):
     """Average by trust in the direction of the server's own update; see `fltrust`.
 
-    The weights it reports are the factors of the updates as sent, rescaling included.
+    Its weights are the factors of the updates as sent, rescaling included; its trust is TS_i / sum TS_j.
     """
 
-    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
-        """Weigh one round; see the base class."""
-        return fltrust_weights(updates.gram_with(server.update[None]))
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        gram = updates.gram_with(server.update[None])
+        weights = fltrust_weights(gram)
+        shares = torch.where(weights > 0, weights * gram.diagonal()[:-1].sqrt(), 0)
+        return Aggregation(updates.combine(weights), weights, trust=shares / (shares.sum() or 1))

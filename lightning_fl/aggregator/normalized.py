@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
@@ -86,12 +86,14 @@ def normalized_average(
     return rows.combine(normalized_weights(row_norms(updates), rows.data_weights))
 
 
-class Normalized(Weighting):
+class Normalized(Aggregator):
     """Average the updates at unit length by their data weights; see `normalized_average`.
 
-    The weights it reports are the factors of the updates as sent, alpha_i / ||x_i||.
+    Its weights are the factors of the updates as sent, alpha_i / ||x_i||; its trust is alpha_i.
     """
 
-    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
-        """Weigh one round; see the base class."""
-        return normalized_weights(row_norms(updates.rows), updates.data_weights)
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        weights = normalized_weights(row_norms(updates.rows), updates.data_weights)
+        trust = torch.where(weights > 0, updates.data_weights, 0)
+        return Aggregation(updates.combine(weights), weights, trust=trust)

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Iterable
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytorch_lightning as pl
@@ -23,6 +24,7 @@ class Record(pl.Callback):
     """
 
     def __init__(self, folder: str | Path):
+        self._started, self._earlier = perf_counter(), 0.0
         self.metrics = Table(Path(folder) / "metrics.csv")
         self.weights = Table(Path(folder) / "weights.csv")
 
@@ -57,12 +59,18 @@ class Record(pl.Callback):
         """Write what is left."""
         self._flush()
 
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken since this was made, and before the checkpoint that it goes on from."""
+        return self._earlier + perf_counter() - self._started
+
     def state_dict(self) -> dict[str, Any]:
-        """Rows so far."""
-        return {"metrics": list(self.metrics.rows), "weights": list(self.weights.rows)}
+        """Rows and seconds so far."""
+        return {"metrics": list(self.metrics.rows), "weights": list(self.weights.rows), "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint's rows."""
+        """Go on from a checkpoint's rows and seconds."""
+        self._earlier = state_dict.get("seconds", 0.0)
         self.metrics.restore(state_dict["metrics"])
         self.weights.restore(state_dict["weights"])
 

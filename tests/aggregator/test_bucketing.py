@@ -10,6 +10,7 @@ from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.bucketing import Bucketing, bucketing, draw_buckets
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum, MultiKrum
+from lightning_fl.aggregator.normalized import Normalized
 from tests import conf, world
 from tests.aggregator import reference
 
@@ -91,7 +92,7 @@ def test_a_non_finite_row_spoils_only_its_bucket(value):
 
 
 @pytest.mark.parametrize("leftover", ["drop", "keep"])
-@pytest.mark.parametrize("rule", [Average(), Krum(0), MultiKrum(0, 2), Boba(0, -0.5, 20, "none", True)])
+@pytest.mark.parametrize("rule", [Average(), Krum(0), MultiKrum(0, 2), Normalized(), Boba(0, -0.5, 20, "none", True)])
 def test_weights_are_the_clients_share_of_their_bucket(rule, leftover):
     """The update is their combination (BOBA adds server rows: there the bucket's weights are compared)."""
     rows, server = world.honest_updates(N), world.oracle()
@@ -107,6 +108,9 @@ def test_weights_are_the_clients_share_of_their_bucket(rule, leftover):
     torch.testing.assert_close(aggregation.update, inner.update)
     for bucket, weight in zip(buckets, inner.weights, strict=True):
         torch.testing.assert_close(aggregation.weights[bucket], (weight / len(bucket)).expand(len(bucket)))
+    if isinstance(rule, Normalized):
+        for bucket, trust in zip(buckets, inner.trust, strict=True):
+            torch.testing.assert_close(aggregation.trust[bucket], (trust / len(bucket)).expand(len(bucket)))
     if not isinstance(rule, Boba):
         torch.testing.assert_close(aggregation.update, (aggregation.weights @ rows.double()).float())
 

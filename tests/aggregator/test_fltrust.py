@@ -82,6 +82,10 @@ def test_the_class_asks_the_server_and_reports_the_factors():
     assert torch.equal(aggregation.update, fltrust(updates.rows, oracle.update))
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
     assert aggregation.weights.sum() > 0
+    cosines = torch.nn.functional.cosine_similarity(updates.rows.double(), oracle.update.double()[None]).clamp(min=0)
+    torch.testing.assert_close(aggregation.trust, cosines / cosines.sum())
+    nobody = Fltrust().aggregate(Updates(-oracle.update[None]), oracle)
+    assert nobody.trust.tolist() == [0.0]
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -99,6 +99,8 @@ def test_the_class_gives_the_functions_update_and_its_weights(broken):
     assert torch.equal(aggregation.update, normalized_average(rows, updates.data_weights))
     torch.testing.assert_close(aggregation.weights.float() @ rows.nan_to_num(), aggregation.update)
     assert (aggregation.weights[3] == 0) == broken
+    trust = [0.0 if broken and i == 3 else (i + 1) / 78 for i in range(12)]  # data weights, whatever the lengths
+    assert aggregation.trust.tolist() == pytest.approx(trust)
     assert "gram" not in vars(updates)
 
 

@@ -4,6 +4,7 @@ import csv
 
 import pytest
 import pytorch_lightning as pl
+import torch
 
 from lightning_fl import Federation
 from lightning_fl.adversary.ipm import Ipm
@@ -118,6 +119,11 @@ def test_the_files_of_a_resumed_run_start_at_its_first_round(tmp_path):
         for run in ("second", "whole")
     ]
     assert timeless[0] == timeless[1]
+    state = torch.load(tmp_path / "half.ckpt", weights_only=False)["callbacks"]["Record"]
+    later = Record(tmp_path / "third")
+    assert later.seconds < state["seconds"]
+    later.load_state_dict(state)
+    assert later.seconds > state["seconds"] > 0
     assert read(tmp_path / "second" / "weights.csv") == read(tmp_path / "whole" / "weights.csv")
 
 

@@ -12,6 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import runs
+import train
 from lightning_fl import SettingError
 
 # Stands for train.py: what it does is in its first override, and its folder in hydra.run.dir.
@@ -49,7 +50,7 @@ def fake(tmp_path, monkeypatch):
 
 
 def identity(*overrides):
-    return runs.identity(runs.compose(overrides))
+    return train.identity(runs.compose(overrides))
 
 
 def test_a_name_is_that_of_the_result():
@@ -66,13 +67,13 @@ def test_attackers_that_do_not_attack_and_options_without_a_value_do_not_count()
     assert identity("adversary=none", "federation.n_byzantine=3") == identity("adversary=none")
     assert identity("federation.n_byzantine=3") != identity()
     config = runs.compose([])
-    name = runs.identity(config)
+    name = train.identity(config)
     OmegaConf.set_struct(config, False)
     config.data.later = None
     config.later = {"option": None}
-    assert runs.identity(config) == name
+    assert train.identity(config) == name
     config.later.option = False
-    assert runs.identity(config) != name
+    assert train.identity(config) != name
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import yaml
 from pytorch_lightning.loggers import CSVLogger
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
+import runs
 import sweep
 import sweep_file
 import train
@@ -45,6 +46,7 @@ def content(method="grid", parameters=None, **more):
 def command(tmp_path, monkeypatch, capsys):
     """Run sweep.py on a file of this content in an empty folder; gives exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runs, "stop_when_told", lambda: None)
 
     def run(file, *arguments):
         if file is not None:
@@ -150,6 +152,9 @@ def test_a_stopped_search_goes_on_as_if_it_had_not(command, tmp_path, trained, m
     assert table(tmp_path / "whole") == table(tmp_path / "stopped")
     assert command(file, "--folder", "stopped", "--trials", "9")[0] == 0
     assert len(started) == 9
+    code, out, _ = command(file, "--folder", "stopped", "--trials", "4")  # fewer than there are
+    assert code == 0
+    assert [line[:5] for line in out.splitlines() if line.startswith("[")] == [f"[{k}/4]" for k in (1, 2, 3, 4)]
     rates = [float(values["server.lr"]) for values in started]
     assert all(0.01 <= rate <= 1 for rate in rates)
     assert len(set(rates)) == 9
@@ -173,7 +178,7 @@ def test_failed_and_diverged_runs_are_told_and_only_failed_ones_tried_again(comm
     plan.fails = {"1"}
     parameters = {"adversary": {"values": ["ipm", "gaussian"]}, "seed": {"values": [0, 1]}}
     code, out, _ = command(content(parameters=parameters))
-    assert code == 0
+    assert code == 1
     assert "failed: RuntimeError: no luck" in out
     statuses = [(row["adversary"], row["seed"], row["status"]) for row in table(tmp_path / "runs/sweeps/x")]
     assert statuses[0] == ("ipm", "0", "completed")
@@ -225,6 +230,12 @@ def test_train_is_told_what_wandbs_agent_tells_it(tmp_path):
     constants = {name: spec["value"] for name, spec in SMALL.items()}
     told = create_sweep_command_args({"args": {name: {"value": value} for name, value in (constants | values).items()}})
     assert set(run.overrides) == set(told["args_no_hyphens"])
+
+
+def test_words_before_the_program_are_not_the_programs(tmp_path):
+    words = ["${env}", "python", "-u", "${program}", "seed=4", "${args_no_hyphens}"]
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(content(command=words)))
+    assert sweep.Sweep(tmp_path / "x.yaml", tmp_path).fixed[0] == "seed=4"
 
 
 def test_other_settings_do_not_mix_with_a_folders_trials(command, trained):

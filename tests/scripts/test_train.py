@@ -90,7 +90,7 @@ def test_reference_is_trained_once_and_gives_the_drop(command, tmp_path):
     code, out, _ = command(*arguments, "hydra.run.dir=second")
     assert code == 0
     assert "Reference: " not in out
-    (reference,) = (tmp_path / "runs/references").iterdir()
+    (reference,) = (path for path in (tmp_path / "runs/references").iterdir() if path.is_dir())
     plain = OmegaConf.load(reference / "config.yaml")
     assert plain.federation.n_byzantine == 0
     drops = [r - x for r, x in zip(summary(reference)["recall"], summary(tmp_path / "first")["recall"], strict=True)]
@@ -155,11 +155,19 @@ def test_errors_are_one_message_that_says_what_to_do(command, tmp_path, argument
     assert not list(tmp_path.rglob("summary.json"))
 
 
-def test_a_checkpoint_of_another_model_is_refused(command):
+def test_a_run_goes_on_with_its_own_settings(command, tmp_path):
     command("trainer.max_steps=1", "hydra.run.dir=x")
-    code, _, err = command("model.hidden=[9]", "trainer.max_steps=2", "ckpt_path=x/checkpoints/last.ckpt")
+    resume = ["trainer.max_steps=2", "ckpt_path=x/checkpoints/last.ckpt"]
+    code, _, err = command("aggregator=median", "server.lr=0.5", *resume)
+    assert code == 2
+    assert "got others than x/config.yaml: aggregator: median: midpoint=false, there average; server.lr: 0.5" in err
+    assert command(*resume, "checkpoint_every=7", "reference=x", "hydra.run.dir=y")[0] == 0
+    assert summary(tmp_path / "y")["rounds"] == 2
+    (tmp_path / "x/checkpoints/last.ckpt").rename(tmp_path / "free.ckpt")
+    code, _, err = command("model.hidden=[9]", "trainer.max_steps=2", "ckpt_path=free.ckpt")
     assert code == 2
     assert "the checkpoint is of another model" in err
+    assert command("aggregator=median", "trainer.max_steps=2", "ckpt_path=free.ckpt", "hydra.run.dir=z")[0] == 0
 
 
 def test_a_corrupt_file_and_unreachable_sources_are_named(command, tmp_path, monkeypatch):
@@ -207,7 +215,7 @@ def test_ctrl_c_leaves_a_run_that_resumes_bit_for_bit(command, tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, out
+    assert process.returncode == 130, out
     result = summary(tmp_path / "cut")
     assert result["status"] == "interrupted"
     assert len(read(metrics)) == result["rounds"]
