@@ -63,7 +63,7 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int, centred: bool = False
 
     Args:
         updates: One update a row.
-        n_iterations: Steps, 0 <= n_iterations < n; the BOBA paper takes f.
+        n_iterations: Steps, 0 <= n_iterations < n.
         centred: Score by <x_i - mu, v>^2, as Data and Diggavi do.
 
     Returns:
@@ -73,7 +73,8 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int, centred: bool = False
         SettingError: If updates are not a floating-point matrix, n_iterations is out of range, or no row is finite.
 
     Note:
-        Data and Diggavi stop by a threshold on the variance instead.  A step that would leave nobody is not taken,
+        Data and Diggavi stop by a threshold on the variance instead.  The BOBA paper's text says f steps; its code has
+        20 as default, and its accuracy on MNIST without attack (59.8) is that of 20 (59.9), not of f = 16 (69.8).  A step that would leave nobody is not taken,
         and a row with NaN or inf counts as taken out by one of the steps.  Where the largest variance is that of
         several directions, v is whichever the eigensolver returns.
 
