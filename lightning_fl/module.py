@@ -153,14 +153,13 @@ class FederatedModule(pl.LightningModule):
         try:
             self._attack(rows, batch, server)
             attacked = self._now()
-            ids = [*batch.honest.ids, *batch.byzantine.ids]
-            aggregation = self.aggregator.aggregate(Updates(rows, batch.data_weights, ids), server)
+            aggregation = self.aggregator.aggregate(Updates(rows, batch.data_weights, batch.ids), server)
+            aggregated = self._now()
         except DivergedError as error:
             return self._stop(batch, str(error))
         if not aggregation.update.isfinite().all():
             broken = [i for i, fine in enumerate(rows.isfinite().all(1).tolist()) if not fine]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
-        aggregated = self._now()
         self._server_step(aggregation.update)
 
         metrics = {
@@ -184,13 +183,12 @@ class FederatedModule(pl.LightningModule):
         h, b = len(batch.honest), len(batch.byzantine)
         if self.adversary is None or not b:
             return
-        context = AttackContext(
-            self.model,
-            self.client,
-            batch.byzantine,
-            lambda updates: self.aggregator.aggregate(updates, server).update,
-            server.round,
-        )
+
+        def rule(updates: Updates) -> Float[Tensor, " d"]:
+            updates.ids = batch.ids
+            return self.aggregator.aggregate(updates, server).update
+
+        context = AttackContext(self.model, self.client, batch.byzantine, rule, server.round)
         honest = Updates(rows[:h], batch.data_weights[:h], batch.honest.ids)
         rows[h:] = self.adversary.attack(honest, b, context)
 
@@ -277,8 +275,7 @@ def _trust(aggregation: Aggregation) -> Tensor | None:
 
 
 def _ids(batch: RoundBatch, rows: list[int]) -> str:
-    ids = [*batch.honest.ids, *batch.byzantine.ids]
-    named = ", ".join(f"{'honest' if i < len(batch.honest) else 'Byzantine'} client {ids[i]}" for i in rows[:3])
+    named = ", ".join(f"{'honest' if i < len(batch.honest) else 'Byzantine'} client {batch.ids[i]}" for i in rows[:3])
     return f"{named}{f' and {len(rows) - 3} more' if len(rows) > 3 else ''}" if rows else "none"
 
 

@@ -136,3 +136,8 @@ class RoundBatch:
     data_weights: Tensor
     server: ClientBatch
     seed: int
+
+    @property
+    def ids(self) -> list[int]:
+        """Number of each client, honest ones first."""
+        return [*self.honest.ids, *self.byzantine.ids]

@@ -37,7 +37,7 @@ class Record(pl.Callback):
             return
         self.metrics.add({"round": trainer.global_step, **outputs["metrics"]})
         if outputs["weights"] is not None:
-            ids = map(str, [*batch.honest.ids, *batch.byzantine.ids])
+            ids = map(str, batch.ids)
             self.weights.add({"round": trainer.global_step, **dict(zip(ids, outputs["weights"], strict=True))})
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -4,9 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import SettingError, Updates
+from lightning_fl import Federation, SettingError, Updates
+from lightning_fl.adversary.adaptive import Adaptive
 from lightning_fl.aggregator.bygars import Bygars, bygars, bygars_weights
-from tests import world
+from tests import training, world
 from tests.aggregator import reference
 
 N, D = 8, 5
@@ -159,6 +160,16 @@ def test_trust_is_a_clients_own():
         np.testing.assert_allclose((-0.1 * aggregation.update).numpy(), expected, rtol=1e-3, atol=1e-9)
         rule.on_train_batch_end(None, None, None, None, round_)
         trust |= dict(zip(ids, q, strict=True))
+
+
+def test_trust_is_carried_over_where_clients_come_and_go_and_an_adversary_asks():
+    rule = Bygars(STEPS, ALPHA, True)
+    trainer = training.trainer([rule, Adaptive(9, 2.0, "distance")], rounds=4)
+    federation = Federation(8, 2, "replacement", "uniform", participation=0.5)
+    module = training.fit(trainer, data_=training.data(federation))
+    assert module.diverged is None
+    present = {i for round_ in range(4) for group in federation.participants(round_) for i in group}
+    assert set(rule.state_dict()["trust"]) == present
 
 
 def test_buckets_are_no_clients():
