@@ -66,5 +66,6 @@ class ServerMixture(Wrapper):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         result = self.rule.aggregate(updates, server)
-        weights = None if result.weights is None else (1 - self.share) * result.weights
-        return Aggregation(server_mixture(result.update, server.class_updates, self.share), weights, result.diagnostics)
+        weights, trust = (None if w is None else (1 - self.share) * w for w in (result.weights, result.trust))
+        mixed = server_mixture(result.update, server.class_updates, self.share)
+        return Aggregation(mixed, weights, result.diagnostics, trust)
