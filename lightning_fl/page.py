@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from lightning_fl import plot
-from lightning_fl.saved_run import Config, SavedRun, changed, flat, labels
+from lightning_fl.saved_run import Config, SavedRun, changed, flat, labels, trust_shares
 
 _CAPTIONS = {
     "accuracy": "Accuracy over rounds",
@@ -91,7 +91,7 @@ def compare(runs: Mapping[str, SavedRun], title: str) -> dict[str, Figure]:
     if any(drop is not None for drop in drops.values()):
         missing = {label: "diverged" if run.diverged else "no reference" for label, run in runs.items()}
         figures["drop"] = plot.drops({k: missing[k] if drop is None else drop for k, drop in drops.items()}, title)
-    given = {label: _weights(run) for label, run in runs.items()}
+    given = {label: trust_shares(run.summary) for label, run in runs.items()}
     if any(given.values()):
         figures["weights"] = plot.shares({k: pair or "none: not a weighting" for k, pair in given.items()}, title)
     return figures
@@ -141,7 +141,7 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
     """Numbers of each run; recalls in a table of their own."""
     rows = []
     for name, run in runs.items():
-        summary, last, weights = run.summary, run.summary["last_evaluation"], _weights(run)
+        summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
         accuracy = _percent(summary["accuracy"])
         if run.diverged and last["accuracy"] is not None:
             accuracy += f"; {last['accuracy']:.1%} in round {last['round']}"
@@ -152,8 +152,8 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
                 "rounds": str(summary["rounds"]),
                 "accuracy": accuracy,
                 "max-recall-drop": _percent(summary["mrd"]),
-                "weight honest": _percent(weights and weights[0] / (sum(weights) or 1)),
-                "weight Byzantine": _percent(weights and weights[1] / (sum(weights) or 1)),
+                "weight honest": _percent(shares and shares[0]),
+                "weight Byzantine": _percent(shares and shares[1]),
                 **{
                     name.replace("_", " "): f"{value:,}" for name, value in (summary.get("communication") or {}).items()
                 },
@@ -211,13 +211,6 @@ def _table(header: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
     head = f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in header)}</tr>\n" if header else ""
     body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="wide"><table>\n{head}{body}\n</table></div>'
-
-
-def _weights(run: SavedRun) -> tuple[float, float] | None:
-    """Weight of the honest and of the Byzantine clients, mean over rounds; None for a rule that is not a weighting."""
-    weights = run.summary.get("mean_weight") or {}
-    honest = weights.get("honest")
-    return None if honest is None else (honest, weights.get("byzantine") or 0.0)
 
 
 def _percent(value: float | None) -> str:

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from lightning_fl import page
 from lightning_fl.callback.record import Record
 from lightning_fl.module import FederatedModule
-from lightning_fl.saved_run import Config, SavedRun
+from lightning_fl.saved_run import Config, SavedRun, trust_shares
 
 
 def participants(module: FederatedModule) -> str:
@@ -125,10 +125,11 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
         drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
-    weights = {name: value for name, value in summary["mean_weight"].items() if value is not None}
-    total = sum(map(abs, weights.values())) or 1.0  # a rule's factors need not sum to 1, nor be positive
-    shares = [f"{value / total:.1%} {name}" for name, value in weights.items()]
-    given = ", ".join(shares).replace("byz", "Byz") + " (mean over rounds)" if shares else "none: not a weighting"
+    shares = trust_shares(summary)
+    given = "none: not a weighting"
+    if shares:
+        attacked = summary["mean_weight"]["byzantine"] is not None
+        given = f"{shares[0]:.1%} honest{f', {shares[1]:.1%} Byzantine' if attacked else ''} (mean over rounds)"
     rows.append(["weight given", given])
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())

@@ -97,6 +97,18 @@ class SavedRun:
         return [_part(self.config, "aggregator"), attack, _part(self.config, "data")]
 
 
+def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
+    """How a rule's trust is shared between honest and Byzantine clients, mean over rounds; None if it is no weighting.
+
+    A rule's factors need not sum to 1: these are divided by the sum of their sizes.  A share is negative where the
+    rule turns updates around.
+    """
+    given = summary.get("mean_weight") or {}
+    honest, byzantine = given.get("honest"), given.get("byzantine") or 0.0
+    total = abs(honest or 0.0) + abs(byzantine) or 1.0
+    return None if honest is None else (honest / total, byzantine / total)
+
+
 def labels(runs: Sequence[SavedRun]) -> list[str]:
     """Name each run by the settings in which it differs from the others, or by its folder.
 

@@ -217,9 +217,16 @@ def test_max_recall_drop_by_run():
 
 
 def test_weight_by_run_is_a_share():
-    axes = plot.shares({"boba": (3.0, 1.0), "none": (0.0, 0.0), "median": "none: not a weighting"}, "three").axes[0]
-    assert [bar.get_width() for bar in axes.patches] == [75, 25, 100, 0]
+    axes = plot.shares({"boba": (0.75, 0.25), "none": (0.0, 0.0), "median": "none: not a weighting"}, "three").axes[0]
+    assert [bar.get_width() for bar in axes.patches] == [75, 25, 0, 0]
     assert list(texts(axes).values()) == ["25.0", "0.0", "none: not a weighting"]
+    assert axes.get_xlim() == (0, 100)
+
+
+def test_a_weight_that_turns_updates_around_points_left():
+    axes = plot.shares({"bygars": (0.75, -0.25), "boba": (0.5, 0.5)}, "two").axes[0]
+    assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(0, 75), (0, -25), (0, 50), (50, 50)]
+    assert axes.get_xlim() == (-100, 100)
 
 
 def test_partition_has_a_column_for_each_client_and_marks_byzantine_ones():

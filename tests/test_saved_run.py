@@ -3,7 +3,7 @@
 import pytest
 
 from lightning_fl import DataError
-from lightning_fl.saved_run import SavedRun, changed, flat, labels, named
+from lightning_fl.saved_run import SavedRun, changed, flat, labels, named, trust_shares
 from tests import saved
 
 AVERAGE = {"_target_": "lightning_fl.aggregator.average.Average"}
@@ -154,3 +154,19 @@ def test_what_differs_from_the_default(tmp_path):
 def test_settings_are_spelled_as_on_the_command_line():
     shown = dict(flat({"a": {"b": {"c": None}, "d": True}, "e": 1e-05, "f": {}, "g": [1]}))
     assert shown == {"a.b.c": "null", "a.d": "true", "e": "1e-05", "f": "{}", "g": "[1]"}
+
+
+@pytest.mark.parametrize(
+    ("given", "shares"),
+    [
+        ({"honest": 3.0, "byzantine": 1.0}, (0.75, 0.25)),
+        ({"honest": 1.5, "byzantine": -0.5}, (0.75, -0.25)),
+        ({"honest": 0.9, "byzantine": None}, (1.0, 0.0)),
+        ({"honest": 0.0, "byzantine": 0.0}, (0.0, 0.0)),
+        ({"honest": None, "byzantine": None}, None),
+        (None, None),
+    ],
+)
+def test_trust_is_shared_by_size(given, shares):
+    assert trust_shares({"mean_weight": given}) == shares
+    assert trust_shares({}) is None

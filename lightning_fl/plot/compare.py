@@ -96,8 +96,8 @@ def shares(runs: Mapping[str, tuple[float, float] | str], title: str) -> Figure:
     """Draw what share of the weight several runs' rules gave to honest and to Byzantine clients, mean over rounds.
 
     Args:
-        runs: Weight of the honest and of the Byzantine clients by the run's label, in one unit; a text says why there
-            is none.
+        runs: Share of the honest and of the Byzantine clients by the run's label, in [-1, 1]; a text says why there is
+            none.
         title: What is compared.
     """
     figure, axes = one_axes("Share of the weight (%), mean over rounds", "", title, size=(8.0, 1.3 + height(runs)))
@@ -105,14 +105,15 @@ def shares(runs: Mapping[str, tuple[float, float] | str], title: str) -> Figure:
         if isinstance(weights, str):
             axes.text(1, i, weights, va="center", fontsize=9)
             continue
-        byzantine = 100 * weights[1] / (sum(weights) or 1)
-        axes.barh(i, 100 - byzantine, color=HONEST, height=0.7)
-        axes.barh(i, byzantine, left=100 - byzantine, color=BYZANTINE, height=0.7)
+        honest, byzantine = 100 * weights[0], 100 * weights[1]
+        axes.barh(i, honest, color=HONEST, height=0.7)
+        axes.barh(i, byzantine, left=honest if honest * byzantine > 0 else 0, color=BYZANTINE, height=0.7)
         axes.text(101, i, f"{byzantine:.1f}", va="center", fontsize=9)
     handles = [mpl.patches.Patch(color=HONEST), mpl.patches.Patch(color=BYZANTINE)]
     axes.legend(handles, ["honest", "Byzantine (number)"], loc="center left", bbox_to_anchor=(1.1, 0.5), frameon=False)
-    axes.set_xlim(0, 100)
-    axes.set_xticks(range(0, 101, 20))
+    lowest = -100 if any(not isinstance(weights, str) and min(weights) < 0 for weights in runs.values()) else 0
+    axes.set_xlim(lowest, 100)
+    axes.set_xticks(range(lowest, 101, 20))
     axes.grid(visible=False, axis="y")
     name_rows(axes, runs)
     return figure

@@ -7,6 +7,7 @@ from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.bucketing import Bucketing
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.server_mixture import ServerMixture, server_mixture
 from tests import conf, world
 from tests.aggregator import reference
@@ -57,6 +58,13 @@ def test_checks_the_rule():
     ServerMixture(Krum(2), 0.5).check(12, 3)
     with pytest.raises(SettingError, match="krum needs"):
         ServerMixture(Krum(2), 0.5).check(4, 3)
+
+
+def test_the_server_takes_its_share_of_the_trust():
+    updates, server = world.updates(), world.oracle()
+    mixed = ServerMixture(Normalized(), 0.25).aggregate(updates, server)
+    assert mixed.trust.tolist() == pytest.approx([0.75 / updates.n] * updates.n)
+    torch.testing.assert_close(mixed.weights, 0.75 * Normalized().aggregate(updates, server).weights)
 
 
 def test_a_rule_that_remembers_still_does():
