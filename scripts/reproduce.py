@@ -52,7 +52,8 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     difference = value - printed.mean
     text += f" {round(difference, digits) + 0:+.{digits}f}".replace("-", "−")
     half = 0.5 * 10**-digits  # of the last digit printed
-    missed = abs(difference) > MISS + half or (printed.sd is not None and abs(difference) > 3 * printed.sd + half)
+    most = MISS if printed.sd is None else min(MISS, 3 * max(printed.sd, half))
+    missed = abs(difference) > most + half
     if not missed or cell in table.doubtful:
         return text + marks, ""
     deviations = f", {abs(difference) / printed.sd:.1f} s.d. of the paper" if printed.sd else ""
