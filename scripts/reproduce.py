@@ -38,10 +38,11 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
     value, digits = grid.mean(*cell), grid.table.digits
     marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
-    if diverged and len(diverged) == len(grid.measured(cell)) and table.columns[cell[1]].value != "best":
+    if diverged and len(diverged) == len(grid.measured(cell)) and table.columns[cell[1]].value in ("accuracy", "mrd"):
         far = printed is not None and value is not None and abs(value - printed.mean) > MISS
-        miss = f"{cell[0]}, {cell[1]}: diverged, paper {printed.text}" if printed and far else ""
-        return f"diverged{'*' if miss else ''}{marks}", "" if cell in table.doubtful else miss
+        if printed is None or not far or cell in table.doubtful:
+            return f"diverged{marks}", ""
+        return f"diverged*{marks}", f"{cell[0]}, {cell[1]}: diverged, paper {printed.text}"
     if value is None:
         return "", ""
     text = "not reached" if isinf(value) else f"**{value:.{digits}f}**"

@@ -369,6 +369,17 @@ def test_a_diverged_run_counts_as_chance_and_is_a_miss_where_the_paper_has_more(
     assert "- BOBA, IPM: after 12 rounds; last measured accuracy 55.0 %" in reproduce.markdown(made)
 
 
+def test_the_time_of_a_rule_stands_though_the_run_diverged(small):
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="rule_ms", published={}, doubtful=[])
+    assert reproduce.cell_text(made, ("BOBA", "IPM")) == ("**2.0**†", "")  # 1 and 3 ms
+
+
+def test_a_doubtful_cell_that_diverged_is_no_miss(small):
+    doubtful = [{"rows": ["BOBA"], "columns": ["IPM"], "reason": "a reason"}]
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, doubtful=doubtful)
+    assert reproduce.cell_text(made, ("BOBA", "IPM")) == ("diverged†?", "")
+
+
 def test_the_largest_accuracy_stands_though_the_run_diverged(small):
     made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="best")
     assert made.mean("BOBA", "IPM") == pytest.approx(55.0)
