@@ -147,7 +147,7 @@ def test_a_round_of_broken_updates_ends_a_run_as_diverged():
             result.updates[:] = torch.nan
             return result
 
-    for rule in (Krum(2), Median(midpoint=False)):
+    for rule in (Krum(2), Median("lower")):
         run = FederatedModule(world.model(), Broken(), lambda parameters: torch.optim.SGD(parameters, lr=0.1))
         training.trainer([rule], 3).fit(run, datamodule=data(n_byzantine=0))
         assert "round 1: " in run.diverged

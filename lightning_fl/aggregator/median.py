@@ -6,16 +6,18 @@ Statistical Rates. ICML 2018. arXiv:1803.01498, Definition 1.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.errors import DivergedError
+from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
+
+Middle = Literal["lower", "upper", "mean"]
 
 # Entries sorted at a time: 2^19 of them (2 to 4 MB) fit a core's cache, 2^26 a GPU's memory.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**19, 2**26
@@ -77,40 +79,44 @@ def reduce_columns(updates: Float[Tensor, "n d"], pick: Callable[[Any], Any]) ->
     return picked
 
 
-def median(updates: Float[Tensor, "n d"], midpoint: bool = False) -> Float[Tensor, " d"]:
+def median(updates: Float[Tensor, "n d"], middle: Middle = "upper") -> Float[Tensor, " d"]:
     """Take the median of every coordinate.
 
     Args:
         updates: One update a row.
-        midpoint: For even n, the mean of the two middle values instead of the lower one.
+        middle: Which of the two middle values of an even n: the lower one, the upper one, or their mean.
 
     Returns:
         The medians.
 
     Raises:
-        SettingError: If updates are not a floating-point matrix, or no update is finite.
+        SettingError: If updates are not a floating-point matrix, no update is finite, or middle is none of the three.
 
     Note:
-        Yin et al. leave even n open.  The lower median is what the BOBA paper's code takes (torch.median); midpoint is
-        numpy.median.  An update with NaN or inf is left out.  Data weights play no part, as in the papers.
+        Yin et al. leave even n open.  torch.median takes the lower value, numpy.median the mean.  The BOBA paper's code
+        takes the lower one of the clients' *models*, and a model is the server's less the update: the upper one here.
+        An update with NaN or inf is left out.  Data weights play no part, as in the papers.
 
     >>> updates = torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [9.0, 5.0]])
-    >>> median(updates), median(updates, midpoint=True)
-    (tensor([2., 6.]), tensor([3.0000, 6.5000]))
+    >>> median(updates), median(updates, middle="mean")
+    (tensor([4., 7.]), tensor([3.0000, 6.5000]))
     """
+    if middle not in get_args(Middle):
+        raise SettingError(f"median's middle must be one of {', '.join(get_args(Middle))}, got {middle!r}.")
     rows = finite_only(updates, "median")
     lower, upper = (len(rows) - 1) // 2, len(rows) // 2
-    if midpoint:
+    if middle == "mean":
         return reduce_columns(rows, lambda values: values[:, lower] / 2 + values[:, upper] / 2)
-    return reduce_columns(rows, lambda values: values[:, lower])
+    place = lower if middle == "lower" else upper
+    return reduce_columns(rows, lambda values: values[:, place])
 
 
 class Median(Aggregator):
     """Take the median of every coordinate; see `median` for the setting."""
 
-    def __init__(self, midpoint: bool):
-        self.midpoint = midpoint
+    def __init__(self, middle: Middle):
+        self.middle = middle
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return Aggregation(median(updates.rows, self.midpoint))
+        return Aggregation(median(updates.rows, self.middle))

@@ -145,11 +145,11 @@ def maximum_correntropy(x, weights, width, start, steps=3000):
     return y
 
 
-def median(x, midpoint=False):
-    """Middle value of every coordinate; of two, the lower one or their mean."""
+def median(x, middle="upper"):
+    """Middle value of every coordinate; of two, the lower one, the upper one or their mean."""
     columns = [sorted(column) for column in np.asarray(x, dtype=np.float64).T.tolist()]
-    lower, upper = (len(x) - 1) // 2, len(x) // 2
-    return np.array([(c[lower] + c[upper]) / 2 if midpoint else c[lower] for c in columns])
+    pairs = [(c[(len(x) - 1) // 2], c[len(x) // 2]) for c in columns]
+    return np.array([{"lower": low, "upper": high, "mean": (low + high) / 2}[middle] for low, high in pairs])
 
 
 def trimmed_mean(x, f):

@@ -7,27 +7,40 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import median as module
 from lightning_fl.aggregator.median import Median, median, reduce_columns
-from tests import world
+from tests import conf, world
 from tests.aggregator import reference
 
 D = 6
+MIDDLES = ["lower", "upper", "mean"]
 
 
-@pytest.mark.parametrize("midpoint", [False, True])
+@pytest.mark.parametrize("middle", MIDDLES)
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 11, 300])
 @pytest.mark.parametrize("name", reference.PROBLEMS)
-def test_agrees_with_the_loop(name, n, midpoint):
+def test_agrees_with_the_loop(name, n, middle):
     if n < 3 and name == "tied":
         return
     x = reference.problem(name, n, D)
-    np.testing.assert_allclose(median(torch.as_tensor(x), midpoint).numpy(), reference.median(x, midpoint), rtol=1e-15)
+    np.testing.assert_allclose(median(torch.as_tensor(x), middle).numpy(), reference.median(x, middle), rtol=1e-15)
 
 
 def test_literal_even_number():
-    """The upper median is (4, 7)."""
     x = torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [9.0, 5.0]])
-    assert median(x).tolist() == [2.0, 6.0]
-    assert median(x, midpoint=True).tolist() == [3.0, 6.5]
+    assert median(x, "lower").tolist() == [2.0, 6.0]
+    assert median(x, "upper").tolist() == [4.0, 7.0]
+    assert median(x, "mean").tolist() == [3.0, 6.5]
+
+
+def test_the_default_is_the_lower_value_of_models_as_in_bobas_code(draw):
+    """torch.median of the clients' models w - u is w less our median."""
+    updates = torch.randn(10, D, generator=draw, dtype=torch.float64)
+    torch.testing.assert_close(1 - median(updates), (1 - updates).median(0).values, rtol=0, atol=1e-15)
+    assert conf.compose("aggregator=median").aggregator.middle == "upper"
+
+
+def test_refuses_another_middle(unchecked):
+    with pytest.raises(SettingError, match="lower, upper, mean, got 'left'"):
+        median(torch.ones(2, 2), "left")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -35,7 +48,7 @@ def test_literal_even_number():
 def test_is_an_entry_of_the_column_in_any_dtype(dtype, n, draw):
     x = torch.randn(n, 500, generator=draw).to(dtype)
     before = x.clone()
-    y = median(x)
+    y = median(x, "lower")
     assert y.dtype == dtype
     assert torch.equal(y, x.double().median(0).values.to(dtype))
     assert torch.equal(x, before)
@@ -84,31 +97,31 @@ def test_drops_rows_that_are_not_finite(bad, draw):
 def test_keeps_finite_rows_whose_sum_overflows():
     x = torch.tensor([[3e38, 3e38], [1.0, 2.0], [0.0, 0.0]])
     assert median(x).tolist() == [1.0, 2.0]
-    assert median(x[:2], midpoint=True).isfinite().all()
-    assert median(torch.full((2, 4), 3e38), midpoint=True).tolist() == x[0].repeat(2).tolist()
+    assert median(x[:2], "mean").isfinite().all()
+    assert median(torch.full((2, 4), 3e38), "mean").tolist() == x[0].repeat(2).tolist()
 
 
 KINDS = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy"])
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(1, 14), st.lists(KINDS, max_size=6), st.integers(0, 99), st.booleans(), st.booleans())
-def test_stays_within_the_honest_values(n, kinds, seed, single, midpoint):
+@given(st.integers(1, 14), st.lists(KINDS, max_size=6), st.integers(0, 99), st.booleans(), st.sampled_from(MIDDLES))
+def test_stays_within_the_honest_values(n, kinds, seed, single, middle):
     x = torch.randn(n, D, generator=torch.Generator().manual_seed(seed))
     kinds = kinds[: (n - 1) // 2]
     honest = x[len(kinds) :]
     for row, kind in zip(x, kinds, strict=False):
         row[0 if single else slice(None)] = honest[0, 0 if single else slice(None)] if kind == "copy" else kind
-    y = median(x, midpoint)
+    y = median(x, middle)
     assert (honest.min(0).values <= y).all()
     assert (y <= honest.max(0).values).all()
 
 
-@pytest.mark.parametrize("midpoint", [False, True])
-def test_the_class_is_the_function(midpoint, draw):
+@pytest.mark.parametrize("middle", MIDDLES)
+def test_the_class_is_the_function(middle, draw):
     x = torch.randn(4, world.D, generator=draw)
-    aggregation = Median(midpoint).aggregate(Updates(x), world.oracle())
-    assert torch.equal(aggregation.update, median(x, midpoint))
+    aggregation = Median(middle).aggregate(Updates(x), world.oracle())
+    assert torch.equal(aggregation.update, median(x, middle))
     assert aggregation.weights is None
 
 

@@ -160,7 +160,7 @@ def test_a_run_goes_on_with_its_own_settings(command, tmp_path):
     resume = ["trainer.max_steps=2", "ckpt_path=x/checkpoints/last.ckpt"]
     code, _, err = command("aggregator=median", "server.lr=0.5", *resume)
     assert code == 2
-    assert "got others than x/config.yaml: aggregator: median: midpoint=false, there average; server.lr: 0.5" in err
+    assert "got others than x/config.yaml: aggregator: median: middle=upper, there average; server.lr: 0.5" in err
     assert command(*resume, "checkpoint_every=7", "reference=x", "hydra.run.dir=y")[0] == 0
     assert summary(tmp_path / "y")["rounds"] == 2
     (tmp_path / "x/checkpoints/last.ckpt").rename(tmp_path / "free.ckpt")
