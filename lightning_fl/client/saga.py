@@ -22,7 +22,8 @@ class Saga(Client):
     each: clients x largest J x d numbers in all, 313 MB for 50 clients of 38 mini-batches and LeNet's d = 41,282.
 
     Args:
-        batch_size: Samples of a mini-batch, at least 1; the last of a client may be smaller.
+        batch_size: Samples of a mini-batch at most, at least 1.  A client's mini-batches differ by one sample at most,
+            so that no sample counts for much more than another in their mean.
         max_memory_gb: Refuse a larger table, above 0, in 10^9 bytes.
         client_chunk: See `Client`.
 
@@ -63,7 +64,8 @@ class Saga(Client):
         self.register_buffer("average", parameters.new_zeros(len(clients), parameters.numel()))
         for client, indices in zip(clients.ids, clients.indices, strict=True):
             shuffle = torch.randperm(len(indices), generator=seeding.generator(0, "saga", client))
-            self.blocks[client] = list(indices[shuffle.to(indices.device)].split(self.batch_size))
+            blocks = -(-len(indices) // self.batch_size)
+            self.blocks[client] = list(indices[shuffle.to(indices.device)].tensor_split(blocks))
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None

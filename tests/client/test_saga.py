@@ -1,3 +1,5 @@
+from math import ceil
+
 import pytest
 import torch
 
@@ -26,7 +28,20 @@ def test_mini_batches_cover_each_client_s_samples_once():
     client = prepared(batch)
     for i, indices in enumerate(batch.indices):
         assert torch.equal(torch.cat(client.blocks[i]).sort().values, indices.sort().values)
-        assert [len(block) for block in client.blocks[i][:-1]] == [3] * (len(client.blocks[i]) - 1)
+        sizes = [len(block) for block in client.blocks[i]]
+        assert len(sizes) == ceil(len(indices) / 3)
+        assert max(sizes) <= min(3, min(sizes) + 1)
+
+
+def test_every_sample_counts_alike():
+    """33 samples in mini-batches of 32: once all are seen the upload is the gradient, not half of it one sample's."""
+    samples = world.samples(11)
+    batch = ClientBatch(samples, [torch.arange(33)], range(1))
+    client = prepared(batch, size=32)
+    for t in range(20):
+        uploads = client.updates(world.model(), batch, Round(t, 0.1, 0)).updates
+    gradient = slow_gradient(batch, batch.indices[0])
+    assert (uploads[0] - gradient).norm() < 0.05 * gradient.norm()
 
 
 def test_agrees_with_tables_kept_by_hand():
