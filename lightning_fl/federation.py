@@ -31,7 +31,7 @@ class Federation:
         seed: Seed of these draws.
 
     Raises:
-        SettingError: If there is no honest client, or a setting is out of range.
+        SettingError: If there is no honest client, or no Byzantine one in any round, or a setting is out of range.
 
     Note:
         BOBA's Table 8 gives the participation rate alone; its code would keep all attackers in each round, which
@@ -70,6 +70,11 @@ class Federation:
         self.which = which
         self.participation = participation
         self.seed = seed
+        if n_byzantine and not self._present(n_byzantine, 0):
+            raise SettingError(
+                f"federation.participation={participation} of {n_byzantine} Byzantine clients is none in any round; "
+                f"raise it, or federation.n_byzantine, or take adversary=none."
+            )
         self.byzantine_ids = self._choose()
         """Numbers of the Byzantine clients."""
         everybody = range(n_clients if byzantine == "replacement" else n_clients + n_byzantine)

@@ -121,13 +121,18 @@ def test_a_round_draws_its_clients(rate, honest, byzantine):
 
 
 def test_somebody_honest_takes_part():
-    federation = Federation(3, 1, "supplement", "uniform", participation=0.01)
+    federation = Federation(3, 0, "supplement", "uniform", participation=0.01)
     assert [len(group) for group in federation.participants(0)] == [1, 0]
     assert federation.n == 1
 
 
+def test_refuses_attackers_who_never_take_part():
+    with pytest.raises(SettingError, match=r"participation=0\.25 of 2 Byzantine clients is none in any round"):
+        Federation(16, 2, "supplement", "uniform", participation=0.25)
+
+
 def test_shares_of_those_present():
-    federation = Federation(4, 1, "replacement", "samples", participation=0.5)
+    federation = Federation(4, 1, "replacement", "samples", participation=0.75)
     assert federation.weights([1, 2, 3, 4], [2, 0, 3]).tolist() == pytest.approx([3 / 8, 1 / 8, 4 / 8])
 
 
