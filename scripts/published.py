@@ -170,18 +170,20 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
         value: The number of a cell; None where there is none.
 
     Returns:
-        "passed", "failed" or "not measured yet", and how many comparisons hold or lack a number.
+        "passed", "failed", "not measured yet" or, where neither side of any reaches the target, "not reached"; and how
+        many comparisons hold or lack a number.
     """
     margin, share = float(claim.get("margin", 0)), float(claim.get("share", 1))
-    held, known, pairs = 0, 0, table.pairs(claim)
-    for cells, number in pairs:
+    held, known, missing = 0, 0, 0
+    for cells, number in table.pairs(claim):
         found = [value(*cell) for cell in cells] + ([] if number is None else [number])
-        if None in found:
-            continue
-        known += 1
         numbers = [float(entry) for entry in found if entry is not None]
+        if len(numbers) < len(found):
+            missing += 1
+            continue
         if numbers.count(inf) > 1:  # a target that neither reached compares nothing
             continue
+        known += 1
         *left, right = numbers
         slack = {
             ">=": left[0] - right - margin,
@@ -190,8 +192,9 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
             "spread": right + margin - (max(left) - min(left)),
         }[claim["relation"]]
         held += slack >= -1e-6
-    missing = len(pairs) - known
     detail = ", ".join([f"{held} of {known} hold"] * bool(known) + [f"{missing} not measured"] * bool(missing))
-    if held + missing < share * len(pairs):
+    if not known + missing:
+        return "not reached", "by either side"
+    if held + missing < share * (known + missing):
         return "failed", detail
-    return ("passed" if held >= share * len(pairs) else "not measured yet"), detail
+    return ("passed" if held >= share * (known + missing) else "not measured yet"), detail
