@@ -184,8 +184,10 @@ class FederatedModule(pl.LightningModule):
         if self.adversary is None or not b:
             return
 
+        everybody = Updates(rows, batch.data_weights, batch.ids)
+
         def rule(updates: Updates) -> Float[Tensor, " d"]:
-            updates.ids = batch.ids
+            updates.data_weights, updates.ids = everybody.data_weights, everybody.ids
             return self.aggregator.aggregate(updates, server).update
 
         context = AttackContext(self.model, self.client, batch.byzantine, rule, server.round)
@@ -243,12 +245,18 @@ class FederatedModule(pl.LightningModule):
         """Refuse a checkpoint of another model; what clients remember is left out where nobody trains.
 
         Raises:
-            SettingError: If its tensors differ from this module's in name or shape.
+            SettingError: If its tensors differ from this module's in name or shape, or a run that should go on from it
+                has fewer rounds.
         """
         state = checkpoint["state_dict"]
         if self._trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
             for name in [name for name in state if name.startswith("client.")]:
                 del state[name]
+        elif 0 <= self.trainer.max_steps < checkpoint["global_step"]:
+            raise SettingError(
+                f"the checkpoint has {checkpoint['global_step']} rounds behind it, got trainer.max_steps="
+                f"{self.trainer.max_steps}; give as many at least."
+            )
         theirs = {name: tuple(value.shape) for name, value in state.items()}
         ours = {name: tuple(value.shape) for name, value in self.state_dict().items()}
         if theirs != ours:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError
+from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, Updates
 from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
@@ -171,6 +171,29 @@ def test_what_clients_remember_does_not_hinder_evaluation(tmp_path):
     assert loaded.evaluation["accuracy"] == trained.evaluation["accuracy"]
     for ours, theirs in zip(loaded.model.parameters(), trained.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_an_attacker_asks_the_round_s_own_rule(tmp_path):
+    """Byzantine clients that replace honest ones hold data too: here not as much as the average client."""
+
+    class Asks(Ipm):
+        def attack(self, honest, n_byzantine, context):
+            forged = super().attack(honest, n_byzantine, context)
+            context.rule(Updates(torch.cat([honest.rows, forged])))
+            return forged
+
+    class Seen(Average):
+        def aggregate(self, updates, server):
+            seen.append((updates.data_weights, updates.ids, updates.rows.clone()))
+            return super().aggregate(updates, server)
+
+    seen = []
+    trainer(tmp_path, 1, Asks(1.0), Seen()).fit(module(), datamodule=data(7, 2, "replacement", weights="samples"))
+    (weights, ids, rows), (own_weights, own_ids, own_rows) = seen
+    assert torch.equal(weights, own_weights)
+    assert len(weights.unique()) > 1
+    assert list(ids) == list(own_ids) == [0, 1, 2, 3, 4, 5, 6]
+    assert torch.equal(rows, own_rows)
 
 
 def test_half_precision_is_refused(tmp_path):

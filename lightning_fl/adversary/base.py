@@ -23,7 +23,8 @@ class AttackContext:
         model: The global model, which an attacker must not change.
         client: What honest clients compute.
         byzantine: The Byzantine clients' own samples.
-        rule: What the server would make of the n updates (honest ones first); only an adaptive attack asks it.
+        rule: What the server would make of the n updates (honest ones first), with everybody's true data weights; only
+            an adaptive attack asks it.
         round: Which round it is.
     """
 

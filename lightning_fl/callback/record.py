@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.trainer.states import TrainerFn
 
 from lightning_fl.module import FederatedModule
 
@@ -41,15 +42,20 @@ class Record(pl.Callback):
             self.weights.add({"round": trainer.global_step, **dict(zip(ids, outputs["weights"], strict=True))})
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Add the evaluation to the last row and write."""
+        """Add the evaluation to the last row and write.
+
+        Lightning also evaluates where a person stops a run.  That one stays out of the checkpoint (`on_test_end` has
+        it): a run that goes on from there has the evaluations of one that never stopped.
+        """
         assert isinstance(pl_module, FederatedModule)
+        stopped = trainer.state.fn == TrainerFn.FITTING and trainer.should_stop and not pl_module.diverged
+        if stopped and trainer.global_step % trainer.val_check_interval:
+            return
         if self.metrics.rows and not trainer.sanity_checking:
             self.metrics.complete(pl_module.evaluation)
             self._flush()
 
-    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Add the evaluation to the last row and write."""
-        self.on_validation_end(trainer, pl_module)
+    on_test_end = on_validation_end
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write what is left."""

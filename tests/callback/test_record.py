@@ -98,6 +98,23 @@ def test_a_run_that_breaks_off_keeps_its_rows(error, tmp_path):
     assert len(read(tmp_path / "weights.csv")) == 3
 
 
+class Stop(pl.Callback):
+    """Stops after three rounds, as a person would."""
+
+    def on_train_batch_end(self, trainer, *_):
+        trainer.should_stop = trainer.global_step == 3
+
+
+def test_where_a_person_stops_a_run_its_checkpoint_has_no_evaluation(tmp_path):
+    trainer, record = training.trainer(rounds=9), Record(tmp_path)
+    trainer.callbacks += [record, Stop()]
+    module = training.fit(trainer)
+    assert [row["round"] for row in record.metrics.rows if "accuracy" in row] == [2]
+    training.evaluate(trainer, module)
+    assert [row["round"] for row in record.metrics.rows if "accuracy" in row] == [2, 3]
+    assert [row["accuracy"] != "" for row in read(tmp_path / "metrics.csv")] == [False, True, True]
+
+
 def test_a_diverged_round_has_no_row(tmp_path):
     module = training.fit(training.trainer([Record(tmp_path), Diverging()], rounds=9))
     assert module.diverged
