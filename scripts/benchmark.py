@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 
 import train
-from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, Updates
+from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, SettingError, Updates
 from lightning_fl.aggregator.boba import boba
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.report import table
@@ -93,6 +93,13 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
     with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
         chosen = ["experiment=boba_mnist", "run_dir=unused", "run_name=benchmark", "logger=csv", *overrides]
         config = hydra.compose("train", chosen)
+    client = train.make(config.client)
+    if not isinstance(client, Gradient) or client.batch_size is not None:
+        raise SettingError(
+            "a round's floor is one gradient of all samples, so it needs client=gradient without batches."
+        )
+    if not config.get("adversary"):
+        config.federation.n_byzantine = 0
     data = train.make(config.data, partition=train.make(config.partition), federation=train.make(config.federation))
     data.prepare_data()
     data.setup()
@@ -112,16 +119,14 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
         "one Gram matrix": lambda: gram_matrix(rows),
     }
     timer = Floors(floors, warm_up)
-    module = lightning_fl.FederatedModule(
-        model, train.make(config.client), train.make(config.server), train.make(config.get("schedule"))
-    )
+    module = lightning_fl.FederatedModule(model, client, train.make(config.server), train.make(config.get("schedule")))
     with TemporaryDirectory() as folder:
-        callbacks = [train.make(config.aggregator), train.make(config.adversary), timer]
+        parts = train.make(config.get("aggregator")), train.make(config.get("adversary"))
         trainer = pl.Trainer(
             max_steps=warm_up + turns,
             accelerator="cpu",  # where the floors are measured
             limit_val_batches=0,
-            callbacks=callbacks,
+            callbacks=[*(part for part in parts if part is not None), timer],
             logger=train.make(config.get("logger")) or False,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -275,9 +280,12 @@ def main() -> None:
     for command in (rounds, rule, every):
         command.add_argument("--turns", type=int, default=15, help="how often each contender is timed")
     arguments = parser.parse_args()
+    if arguments.turns < 2:
+        parser.error(f"--turns must be at least 2, which have a spread, got {arguments.turns}")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     if arguments.command == "round":
-        benchmark_round(arguments.overrides, arguments.turns)
+        with train.explained():
+            benchmark_round(train.spelled(arguments.overrides), arguments.turns)
     elif arguments.command == "boba":
         benchmark_boba(arguments.turns)
     else:
