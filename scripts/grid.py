@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import runs
 import train
+from lightning_fl import SettingError
 from lightning_fl.metric.max_recall_drop import max_recall_drop
 from published import TABLES, Cell, Table
 
@@ -35,8 +36,7 @@ Record = dict[str, Any]
 def measure(folder: Path, target: float) -> Record:
     """Read from a finished run's files what a table can show; shares in percent."""
     summary = json.loads((folder / "summary.json").read_text())
-    with (folder / "metrics.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = _rows(folder / "metrics.csv") if summary["rounds"] else []
     evaluated = [(int(row["round"]), 100 * float(row["accuracy"])) for row in rows if row.get("accuracy")]
 
     def column(name: str) -> list[float]:
@@ -62,6 +62,11 @@ def measure(folder: Path, target: float) -> Record:
     }
 
 
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def _mean(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
 
@@ -77,6 +82,8 @@ class Grid:
     folder: Path
 
     def __post_init__(self) -> None:
+        if any(override.lstrip("+~").startswith("seed=") for override in self.more):
+            raise SettingError("a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...")
         self.plan: dict[tuple[Cell, int], runs.Run] = {}
         self.records: dict[str, Record] = {}
         known: dict[tuple[str, ...], list[str]] = {}
@@ -91,6 +98,10 @@ class Grid:
         for path in sorted((TABLES / "measured").glob("*.csv")):
             if path.stem == self.stem or isnan(self.table.target):  # rounds_to is another table's target's
                 self.records |= {record["identity"]: record for record in read(path) if record["identity"] in used}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take up what is finished by now, by whatever process."""
         for run in self.plan.values():
             self.look(run)
 
@@ -200,10 +211,8 @@ def read(path: Path) -> list[Record]:
     """Read a file of measured cells; none if there is no file."""
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        found = list(csv.DictReader(file))
     texts = {"row", "column", "status", "recall", "identity"}
-    return [{k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in found]
+    return [{k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in _rows(path)]
 
 
 def write(path: Path, rows: Sequence[Record]) -> None:

@@ -45,7 +45,10 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
         return f"diverged*{marks}", f"{cell[0]}, {cell[1]}: diverged, paper {printed.text}"
     if value is None:
         return "", ""
-    text = "not reached" if isinf(value) else f"**{value:.{digits}f}**"
+    text = f"**{value:.{digits}f}**"
+    if isinf(value):
+        reached = sum(not isinf(v) for v in values)
+        text = f"reached by {reached} of {len(values)}" if reached else "not reached"
     if len(values) > 1 and not isinf(value):
         text += f" ({stdev(values):.{digits}f})"
     if printed is None:
@@ -78,8 +81,11 @@ def markdown(grid: Grid) -> str:
     ]
     if settings:
         lines += [f"**Not the paper's setting: {', '.join(settings)}.**", ""]
-    kinds = {column.value: label for label, column in table.columns.items() if not column.worst}
-    meaning = [VALUES[kind] + (f" ({label})" if len(kinds) > 1 else "") for kind, label in kinds.items()]
+    kinds: dict[str, list[str]] = {}
+    for label, column in table.columns.items():
+        if not column.worst:
+            kinds.setdefault(column.value, []).append(label)
+    meaning = [VALUES[kind] + (f" ({', '.join(of)})" if len(kinds) > 1 else "") for kind, of in kinds.items()]
     target = f" Target: {table.target:g} %." if "rounds_to" in kinds else ""
     lines += [
         f"Shown: {'; '.join(meaning)}.{target} {done} of {len(counted)} cells measured"
@@ -155,7 +161,8 @@ def figure(grid: Grid) -> Any:
 
 
 def report(grid: Grid) -> Path:
-    """Write the table's Markdown, CSV and picture; give the first."""
+    """Write the table's Markdown, CSV and picture of all that is measured by now; give the first."""
+    grid.refresh()
     path = grid.folder / f"{grid.stem}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(markdown(grid))
@@ -167,9 +174,11 @@ def report(grid: Grid) -> Path:
 
 
 def keep(grid: Grid) -> Path:
-    """Merge the measured cells into scripts/tables/measured; another row of the same cell and seed gives way."""
+    """Merge the measured cells into scripts/tables/measured; what a cell had with other settings is dropped."""
     path = TABLES / "measured" / f"{grid.stem}.csv"
-    rows = {(row["row"], row["column"], int(row["seed"])): row for row in [*read(path), *grid.rows()]}
+    there = {(row["row"], row["column"], int(row["seed"])): row for row in read(path)}
+    others = {key: row for key, row in there.items() if (key[:2], key[2]) not in grid.plan}
+    rows = others | {(row["row"], row["column"], row["seed"]): row for row in grid.rows()}
     order = {cell: number for number, (cell, _) in enumerate(grid.table.runs())}
     write(path, [rows[key] for key in sorted(rows, key=lambda key: (order.get(key[:2], len(order)), key))])
     return path

@@ -67,8 +67,14 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     """Compose and check what ``train.py OVERRIDES`` would train.
 
     Raises:
-        SettingError: If train.py would refuse them.
+        SettingError: If train.py would refuse them, or they say where a run lies or starts, which `execute` does.
     """
+    for override in overrides:
+        if re.match(r"[+~]*(ckpt_path|run_dir|run_name|hydra\b)", override):
+            raise SettingError(
+                f"each of these runs has a folder of its own and goes on from its own checkpoint, got {override}; "
+                f"leave it out, or train one run by train.py."
+            )
     arguments = [*train.spelled(overrides), "run_dir=unused", "run_name=unused", "logger=[]"]
     try:
         with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
@@ -149,9 +155,10 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Iterator[Outcome]:
 
 def _start(run: Run, workers: int, lock: TextIO) -> subprocess.Popen[bytes]:
     checkpoint = run.folder / "checkpoints" / "last.ckpt"
-    overrides = [*run.overrides, "logger=[]", "trainer.enable_progress_bar=false", f"hydra.run.dir='{run.folder}'"]
+    overrides = [*run.overrides, "logger=[]", "trainer.enable_progress_bar=false"]
+    overrides.append(f"hydra.run.dir={_quoted(run.folder)}")
     if checkpoint.exists():
-        overrides.append(f"ckpt_path='{checkpoint}'")
+        overrides.append(f"ckpt_path={_quoted(checkpoint)}")
     environment = dict(os.environ)
     if workers > 1:
         environment["OMP_NUM_THREADS"] = str(max(torch.get_num_threads() // workers, 1))
@@ -165,6 +172,11 @@ def _start(run: Run, workers: int, lock: TextIO) -> subprocess.Popen[bytes]:
             pass_fds=[lock.fileno()],  # the lock lasts as long as the training
             start_new_session=True,  # Ctrl-C reaches this process only, which passes it on
         )
+
+
+def _quoted(path: Path) -> str:
+    """A path as Hydra reads it back, whatever it holds."""
+    return "'" + str(path).replace("'", r"\'") + "'"
 
 
 def _last_words(run: Run, code: int) -> str:

@@ -21,7 +21,8 @@ from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import lightning_fl  # first: makes torchvision importable beside a CPU-only torch
 
@@ -32,16 +33,16 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pytorch_lightning.callbacks import ModelCheckpoint
 
 from lightning_fl import DataError, FederatedModule, SettingError, report, seeding
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.participants import Participants
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
+from lightning_fl.callback.round_checkpoint import RoundCheckpoint
 from lightning_fl.saved_run import changed, comparable
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -70,12 +71,7 @@ def train(
     module = FederatedModule(model, make(config.client), make(config.server), make(config.get("schedule")), reference)
     data = make(config.data, partition=make(config.partition), federation=make(config.federation))
     record, stop = Record(folder), GracefulStop()
-    checkpoint = ModelCheckpoint(
-        folder / "checkpoints",
-        filename="last",
-        every_n_train_steps=config.checkpoint_every,
-        enable_version_counter=False,
-    )
+    checkpoint = RoundCheckpoint(folder / "checkpoints" / "last.ckpt", config.checkpoint_every)
     if config.trainer.accelerator == "auto" and torch.backends.mps.is_available():
         config.trainer.accelerator = "cpu"  # MPS has no float64
     callbacks = [aggregator, adversary, record, stop, checkpoint]
@@ -94,10 +90,11 @@ def train(
         logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
 
     trainer.fit(module, datamodule=data, ckpt_path=config.ckpt_path)
-    trainer.save_checkpoint(folder / "checkpoints" / "last.ckpt")
+    trainer.save_checkpoint(checkpoint.path)
     if not module.diverged:
         trainer.test(module, datamodule=data, verbose=False)
-    status = "diverged" if module.diverged else "interrupted" if stop.requested else "completed"
+    stopped = stop.requested and trainer.global_step < config.trainer.max_steps
+    status = "diverged" if module.diverged else "interrupted" if stopped else "completed"
     summary = report.summarise(module, record, status)
     report.write(module, record, summary, folder, default_settings())
     if describe:
@@ -119,10 +116,13 @@ def make(config: DictConfig | None, **more: Any) -> Any:
 @cache
 def default_settings() -> dict[str, Any]:
     """What a run without any choice has."""
+    return dict(OmegaConf.to_container(_compose(["run_dir=null", "run_name=null"]), resolve=True))
+
+
+def _compose(arguments: list[str]) -> DictConfig:
     inside = GlobalHydra.instance().is_initialized()
     with nullcontext() if inside else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        settings = hydra.compose("train", ["run_dir=null", "run_name=null"])
-    return dict(OmegaConf.to_container(settings, resolve=True))
+        return hydra.compose("train", arguments)
 
 
 def identity(config: DictConfig) -> str:
@@ -168,8 +168,9 @@ def reference_recall(config: DictConfig) -> list[float] | None:
             "sum; train a reference by hand and give its folder (reference=FOLDER)."
         )
     plain = config.copy()
+    OmegaConf.set_struct(plain, False)  # what nobody chose has no key
     plain.federation.n_byzantine = 0
-    plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None})
+    plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None, "f": None})
     folder = Path(config.reference_dir) / identity(plain)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
@@ -178,6 +179,8 @@ def reference_recall(config: DictConfig) -> list[float] | None:
             print("Reference: plain averaging without attack", flush=True)
             draft = folder.with_name(f".{folder.name}")
             plain.run_dir, plain.run_name = str(draft), "reference"
+            checkpoint = draft / "checkpoints" / "last.ckpt"
+            plain.ckpt_path = str(checkpoint) if checkpoint.exists() else None
             summary = train(plain, draft, describe=False)
             if summary["status"] == "interrupted":
                 raise KeyboardInterrupt
@@ -241,7 +244,9 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
         return
     ours, theirs = (comparable(config) for config in (given, OmegaConf.to_container(OmegaConf.load(saved))))
     ours["trainer"] = theirs["trainer"] = {}
-    other = [f"{name}: {now}, there {then}" for name, now, then in changed(ours, theirs)]
+    differ = {name: (now, then) for name, then, now in changed(theirs, ours)}  # with those that only it had
+    differ |= {name: (now, then) for name, now, then in changed(ours, theirs)}
+    other = [f"{name}: {now}, there {then}" for name, (now, then) in differ.items()]
     if other:
         raise SettingError(
             f"ckpt_path goes on with a run's own settings (trainer.max_steps may grow), got others than {saved}: "
@@ -256,24 +261,40 @@ def _defaults(group: str = "", choice: str = "") -> Any:
     if not group:
         return OmegaConf.to_container(config)
     config[group] = OmegaConf.load(CONF / group / f"{choice}.yaml")
+    if "defaults" in config[group]:  # it takes settings over from other files
+        config = _compose([f"{group}={choice}"])
     return OmegaConf.to_container(config[group], resolve=True) or {}
 
 
 def _check_kinds(given: dict[str, Any], default: dict[str, Any], path: str) -> None:
     """Check that numbers and switches are what they are in conf; parts check lists of numbers themselves."""
     for key, example in default.items():
-        value, kind = given.get(key), None
-        values = value if isinstance(value, list) and path else [value]
+        value = given.get(key)
         if isinstance(example, dict) and isinstance(value, dict):
             _check_kinds(value, example, f"{path}{key}.")
-        elif isinstance(example, bool):
-            kind = None if isinstance(value, bool) else "true or false"
-        elif isinstance(example, int):
-            kind = None if all(isinstance(v, int) and not isinstance(v, bool) for v in values) else "a whole number"
-        elif isinstance(example, float):
-            kind = None if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values) else "a number"
-        if kind and key in given:
-            raise SettingError(f"{path}{key} needs {kind}, got {value!r}.")
+        kind = type(example) if example is not None else _annotated(default.get("_target_"), key)
+        if key not in given or kind not in _KINDS or value is example is None:
+            continue
+        values = value if isinstance(value, list) and path and kind is not bool else [value]
+        allowed, name = _KINDS[kind]
+        if not all(isinstance(v, allowed) and isinstance(v, bool) == (kind is bool) for v in values):
+            raise SettingError(f"{path}{key} needs {name}{' or null' if example is None else ''}, got {value!r}.")
+
+
+_KINDS: dict[type, tuple[Any, str]] = {
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+}
+
+
+def _annotated(target: str | None, key: str) -> Any:
+    """The one type, beside None, that one of our classes wants of a setting; None if there are several."""
+    if not str(target).startswith("lightning_fl."):
+        return None
+    hints = get_type_hints(get_object(str(target)).__init__)
+    wanted = [kind for kind in get_args(hints.get(key)) if kind is not NoneType]
+    return wanted[0] if len(wanted) == 1 else None
 
 
 def _unknown(key: str, valid: Any) -> str:
@@ -323,7 +344,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
         return str(cause)
     missing = re.search(r"Could not override '([^']+)'", str(error))
     if missing:
-        return _unknown(missing[1], _valid_keys(missing[1], sys.argv[1:] if arguments is None else arguments))
+        return _no_setting(missing[1], sys.argv[1:] if arguments is None else arguments)
     if isinstance(error, InstantiationException) and isinstance(cause, TypeError):
         where = re.search(r"full_key: (\S+)", str(error))
         return f"{cause} (in {where[1]})" if where else str(cause)
@@ -332,18 +353,23 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     return None
 
 
-def _valid_keys(key: str, arguments: Sequence[str]) -> set[str]:
-    """Names that could stand where ``key`` does not fit, with the groups that the arguments choose."""
+def _no_setting(key: str, arguments: Sequence[str]) -> str:
+    """Say what could stand where ``key`` does not fit, with the groups that the arguments choose."""
     chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         node: Any = hydra.compose("train", chosen)
     *path, _ = key.split(".")
+    if path and path[0] in GROUPS and not node.get(path[0]):
+        return (
+            f"{key} needs a choice of {path[0]} that has settings, got none; choose one by {path[0]}=..., valid: "
+            f"{', '.join(_choices(path[0]))}."
+        )
     for part in path:
         inner = node.get(part)
         if not isinstance(inner, DictConfig):
             break
         node = inner
-    return {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
+    return _unknown(key, {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"})
 
 
 def spelled(arguments: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ import json
 import sys
 from copy import deepcopy
 from functools import cache
+from math import inf
 from pathlib import Path
 from statistics import stdev
 
@@ -290,6 +291,20 @@ def test_claims(given, verdict):
     assert judge(Table("small", SMALL), given, lambda *cell: known.get(cell))[0] == verdict
 
 
+@pytest.mark.parametrize(
+    ("known", "verdict"),
+    [
+        ({"BOBA": inf, "Average": inf}, ("not reached", "by either side")),
+        ({"BOBA": inf, "Average": 90.0}, ("failed", "0 of 1 hold")),
+        ({"BOBA": 90.0, "Average": inf}, ("passed", "1 of 1 hold")),
+        ({"BOBA": inf}, ("not measured yet", "1 not measured")),
+    ],
+)
+def test_a_target_that_neither_reached_decides_nothing(known, verdict):
+    given = claim("<=", {"rows": ["Average"]})
+    assert judge(Table("small", SMALL), given, lambda row, column: known.get(row)) == verdict
+
+
 # Measuring.
 
 
@@ -313,6 +328,14 @@ def test_what_is_taken_from_a_run(tmp_path):
         "recall": "50 25",
     }
     assert grid.measure(tmp_path, target=99.0)["rounds_to"] is None
+
+
+def test_a_run_that_diverged_in_its_first_round_left_no_rows(tmp_path):
+    last = {"round": None, "accuracy": None, "recall": None, "mrd": None}
+    summary = {"status": "diverged", "rounds": 0, "last_evaluation": last, "seconds": 1.0}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    found = grid.measure(tmp_path, target=90.0)
+    assert (found["status"], found["rounds"], found["accuracy"], found["loss"]) == ("diverged", 0, None, None)
 
 
 def test_means_are_over_seeds_and_the_worst_is_of_means(small):
@@ -390,6 +413,9 @@ def test_a_target_not_reached(small):
     assert reproduce.cell_text(made, ("BOBA", "IPM"))[0] == "**10.0**"
     made = small({("BOBA", "LIE", 0): 55.0}, value="rounds_to", target="60", published={}, doubtful=[])
     assert reproduce.cell_text(made, ("BOBA", "LIE"))[0] == "not reached"
+    finish(made.plan[("BOBA", "LIE"), 1].folder, [(10, 61.0)])
+    made.refresh()
+    assert reproduce.cell_text(made, ("BOBA", "LIE"))[0] == "reached by 1 of 2"
 
 
 def test_doubtful_cells_are_marked_and_not_counted(small):
@@ -411,6 +437,29 @@ def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
     ]
     assert [run.label for run in made.missing(["BOBA"], ["MRD"], [1])] == ["MRD, BOBA, seed 1"]
     assert len(made.missing(["BOBA"], ["Acc"], [0])) == 0
+
+
+def test_a_report_has_what_other_processes_finished(small):
+    made = small({("BOBA", "Acc", 0): 90.0})
+    finish(made.plan[("Average", "IPM"), 0].folder, [(10, 12.5)])
+    assert "**12.5**" in reproduce.report(made).read_text()
+
+
+def test_what_was_kept_of_a_cell_with_other_settings_is_dropped(small):
+    made = small({("BOBA", "Acc", 0): 90.0})
+    path = reproduce.keep(made)
+    rows = grid.read(path)
+    stale = [{**rows[0], "row": "Average", "identity": "0" * 16}, {**rows[0], "seed": 7, "identity": "1" * 16}]
+    grid.write(path, [*rows, *stale])
+    reproduce.keep(made)
+    assert [(row["row"], row["column"], row["seed"]) for row in grid.read(path)] == [
+        *[("BOBA", "Acc", 0.0), ("BOBA", "Acc", 7.0), ("BOBA", "MRD", 0.0)]
+    ]
+
+
+def test_seeds_come_from_the_option_for_them(tmp_path):
+    with pytest.raises(SettingError, match="seeds from --seeds"):
+        Grid(Table("small", SMALL), 1.0, ["seed=7"], [0], tmp_path)
 
 
 def test_the_report(small):
@@ -582,4 +631,4 @@ def test_ctrl_c_keeps_what_is_finished(command, tmp_path, monkeypatch):
     assert code == 130
     assert "Stopped; the same command goes on from here." in err
     assert "[1/6] Acc, Average, seed 0: 90.0 % in 1 s; about 5 s left" in out
-    assert "cells measured" in (tmp_path / "runs" / "small.md").read_text()
+    assert "1 of 9 cells measured" in (tmp_path / "runs" / "small.md").read_text()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from contextlib import closing
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import runs
@@ -51,6 +53,18 @@ def fake(tmp_path, monkeypatch):
 
 def identity(*overrides):
     return train.identity(runs.compose(overrides))
+
+
+@pytest.mark.parametrize("override", ["ckpt_path=free.ckpt", "run_dir=x", "++run_name=x", "hydra.run.dir=x"])
+def test_runs_lie_and_start_where_they_are_put(override):
+    with pytest.raises(SettingError, match=f"a folder of its own.*got {re.escape(override)}; leave it out"):
+        runs.compose(["aggregator=boba", override])
+
+
+def test_a_folder_s_name_reaches_hydra_as_it_is(tmp_path):
+    folder = tmp_path / "o'brien, ${x} = (1)"
+    (read,) = OverridesParser.create().parse_overrides([f"hydra.run.dir={runs._quoted(folder)}"])
+    assert read.value() == str(folder)
 
 
 def test_a_name_is_that_of_the_result():

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 import lightning_fl
 import train
 from lightning_fl.data.mnist import CHECKSUMS
+from tests import conf
 from tests.scripts.command import outcome
 
 ROOT = Path(lightning_fl.__file__).parents[1]
@@ -90,6 +91,9 @@ def test_reference_is_trained_once_and_gives_the_drop(command, tmp_path):
     code, out, _ = command(*arguments, "hydra.run.dir=second")
     assert code == 0
     assert "Reference: " not in out
+    code, out, _ = command("f=3", *arguments[1:], "hydra.run.dir=other")  # plain averaging has no f
+    assert code == 0
+    assert "Reference: " not in out
     (reference,) = (path for path in (tmp_path / "runs/references").iterdir() if path.is_dir())
     plain = OmegaConf.load(reference / "config.yaml")
     assert plain.federation.n_byzantine == 0
@@ -98,6 +102,30 @@ def test_reference_is_trained_once_and_gives_the_drop(command, tmp_path):
     given = command("+aggregator=boba", "trainer.max_steps=3", f"reference={reference}", "hydra.run.dir=third")
     assert given[0] == 0
     assert summary(tmp_path / "third")["mrd"] == summary(tmp_path / "second")["mrd"]
+
+
+def test_a_reference_that_was_stopped_goes_on(monkeypatch, tmp_path):
+    config = conf.compose("reference=run", f"reference_dir={tmp_path}", "run_dir=x", "run_name=x").copy()
+    given = []
+
+    def stopped(plain, folder, describe):
+        given.append(plain.ckpt_path)
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (folder / "checkpoints" / "last.ckpt").touch()
+        return {"status": "interrupted"}
+
+    monkeypatch.setattr(train, "train", stopped)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train.reference_recall(config)
+    (draft,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert given == [None, str(draft / "checkpoints" / "last.ckpt")]
+
+
+def test_ctrl_c_in_the_last_round_does_not_interrupt_a_run(command, monkeypatch, tmp_path):
+    monkeypatch.setattr(train.GracefulStop, "on_train_end", lambda self, *_: setattr(self, "requested", True))
+    assert command("trainer.max_steps=2", "hydra.run.dir=x")[0] == 0
+    assert summary(tmp_path / "x")["status"] == "completed"
 
 
 def test_a_diverged_run_is_called_diverged(command, tmp_path):
@@ -128,6 +156,11 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["+aggregator=boba", "aggregator.p_min=0.5"], "boba needs p_min <= 0, got 0.5"),
         (["+aggregator=boba", "aggregator.stage_2=7"], "aggregator.stage_2 needs true or false, got 7"),
         (["+aggregator=boba", "data.server_samples=0"], "needs server data, got none; set data.server_samples"),
+        (["aggregator.f=3"], "aggregator.f needs a choice of aggregator that has settings.*valid: average.*boba"),
+        (["schedule=constant", "schedule.start=3"], "schedule.start needs a choice of schedule.*late_decay"),
+        (["+aggregator=bucketing_krum", "aggregator.rule.f=few"], "aggregator.rule.f needs a whole number, got 'few'"),
+        (["+aggregator=multi_krum", "aggregator.m=few"], "aggregator.m needs a whole number or null, got 'few'"),
+        (["client.batch_size=1.5"], "client.batch_size needs a whole number or null, got 1.5"),
         (["server.lr=fast"], "server.lr needs a number, got 'fast'"),
         (["federation.n_clients=50"], "needs a multiple of c\\^2 = 100 clients.*got 50"),
         (["federation.n_clients=5000", "partition=iid"], "every client needs a sample, got none for 1000 of 5000"),
@@ -163,6 +196,13 @@ def test_a_run_goes_on_with_its_own_settings(command, tmp_path):
     assert "got others than x/config.yaml: aggregator: median: middle=upper, there average; server.lr: 0.5" in err
     assert command(*resume, "checkpoint_every=7", "reference=x", "hydra.run.dir=y")[0] == 0
     assert summary(tmp_path / "y")["rounds"] == 2
+    code, _, err = command("trainer.max_steps=1", "ckpt_path=y/checkpoints/last.ckpt")
+    assert code == 2
+    assert "has 2 rounds behind it, got trainer.max_steps=1" in err
+    command("+server.nesterov=true", "server.momentum=0.9", "trainer.max_steps=1", "hydra.run.dir=n")
+    code, _, err = command("server.momentum=0.9", "trainer.max_steps=2", "ckpt_path=n/checkpoints/last.ckpt")
+    assert code == 2
+    assert "server.nesterov: null, there true" in err
     (tmp_path / "x/checkpoints/last.ckpt").rename(tmp_path / "free.ckpt")
     code, _, err = command("model.hidden=[9]", "trainer.max_steps=2", "ckpt_path=free.ckpt")
     assert code == 2
