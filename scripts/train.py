@@ -356,8 +356,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
 def _no_setting(key: str, arguments: Sequence[str]) -> str:
     """Say what could stand where ``key`` does not fit, with the groups that the arguments choose."""
     chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        node: Any = hydra.compose("train", chosen)
+    node: Any = _compose(chosen)
     *path, _ = key.split(".")
     if path and path[0] in GROUPS and not node.get(path[0]):
         return (
