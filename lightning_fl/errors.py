@@ -1,5 +1,7 @@
 """The errors a user can cause; everything else that is raised is a bug."""
 
+from collections.abc import Collection
+
 
 class SettingError(ValueError):
     """A setting is out of range or does not fit the others: who needs what, got what, what to do."""
@@ -11,3 +13,13 @@ class DivergedError(SettingError):
 
 class DataError(RuntimeError):
     """A data file is missing, corrupt or not what it should be."""
+
+
+def check_choice(what: str, value: object, choices: Collection[str]) -> None:
+    """Check a setting that is a word.
+
+    Raises:
+        SettingError: If the value is none of the choices; ``what`` names the setting in the message.
+    """
+    if value not in choices:
+        raise SettingError(f"{what} must be one of {', '.join(choices)}, got {value!r}.")

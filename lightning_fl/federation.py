@@ -8,7 +8,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 
 Placement = Literal["supplement", "replacement"]
 DataWeights = Literal["uniform", "samples"]
@@ -54,8 +54,7 @@ class Federation:
                 f"a federation needs n_clients >= 1 and n_byzantine >= 0, got {n_clients} and {n_byzantine}."
             )
         for name, value, allowed in [("byzantine", byzantine, Placement), ("data_weights", data_weights, DataWeights)]:
-            if value not in get_args(allowed):
-                raise SettingError(f"federation.{name} must be one of {', '.join(get_args(allowed))}, got {value!r}.")
+            check_choice(f"federation.{name}", value, get_args(allowed))
         if byzantine == "replacement" and n_byzantine >= n_clients:
             raise SettingError(
                 f"replacement needs an honest client, got n_clients={n_clients} and n_byzantine={n_byzantine}; "

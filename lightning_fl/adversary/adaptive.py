@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import mean_and_std
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.updates import Updates, gram_matrix
 
 Damage = Literal["distance", "ascent"]
@@ -155,8 +155,7 @@ def _check(evaluations: int, max_factor: float, damage: str) -> None:
         )
     if not max_factor > 0:
         raise SettingError(f"adaptive needs max_factor > 0, got {max_factor}; set adversary.max_factor.")
-    if damage not in get_args(Damage):
-        raise SettingError(f"adaptive's damage must be one of {', '.join(get_args(Damage))}, got {damage!r}.")
+    check_choice("adaptive's damage", damage, get_args(Damage))
 
 
 class Adaptive(Adversary):

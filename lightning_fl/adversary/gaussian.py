@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.updates import Updates, flatten, trainable
 
 Space = Literal["parameters", "models", "updates"]
@@ -63,8 +63,7 @@ class Gaussian(Adversary):
 
     def __init__(self, std: float, space: Space):
         _check(std)
-        if space not in get_args(Space):
-            raise SettingError(f"gaussian's space must be one of {', '.join(get_args(Space))}, got {space!r}.")
+        check_choice("gaussian's space", space, get_args(Space))
         self.std = std
         self.space = space
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import check_choice
 from lightning_fl.updates import Updates
 
 Kind = Literal["nan", "inf", "huge", "one_coordinate"]
@@ -42,8 +42,7 @@ def non_finite(honest: Float[Tensor, "h d"], n_byzantine: int, kind: Kind = "nan
 
 
 def _check(kind: str) -> None:
-    if kind not in get_args(Kind):
-        raise SettingError(f"non_finite's kind must be one of {', '.join(get_args(Kind))}, got {kind!r}.")
+    check_choice("non_finite's kind", kind, get_args(Kind))
 
 
 class NonFinite(Adversary):

@@ -18,7 +18,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.errors import DivergedError, SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -161,8 +161,7 @@ def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) ->
         raise SettingError(f"boba needs p_min <= 0, got {p_min}; the paper recommends -0.5 to 0.")
     if max_iter < 1:
         raise SettingError(f"boba needs max_iter >= 1, got {max_iter}.")
-    if stage_1 not in get_args(Stage1):
-        raise SettingError(f"boba's stage_1 must be one of {', '.join(get_args(Stage1))}, got {stage_1!r}.")
+    check_choice("boba's stage_1", stage_1, get_args(Stage1))
     if stage_1 == "exhaustive" and comb(n, f) > _MOST_SUBSETS:
         raise SettingError(
             f"boba's exhaustive search fits every subset: C({n}, {f}) = {comb(n, f):.3g} of them, at most "

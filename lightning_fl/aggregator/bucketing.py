@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
 
@@ -33,8 +33,7 @@ def _count(n: int, s: int, leftover: Leftover) -> int:
 def _check(n: int, s: int, leftover: Leftover) -> None:
     if not 1 <= s <= n:
         raise SettingError(f"bucketing needs 1 <= s <= n, got s={s} and n={n}; lower aggregator.s or add clients.")
-    if leftover not in get_args(Leftover):
-        raise SettingError(f"bucketing's leftover must be one of {', '.join(get_args(Leftover))}, got {leftover!r}.")
+    check_choice("bucketing's leftover", leftover, get_args(Leftover))
 
 
 def _means(rows: Float[Tensor, "n d"], buckets: Sequence[Tensor]) -> Float[Tensor, "m d"]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.normalized import row_norms
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
@@ -39,8 +39,7 @@ def _check(radius: float, norm: str) -> None:
         raise SettingError(
             f"clipped_sum needs radius > 0, got {radius}; set aggregator.radius to the penalty's lambda."
         )
-    if norm not in get_args(Norm):
-        raise SettingError(f"clipped_sum's norm must be one of {', '.join(get_args(Norm))}, got {norm!r}.")
+    check_choice("clipped_sum's norm", norm, get_args(Norm))
 
 
 def clipped_sum(updates: Float[Tensor, "n d"], radius: float, norm: Norm = "l2") -> Float[Tensor, " d"]:
@@ -88,8 +87,7 @@ class ClippedSum(Weighting):
     """
 
     def __init__(self, radius: float, penalty: Literal["huber", "l2", "l1", "linf"]):
-        if penalty not in _DUAL:
-            raise SettingError(f"aggregator.penalty must be one of {', '.join(_DUAL)}, got {penalty!r}.")
+        check_choice("aggregator.penalty", penalty, _DUAL)
         self.radius = radius
         self.norm = _DUAL[penalty]
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.errors import DivergedError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
 
@@ -101,8 +101,7 @@ def median(updates: Float[Tensor, "n d"], middle: Middle = "upper") -> Float[Ten
     >>> median(updates), median(updates, middle="mean")
     (tensor([4., 7.]), tensor([3.0000, 6.5000]))
     """
-    if middle not in get_args(Middle):
-        raise SettingError(f"median's middle must be one of {', '.join(get_args(Middle))}, got {middle!r}.")
+    check_choice("median's middle", middle, get_args(Middle))
     rows = finite_only(updates, "median")
     lower, upper = (len(rows) - 1) // 2, len(rows) // 2
     if middle == "mean":

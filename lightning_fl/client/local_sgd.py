@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import flatten, trainable
@@ -54,8 +54,7 @@ class LocalSgd(Client):
         check_batch_size(batch_size)
         if steps < 1:
             raise SettingError(f"client.steps must be at least 1, got {steps}.")
-        if upload not in get_args(Upload):
-            raise SettingError(f"client.upload must be one of {', '.join(get_args(Upload))}, got {upload!r}.")
+        check_choice("client.upload", upload, get_args(Upload))
         if learning_rate is not None and not learning_rate > 0:
             raise SettingError(f"client.learning_rate must be above 0, or null for the server's, got {learning_rate}.")
         self.steps = steps

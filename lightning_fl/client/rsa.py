@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches, rows_of
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import flatten, trainable
@@ -108,8 +108,7 @@ class Rsa(Client):
     ):
         super().__init__(client_chunk)
         check_batch_size(batch_size)
-        if norm not in get_args(Norm):
-            raise SettingError(f"client.norm must be one of {', '.join(get_args(Norm))}, got {norm!r}.")
+        check_choice("client.norm", norm, get_args(Norm))
         if not (penalty > 0 and mu > 0 and delta >= 0):
             raise SettingError(f"rsa needs penalty > 0, mu > 0 and delta >= 0, got {penalty}, {mu} and {delta}.")
         self.penalty = penalty

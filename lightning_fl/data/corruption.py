@@ -32,7 +32,7 @@ from PIL import Image
 from torch import Generator, Tensor
 
 from lightning_fl import seeding
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError, SettingError, check_choice
 
 SIZE = 32
 """Height and width in pixels of the images whose corruptions have their strengths here."""
@@ -53,8 +53,7 @@ def add_noise(pixels: Float[Tensor, "k ch h w"], kind: str, generator: Generator
     Raises:
         SettingError: If the kind is unknown.
     """
-    if kind not in NOISES:
-        raise SettingError(f"data.server_noise must be one of {', '.join(NOISES)}, got {kind!r}.")
+    check_choice("data.server_noise", kind, NOISES)
     function, strengths = _NOISES[kind]
     return function(pixels, generator, *strengths[2]).clamp(0, 1)
 
@@ -74,8 +73,7 @@ def corrupt(images: UInt8[Tensor, "k 3 h w"], kind: str, severity: int, seed: in
     Raises:
         SettingError: If kind, severity or size is none of these, or the photographs of frost are not installed.
     """
-    if kind not in COMMON:
-        raise SettingError(f"a corruption must be one of {', '.join(COMMON)}, got {kind!r}.")
+    check_choice("a corruption", kind, COMMON)
     if severity not in range(1, 6):
         raise SettingError(f"data.corruption is a severity from 1 to 5, got {severity}.")
     if tuple(images.shape[2:]) != (SIZE, SIZE):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.partition.base import Partition, shuffled_classes
 
 By = Literal["classes", "clients"]
@@ -44,8 +44,7 @@ class Dirichlet(Partition):
     """
 
     def __init__(self, by: By, alpha: float, min_samples: int):
-        if by not in get_args(By):
-            raise SettingError(f"partition.by must be one of {', '.join(get_args(By))}, got {by!r}.")
+        check_choice("partition.by", by, get_args(By))
         if not 1e-6 <= alpha <= 1e6:
             raise SettingError(f"partition.alpha must be in [1e-6, 1e6] for dirichlet, got {alpha}.")
         if min_samples < 1:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.partition.base import Partition, cut, shuffled_classes
 
 Assignment = Literal["pairs", "shards"]
@@ -31,10 +31,7 @@ class Pathological(Partition):
     """
 
     def __init__(self, assignment: Assignment, shards_per_client: int):
-        if assignment not in get_args(Assignment):
-            raise SettingError(
-                f"partition.assignment must be one of {', '.join(get_args(Assignment))}, got {assignment!r}."
-            )
+        check_choice("partition.assignment", assignment, get_args(Assignment))
         if shards_per_client < 1 or (assignment == "pairs" and shards_per_client != 2):
             raise SettingError(
                 f"partition.shards_per_client must be at least 1, and 2 with assignment=pairs, got "
