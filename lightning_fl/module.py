@@ -1,6 +1,7 @@
 """One federated round as one Lightning training step."""
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from time import perf_counter
 from typing import Any
 
@@ -144,7 +145,8 @@ class FederatedModule(pl.LightningModule):
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         this_round = Round(batch.index, rate, batch.seed)
         honest = self.client.updates(self.model, batch.honest, this_round, out=rows[:h])
-        loss = honest.losses.mean().item()
+        shares = batch.data_weights[:h] / batch.data_weights[:h].sum()
+        loss = (honest.losses @ shares.to(honest.losses)).item()
         if not torch.isfinite(honest.losses).all():
             return self._stop(batch, f"the honest clients' mean loss is {loss}")
         trained = self._now()
@@ -187,8 +189,9 @@ class FederatedModule(pl.LightningModule):
         everybody = Updates(rows, batch.data_weights, batch.ids)
 
         def rule(updates: Updates) -> Float[Tensor, " d"]:
-            updates.data_weights, updates.ids = everybody.data_weights, everybody.ids
-            return self.aggregator.aggregate(updates, server).update
+            asked = copy(updates)
+            asked.data_weights, asked.ids = everybody.data_weights, everybody.ids
+            return self.aggregator.aggregate(asked, server).update
 
         context = AttackContext(self.model, self.client, batch.byzantine, rule, server.round)
         honest = Updates(rows[:h], batch.data_weights[:h], batch.honest.ids)

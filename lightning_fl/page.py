@@ -74,7 +74,7 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
         figures["recall"] = plot.recall_curves(run.metrics, title + end)
     if run.reference and last["recall"]:
         figures["drop"] = plot.recall_drops(last["recall"], run.reference, when)
-    if run.summary.get("confusion"):
+    if run.summary["confusion"]:
         figures["confusion"] = plot.confusion(run.summary["confusion"], when)
     if run.weights:
         figures["weights"] = plot.trust_weights(run.weights, run.byzantine, title + end)
@@ -132,7 +132,7 @@ def page(
 def _status(name: str, run: SavedRun, several: bool) -> str:
     done = f"{run.summary['rounds']} rounds"
     text = f"{name}: {run.status} after {done}" if several else f"{run.status.capitalize()} after {done}"
-    reason = run.summary.get("reason")
+    reason = run.summary["reason"]
     text = escape(f"{text}; {reason}" if reason else text)
     return f"<p>{text}.</p>" if run.status == "completed" else f'<p class="bad">{text}.</p>'
 
@@ -154,10 +154,8 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
                 "max-recall-drop": _percent(summary["mrd"]),
                 "weight honest": _percent(shares and shares[0]),
                 "weight Byzantine": _percent(shares and shares[1]),
-                **{
-                    name.replace("_", " "): f"{value:,}" for name, value in (summary.get("communication") or {}).items()
-                },
-                "seconds": f"{summary['seconds']:.1f}" if "seconds" in summary else "",
+                **{name.replace("_", " "): f"{value:,}" for name, value in summary["communication"].items()},
+                "seconds": f"{summary['seconds']:.1f}",
             }
         )
     columns = list(dict.fromkeys(column for row in rows for column in row))

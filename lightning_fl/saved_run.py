@@ -1,11 +1,10 @@
-"""A run as its folder keeps it, of any age, and what tells several apart."""
+"""A run as its folder keeps it, and what tells several apart."""
 
 import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,14 @@ Row = dict[str, Any]
 Config = dict[str, Any]
 
 # What says where a run lies and how it is shown; then what says how it is watched.
-PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "logger", "data.root", "trainer.enable_progress_bar"}
+PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "logger", "data.root", "data.corruption_cache"}
+PLACES |= {"trainer.enable_progress_bar"}
+# Of summary.json.
+_KEYS = {"status", "reason", "rounds", "accuracy", "recall", "mrd", "last_evaluation", "mean_weight", "byzantine_share"}
+_KEYS |= {"communication", "seconds", "byzantine_clients", "reference_recall", "confusion"}
 _WATCHING = {"reference", "ckpt_path", "checkpoint_every"}
 _COMPUTING = {"_target_", "max_steps"}  # of trainer
-_ABSENT: Config = {}  # of an older run, or of one in which it means nothing
+_ABSENT: Config = {}  # of a run in which it means nothing
 _FIRST = ["aggregator", "adversary", "client", "data", "partition", "model", "federation"]
 _NOTHING = {"aggregator": "average", "adversary": "no attack", "schedule": "constant rate"}
 
@@ -55,9 +58,9 @@ class SavedRun:
             raise DataError(f"{folder} is no folder; give the folder of a run.")
         config = _parsed(folder / "config.yaml", lambda text: OmegaConf.to_container(OmegaConf.create(text)))
         summary = _parsed(folder / "summary.json", json.loads)
-        for key in ("status", "rounds", "accuracy", "recall", "mrd", "last_evaluation"):
-            if key not in summary:
-                raise DataError(f"{folder / 'summary.json'} has no {key}; is it a run's?")
+        missing = _KEYS - set(summary)
+        if missing:
+            raise DataError(f"{folder / 'summary.json'} has no {min(missing)}; is it a run's?")
         rounds = summary["rounds"]
         metrics = _rows(folder / "metrics.csv") if rounds else []
         weighted = any(name.startswith("weight/") for row in metrics for name in row)
@@ -76,18 +79,14 @@ class SavedRun:
 
     @property
     def reference(self) -> list[float] | None:
-        """Recall of each class by plain averaging without attack; runs before 2026-11-21 keep none."""
-        return self.summary.get("reference_recall")
+        """Recall of each class by plain averaging without attack; None where no run has measured it."""
+        reference: list[float] | None = self.summary["reference_recall"]
+        return reference
 
-    @cached_property
+    @property
     def byzantine(self) -> list[int]:
-        """Numbers of the Byzantine clients; of older runs as their configuration has them: the last ones."""
-        if "byzantine_clients" in self.summary:
-            return list(self.summary["byzantine_clients"])
-        federation = self.config.get("federation") or {}
-        n, b = int(federation.get("n_clients", 0)), int(federation.get("n_byzantine", 0))
-        first = n if federation.get("byzantine") == "supplement" else n - b
-        return list(range(first, first + b))
+        """Numbers of the Byzantine clients."""
+        return list(self.summary["byzantine_clients"])
 
     @property
     def topics(self) -> list[str]:
@@ -103,8 +102,7 @@ def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
     A rule's factors need not sum to 1: these are divided by the sum of their sizes.  A share is negative where the
     rule turns updates around.
     """
-    given = summary.get("mean_weight") or {}
-    honest, byzantine = given.get("honest"), given.get("byzantine") or 0.0
+    honest, byzantine = summary["mean_weight"]["honest"], summary["mean_weight"]["byzantine"] or 0.0
     total = abs(honest or 0.0) + abs(byzantine) or 1.0
     return None if honest is None else (honest / total, byzantine / total)
 
@@ -115,7 +113,7 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
     Returns:
         One short name a run, all of them different.
     """
-    parts = _differing([comparable(run.config) for run in runs], "")
+    parts = _differing(comparable([run.config for run in runs]), "")
     found = [", ".join(dict.fromkeys(part)) or run.folder.name for part, run in zip(parts, runs, strict=True)]
     if len(set(found)) < len(found):
         found = [
@@ -125,22 +123,30 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
     return [f"{label} [{i}]" if found.count(label) > 1 else label for i, label in enumerate(found)]
 
 
-def comparable(config: Config) -> Config:
-    """What a run computes, without attackers where nobody attacks; seeds that follow the run's all say so."""
-    kept: Config = {}
-    for key, value in (config | {group: config.get(group) or {} for group in _NOTHING}).items():
-        if key in PLACES | _WATCHING:
-            continue
-        if isinstance(value, dict):
-            value = {
-                k: "seed" if k.endswith("seed") and v == config.get("seed") else v
-                for k, v in value.items()
-                if f"{key}.{k}" not in PLACES
-                and (key != "trainer" or k in _COMPUTING)
-                and not (k == "n_byzantine" and not config.get("adversary"))
-            }
-        kept[key] = value
-    return kept
+def comparable(configs: Sequence[Config]) -> list[Config]:
+    """What each run computes, without attackers where nobody attacks; seeds that follow the runs' own all say so."""
+
+    def follows(group: str, key: str) -> bool:
+        groups = [(config.get(group), config.get("seed")) for config in configs]
+        return key.endswith("seed") and all(isinstance(g, dict) and g.get(key) == seed for g, seed in groups)
+
+    def kept(config: Config) -> Config:
+        found: Config = {}
+        for group, value in (config | {group: config.get(group) or {} for group in _NOTHING}).items():
+            if group in PLACES | _WATCHING:
+                continue
+            if isinstance(value, dict):
+                value = {
+                    key: "seed" if follows(group, key) else v
+                    for key, v in value.items()
+                    if f"{group}.{key}" not in PLACES
+                    and (group != "trainer" or key in _COMPUTING)
+                    and not (key == "n_byzantine" and not config.get("adversary"))
+                }
+            found[group] = value
+        return found
+
+    return [kept(config) for config in configs]
 
 
 def changed(config: Config, default: Config) -> list[tuple[str, str, str]]:
@@ -207,7 +213,7 @@ def _ordered(keys: Iterable[str]) -> list[str]:
 
 
 def _changed(config: Config, default: Config, path: str) -> Iterator[tuple[str, str, str]]:
-    for key in _ordered([*(_NOTHING if not path else []), *config]):  # older runs lack some settings
+    for key in _ordered([*(_NOTHING if not path else []), *config]):
         name, ours, theirs = f"{path}{key}", config.get(key), default.get(key)
         if name in PLACES or _made(ours, name) == _made(theirs, name):
             continue
@@ -229,7 +235,9 @@ def _made(node: Any, group: str) -> str:
 def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)
 
 
 def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:

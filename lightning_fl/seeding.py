@@ -27,6 +27,6 @@ def derive_seed(seed: int, *path: str | int) -> int:
     return int.from_bytes(digest) >> 1
 
 
-def generator(seed: int, *path: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+def generator(seed: int, *path: str | int) -> torch.Generator:
     """Make a fresh generator for one purpose; see `derive_seed`."""
-    return torch.Generator(device).manual_seed(derive_seed(seed, *path))
+    return torch.Generator().manual_seed(derive_seed(seed, *path))

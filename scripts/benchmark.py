@@ -9,9 +9,9 @@ Times are medians; the spread is the middle half of the ratios taken turn by tur
 
 import argparse
 import ctypes
-import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
@@ -21,7 +21,6 @@ from typing import Any
 import lightning_fl  # first: makes torchvision importable beside a CPU-only torch
 
 # isort: split
-import hydra
 import numpy as np
 import pytorch_lightning as pl
 import torch
@@ -90,9 +89,7 @@ def rows_of(times: Times, floor: list[float]) -> list[list[str]]:
 def benchmark_round(overrides: list[str], turns: int) -> None:
     """Compare whole rounds with the two floors of the clients' work plus one Gram matrix."""
     warm_up = 3
-    with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
-        chosen = ["experiment=boba_mnist", "run_dir=unused", "run_name=benchmark", "logger=csv", *overrides]
-        config = hydra.compose("train", chosen)
+    config = train.compose(["experiment=boba_mnist", "run_dir=unused", "run_name=benchmark", "logger=none", *overrides])
     client = train.make(config.client)
     if not isinstance(client, Gradient) or client.batch_size is not None:
         raise SettingError(
@@ -100,7 +97,7 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
         )
     if not config.get("adversary"):
         config.federation.n_byzantine = 0
-    data = train.make(config.data, partition=train.make(config.partition), federation=train.make(config.federation))
+    data = train.make_data(config)
     data.prepare_data()
     data.setup()
     model = train.make(config.model)
@@ -110,8 +107,8 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
     d = sum(value.numel() for value in trainable(model).values())
     rows = torch.randn(data.federation.n, d)
 
-    def gradient(x: torch.Tensor, y: torch.Tensor) -> None:
-        torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
+    def gradient(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
 
     floors = {
         "one batch": lambda: gradient(x, y),
@@ -229,8 +226,7 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
     classes = ClientBatch(samples, [torch.tensor([z, z + c]) for z in range(c)], range(c))
     rules: dict[str, Any] = {}
     for name in names or sorted(path.stem for path in (train.CONF / "aggregator").glob("*.yaml")):
-        with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
-            config = hydra.compose("train", [f"aggregator={name}"]).aggregator
+        config = train.compose([f"aggregator={name}"]).aggregator
         for node in [config, config.get("rule", {})]:
             node.update({key: f for key in ("f", "n_iterations") if key in node})
         rules[name] = train.make(config)
@@ -242,15 +238,15 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
     theirs = byzfl_rules(f)
     floors = floors_of(rows, f)
     contenders = dict(floors)
-    contenders |= {f"ours {name}": lambda rule=rule: apply(rule) for name, rule in rules.items()}
-    contenders |= {f"byzfl {name}": lambda rule=rule: rule(rows) for name, rule in theirs.items() if name in rules}
+    contenders |= {f"ours {name}": partial(apply, rule) for name, rule in rules.items()}
+    contenders |= {f"byzfl {name}": partial(rule, rows) for name, rule in theirs.items() if name in rules}
     times = in_turn(contenders, turns)
     medians = {name: median(taken) for name, taken in times.items()}
     lines = []
     for name, rule in rules.items():
         fastest = min(floor_of(name), key=medians.__getitem__)
         ours, other = medians[f"ours {name}"], medians.get(f"byzfl {name}")
-        extra = peak_extra(lambda rule=rule: apply(rule))
+        extra = peak_extra(partial(apply, rule))
         lines.append(
             [
                 name,
@@ -294,4 +290,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

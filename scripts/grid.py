@@ -4,7 +4,7 @@ A run is known by its `identity`: its folder, or a row of scripts/tables/measure
 """
 
 import csv
-import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ import runs
 import train
 from lightning_fl import SettingError
 from lightning_fl.metric.max_recall_drop import max_recall_drop
+from lightning_fl.saved_run import SavedRun
 from published import TABLES, Cell, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
@@ -35,12 +36,12 @@ Record = dict[str, Any]
 
 def measure(folder: Path, target: float) -> Record:
     """Read from a finished run's files what a table can show; shares in percent."""
-    summary = json.loads((folder / "summary.json").read_text())
-    rows = _rows(folder / "metrics.csv") if summary["rounds"] else []
-    evaluated = [(int(row["round"]), 100 * float(row["accuracy"])) for row in rows if row.get("accuracy")]
+    run = SavedRun.read(folder)
+    summary, rows = run.summary, run.metrics
+    evaluated = [(row["round"], 100 * row["accuracy"]) for row in rows if "accuracy" in row]
 
     def column(name: str) -> list[float]:
-        return [float(row[name]) for row in rows if row.get(name)]
+        return [row[name] for row in rows if name in row]
 
     seconds, ratios = column("seconds/aggregator"), column("aggregator/loss_ratio")
     last = summary["last_evaluation"]
@@ -50,21 +51,16 @@ def measure(folder: Path, target: float) -> Record:
         "best": max((accuracy for _, accuracy in evaluated), default=None),
         "rounds": summary["rounds"],
         "rounds_to": next((number for number, accuracy in evaluated if accuracy >= target), None),
-        "loss": float(rows[-1]["loss"]) if rows else None,
+        "loss": rows[-1]["loss"] if rows else None,
         "rule_ms": _mean([1e3 * second for second in seconds]),
         "fits": _mean(column("aggregator/fits")),
         "explained": _mean([100 * share for share in column("aggregator/explained")]),
         "loss_ratio": _mean(ratios),
         "loss_ratio_95": quantiles(ratios, n=20, method="inclusive")[-1] if len(ratios) > 1 else _mean(ratios),
-        "byzantine_share": summary.get("byzantine_share"),
+        "byzantine_share": summary["byzantine_share"],
         "seconds": summary["seconds"],
         "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
     }
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -212,13 +208,15 @@ def read(path: Path) -> list[Record]:
     if not path.exists():
         return []
     texts = {"row", "column", "status", "recall", "identity"}
-    return [{k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in _rows(path)]
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in rows]
 
 
 def write(path: Path, rows: Sequence[Record]) -> None:
     """Write measured cells, numbers to six digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may write the same file
     with draft.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()

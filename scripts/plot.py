@@ -18,7 +18,7 @@ from omegaconf import OmegaConf, open_dict
 
 import runs
 import train
-from lightning_fl import FederatedDataModule, page, plot
+from lightning_fl import page, plot
 from lightning_fl.saved_run import SavedRun, named
 
 
@@ -46,9 +46,7 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
         if not config.get("adversary"):
             config.federation.n_byzantine = 0
     settings = cast(dict[str, Any], OmegaConf.to_container(config))
-    data: FederatedDataModule = train.make(
-        config.data, partition=train.make(config.partition), federation=train.make(config.federation)
-    )
+    data = train.make_data(config)
     data.prepare_data()
     data.setup()
     sizes = data.server.sizes

@@ -27,7 +27,7 @@ import lightning_fl  # noqa: F401  first: makes torchvision importable beside a 
 # isort: split
 import runs
 import train
-from grid import MISS, Grid, read, write
+from grid import MISS, Grid, Record, read, write
 from lightning_fl import SettingError, plot
 from published import TABLES, VALUES, Cell, Table, choose, judge, names
 
@@ -117,11 +117,11 @@ def markdown(grid: Grid) -> str:
     diverged = {cell: grid.over_seeds(cell)[1] for cell, _ in table.runs()}
     if any(diverged.values()):
         lines += ["## Diverged", ""]
-        for (row, column), found in diverged.items():
+        for cell, found in diverged.items():
             last = ["none" if r["accuracy"] is None else f"{r['accuracy']:.1f} %" for r in found]
             if found:
                 after = ", ".join(f"{r['rounds']:.0f}" for r in found)
-                lines.append(f"- {row}, {column}: after {after} rounds; last measured accuracy {', '.join(last)}")
+                lines.append(f"- {', '.join(cell)}: after {after} rounds; last measured accuracy {', '.join(last)}")
         lines.append("")
     if table.doubtful:
         lines += ["## Doubtful in the paper", ""]
@@ -176,11 +176,16 @@ def report(grid: Grid) -> Path:
 def keep(grid: Grid) -> Path:
     """Merge the measured cells into scripts/tables/measured; what a cell had with other settings is dropped."""
     path = TABLES / "measured" / f"{grid.stem}.csv"
-    there = {(row["row"], row["column"], int(row["seed"])): row for row in read(path)}
-    others = {key: row for key, row in there.items() if (key[:2], key[2]) not in grid.plan}
-    rows = others | {(row["row"], row["column"], row["seed"]): row for row in grid.rows()}
     order = {cell: number for number, (cell, _) in enumerate(grid.table.runs())}
-    write(path, [rows[key] for key in sorted(rows, key=lambda key: (order.get(key[:2], len(order)), key))])
+
+    def current(row: Record) -> bool:
+        run = grid.plan.get(((row["row"], row["column"]), int(row["seed"])))
+        return run is None or run.folder.name == row["identity"]
+
+    with runs.alone(path.parent):
+        rows = [row for row in read(path) if current(row)] + grid.rows()
+        latest = {(row["row"], row["column"], int(row["seed"])): row for row in rows}
+        write(path, [latest[key] for key in sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))])
     return path
 
 

@@ -14,7 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -105,7 +106,19 @@ def claim(folder: Path) -> TextIO | None:
     return file
 
 
-def execute(runs: Sequence[Run], workers: int = 1) -> Iterator[Outcome]:
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in here with the same folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)  # gives the lock back
+
+
+def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, None]:
     """Train what is not finished, ``workers`` at a time, in the given order.
 
     Closing the iterator, or Ctrl-C, stops the running ones after their round; they go on from there the next time.
@@ -115,7 +128,8 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Iterator[Outcome]:
         workers: How many at a time; they share the cores.
 
     Yields:
-        Each run as it ends; those that another process trains come last, with neither summary nor error.
+        Each run as it ends; those that another process trains come last, with its summary if it is there by
+        then.
 
     Raises:
         SettingError: If ``workers`` is below 1.

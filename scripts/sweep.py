@@ -14,12 +14,11 @@ diverged run counts as worse than any other.  early_terminate is left to W&B: he
 
 import argparse
 import csv
-import fcntl
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,9 @@ class Sweep:
         replaced = {word.lstrip("+~").split("=")[0] for word in self.fixed}
         axes = {name: sweep_file.axis(name, spec, self.method) for name, spec in content["parameters"].items()}
         constants = {name for name, spec in content["parameters"].items() if "value" in spec}
-        self.fixed += [f"{name}={axes[name][0]}" for name in axes if name in constants - replaced]
+        self.fixed += [
+            f"{name}={spec['value']}" for name, spec in content["parameters"].items() if name in constants - replaced
+        ]
         self.axes = {name: axis for name, axis in axes.items() if name not in constants | replaced}
         self.values: dict[runs.Run, Values] = {}
 
@@ -94,7 +95,7 @@ def check(sweep: Sweep) -> list[runs.Run]:
     return [sweep.run(point) for point in points]
 
 
-def search(sweep: Sweep, trials: int, workers: int) -> Iterator[runs.Outcome]:
+def search(sweep: Sweep, trials: int, workers: int) -> Generator[runs.Outcome, None, None]:
     """Run trials of method random or bayes until the folder's journal has so many; earlier ones give their results.
 
     Trial k is drawn with seed k, so a sweep goes on as if it had never stopped.  The journal has u in [0, 1] for a
@@ -111,16 +112,18 @@ def search(sweep: Sweep, trials: int, workers: int) -> Iterator[runs.Outcome]:
     make = optuna.samplers.RandomSampler if sweep.method == "random" else optuna.samplers.TPESampler
     direction = "maximize" if sweep.maximize else "minimize"
     place, share = optuna.distributions.CategoricalDistribution, optuna.distributions.FloatDistribution(0, 1)
-    space = {n: place(range(len(axis))) if isinstance(axis, list) else share for n, axis in sweep.axes.items()}
+    space: dict[str, optuna.distributions.BaseDistribution] = {
+        n: place(range(len(axis))) if isinstance(axis, list) else share for n, axis in sweep.axes.items()
+    }
     settings = json.dumps([sweep.method, sweep.metric, direction, sorted(sweep.fixed), sweep.ends()], default=str)
-    with _alone(sweep.folder):
+    with runs.alone(sweep.folder):
         study = optuna.create_study(study_name="sweep", storage=storage, direction=direction, load_if_exists=True)
         if study.user_attrs.get("settings", settings) != settings:
             raise SettingError(f"{sweep.folder} needs trials of this sweep, got others; give another --folder.")
         study.set_user_attr("settings", settings)
     seen = 0
     while True:
-        with _alone(sweep.folder):
+        with runs.alone(sweep.folder):
             known = len(study.trials)
             if known == seen:
                 for number in range(known, min(trials, known + workers) if sweep.method == "bayes" else trials):
@@ -146,14 +149,6 @@ def search(sweep: Sweep, trials: int, workers: int) -> Iterator[runs.Outcome]:
                 for number in batch[outcome.run]:
                     study.tell(number, value, state=state, skip_if_finished=True)
             yield outcome
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in here."""
-    with (folder / "journal.mutex").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def write(sweep: Sweep, failed: set[runs.Run]) -> str:
@@ -202,14 +197,17 @@ def run(options: argparse.Namespace) -> int:
     folder = (options.folder or Path("runs/sweeps") / options.file.stem).resolve()
     sweep = Sweep(options.file, folder, options.overrides)
     trials = sweep.run_cap if options.trials is None else options.trials
-    if sweep.method != "grid" and trials is None:
+    if (trials is not None and trials < 1) or options.workers < 1:
+        raise SettingError(f"--trials and --workers must be at least 1, got {trials} and {options.workers}.")
+    if sweep.method == "grid":
+        planned = grid(sweep, trials)
+        total = len(planned)
+    elif trials is not None:
+        planned, total = check(sweep), trials
+    else:
         raise SettingError(
             f"method {sweep.method} needs a number of runs, got none; give --trials, or the file a run_cap."
         )
-    if (trials is not None and trials < 1) or options.workers < 1:
-        raise SettingError(f"--trials and --workers must be at least 1, got {trials} and {options.workers}.")
-    planned = grid(sweep, trials) if sweep.method == "grid" else check(sweep)
-    total = len(planned) if sweep.method == "grid" else trials
     print(f"{sweep.name}: {total} runs, {sweep.method}, into {folder}", flush=True)
     for key in sweep.ignored:
         print(f"{key} is ignored: without W&B every run goes to its end.")
@@ -219,7 +217,7 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(shlex.join(["python", "scripts/train.py", *run.overrides]) for run in planned))
         return 0
     outcomes = (
-        runs.execute(planned, options.workers) if sweep.method == "grid" else search(sweep, trials, options.workers)
+        runs.execute(planned, options.workers) if sweep.method == "grid" else search(sweep, total, options.workers)
     )
     progress, failed = runs.Progress(total, options.workers), set()
     folder.mkdir(parents=True, exist_ok=True)

@@ -43,6 +43,7 @@ from lightning_fl.callback.participants import Participants
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.callback.round_checkpoint import RoundCheckpoint
+from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.saved_run import changed, comparable
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -63,18 +64,18 @@ def train(
     Returns:
         The summary, which ``folder/summary.json`` holds.
     """
-    settings = OmegaConf.to_container(config, resolve=True)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
     aggregator, adversary = make(config.get("aggregator")), make(config.get("adversary"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeding.derive_seed(config.seed, "model"))
         model = make(config.model)
     module = FederatedModule(model, make(config.client), make(config.server), make(config.get("schedule")), reference)
-    data = make(config.data, partition=make(config.partition), federation=make(config.federation))
-    record, stop = Record(folder), GracefulStop()
+    data = make_data(config)
+    record = Record(folder)
     checkpoint = RoundCheckpoint(folder / "checkpoints" / "last.ckpt", config.checkpoint_every)
     if config.trainer.accelerator == "auto" and torch.backends.mps.is_available():
         config.trainer.accelerator = "cpu"  # MPS has no float64
-    callbacks = [aggregator, adversary, record, stop, checkpoint]
+    callbacks = [aggregator, adversary, record, GracefulStop(), checkpoint]
     callbacks.append(Participants() if describe else None)
     callbacks.append(RoundBar() if config.trainer.enable_progress_bar else None)
     trainer: pl.Trainer = make(
@@ -93,8 +94,8 @@ def train(
     trainer.save_checkpoint(checkpoint.path)
     if not module.diverged:
         trainer.test(module, datamodule=data, verbose=False)
-    stopped = stop.requested and trainer.global_step < config.trainer.max_steps
-    status = "diverged" if module.diverged else "interrupted" if stopped else "completed"
+    unfinished = trainer.global_step < config.trainer.max_steps
+    status = "diverged" if module.diverged else "interrupted" if unfinished else "completed"
     summary = report.summarise(module, record, status)
     report.write(module, record, summary, folder, default_settings())
     if describe:
@@ -103,8 +104,9 @@ def train(
         logger.log_metrics(
             {f"final/{name}": summary[name] for name in ("accuracy", "mrd") if summary[name] is not None}
         )
-        if hasattr(logger.experiment, "finish"):
-            logger.experiment.finish()
+        finish = getattr(getattr(logger, "experiment", None), "finish", None)
+        if finish is not None:
+            finish()
     return summary
 
 
@@ -113,16 +115,24 @@ def make(config: DictConfig | None, **more: Any) -> Any:
     return instantiate(config, _convert_="all", **more) if config else None
 
 
+def make_data(config: DictConfig) -> FederatedDataModule:
+    """Instantiate data, partition and federation."""
+    data: FederatedDataModule = make(config.data, partition=make(config.partition), federation=make(config.federation))
+    return data
+
+
 @cache
 def default_settings() -> dict[str, Any]:
     """What a run without any choice has."""
-    return dict(OmegaConf.to_container(_compose(["run_dir=null", "run_name=null"]), resolve=True))
+    settings: Any = OmegaConf.to_container(compose(["run_dir=null", "run_name=null"]), resolve=True)
+    return dict(settings)
 
 
-def _compose(arguments: list[str]) -> DictConfig:
+def compose(arguments: Sequence[str]) -> DictConfig:
+    """Compose what the command line would; unlike `runs.compose` nothing is checked."""
     inside = GlobalHydra.instance().is_initialized()
     with nullcontext() if inside else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose("train", arguments)
+        return hydra.compose("train", list(arguments))
 
 
 def identity(config: DictConfig) -> str:
@@ -218,7 +228,7 @@ def check(config: DictConfig, chosen: Mapping[str, Any]) -> None:
     for key in config:
         if key not in known:
             raise SettingError(_unknown(str(key), known))
-    given = OmegaConf.to_container(config, resolve=True)
+    given: Any = OmegaConf.to_container(config, resolve=True)
     _check_kinds(given, _defaults(), "")
     for group, choice in chosen.items():
         if group in GROUPS and isinstance(choice, str) and isinstance(given.get(group), dict):
@@ -228,11 +238,9 @@ def check(config: DictConfig, chosen: Mapping[str, Any]) -> None:
             raise SettingError(f"a run needs {key}, got none; valid: {', '.join(_choices(key))}.")
     if config.ckpt_path is not None:
         _check_resume(Path(config.ckpt_path), given)
-    if config.checkpoint_every < 1 or config.trainer.max_steps < 1:
-        raise SettingError(
-            f"checkpoint_every and trainer.max_steps count rounds and must be at least 1, got "
-            f"{config.checkpoint_every} and {config.trainer.max_steps}."
-        )
+    for key in ("checkpoint_every", "trainer.max_steps", "trainer.val_check_interval"):
+        if OmegaConf.select(config, key) < 1:
+            raise SettingError(f"{key} counts rounds and must be at least 1, got {OmegaConf.select(config, key)}.")
 
 
 def _check_resume(path: Path, given: dict[str, Any]) -> None:
@@ -242,7 +250,8 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
     saved = path.parents[1] / "config.yaml" if path.parent.name == "checkpoints" else None
     if saved is None or not saved.is_file():
         return
-    ours, theirs = (comparable(config) for config in (given, OmegaConf.to_container(OmegaConf.load(saved))))
+    then: Any = OmegaConf.to_container(OmegaConf.load(saved))
+    ours, theirs = comparable([given, then])
     ours["trainer"] = theirs["trainer"] = {}
     differ = {name: (now, then) for name, then, now in changed(theirs, ours)}  # with those that only it had
     differ |= {name: (now, then) for name, now, then in changed(ours, theirs)}
@@ -257,12 +266,12 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
 @cache
 def _defaults(group: str = "", choice: str = "") -> Any:
     """What conf/train.yaml says, or in its place one choice of a group."""
-    config = OmegaConf.load(CONF / "train.yaml")
+    config: Any = OmegaConf.load(CONF / "train.yaml")
     if not group:
         return OmegaConf.to_container(config)
     config[group] = OmegaConf.load(CONF / group / f"{choice}.yaml")
     if "defaults" in config[group]:  # it takes settings over from other files
-        config = _compose([f"{group}={choice}"])
+        config = compose([f"{group}={choice}"])
     return OmegaConf.to_container(config[group], resolve=True) or {}
 
 
@@ -356,7 +365,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
 def _no_setting(key: str, arguments: Sequence[str]) -> str:
     """Say what could stand where ``key`` does not fit, with the groups that the arguments choose."""
     chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
-    node: Any = _compose(chosen)
+    node: Any = compose(chosen)
     *path, _ = key.split(".")
     if path and path[0] in GROUPS and not node.get(path[0]):
         return (

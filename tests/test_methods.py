@@ -25,7 +25,7 @@ SMALL = [
     "trainer.enable_progress_bar=false",
     "trainer.accelerator=cpu",
     "trainer.val_check_interval=2",
-    "logger=csv",
+    "logger=none",
     "run_name=test",
 ]
 

@@ -78,6 +78,16 @@ def test_a_round_is_what_the_slow_loop_does(tmp_path):
         torch.testing.assert_close(parameter, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_loss_weighs_clients_as_the_data_do(tmp_path):
+    """By samples held, 17 or 18 of 120, it is the mean over all samples."""
+    record, federation = Record(tmp_path), data(n_clients=7, n_byzantine=0, weights="samples")
+    trainer(tmp_path, 1, record).fit(module(), datamodule=federation)
+    x, y = federation.train.gather(torch.arange(120))
+    assert {len(indices) for indices in federation.clients.indices} == {17, 18}
+    expected = nn.functional.cross_entropy(world.model()(x), y).item()
+    assert record.metrics.rows[0]["loss"] == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("stop", [1, 3, 4, 6])
 @pytest.mark.parametrize("rule", [None, boba()])
 def test_resumed_equals_never_stopped_bit_for_bit(tmp_path, stop, rule):

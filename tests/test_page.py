@@ -92,7 +92,7 @@ def test_a_diverged_run_names_round_and_reason(tmp_path):
 
 def test_a_run_that_diverged_at_once(tmp_path):
     nothing = {"last_evaluation": {"round": None, "accuracy": None, "recall": None, "mrd": None}, "confusion": None}
-    summary = saved.SUMMARY | saved.DIVERGED | nothing | {"rounds": 0, "mean_weight": {"honest": None}}
+    summary = saved.SUMMARY | saved.DIVERGED | nothing | {"rounds": 0, "mean_weight": {"honest": None, "byzantine": None}}
     folder = saved.run(tmp_path / "run", metrics=None, weights=None, summary=summary)
     shown, pictures = write(folder, folder)
     assert pictures == []
@@ -105,15 +105,6 @@ def test_settings_are_escaped(tmp_path):
     shown, _ = write(folder, folder, default=saved.CONFIG)
     assert ["reference", '<b>&"x"</b>', "null"] in shown.rows
     assert "<b>" not in (folder / "report.html").read_text()
-
-
-def test_an_older_run(tmp_path):
-    newer = ("byzantine_clients", "reference_recall", "confusion", "communication", "mean_weight", "seconds", "reason")
-    summary = {key: value for key, value in saved.SUMMARY.items() if key not in newer}
-    folder = saved.run(tmp_path / "run", saved.changed(saved.CONFIG, adversary=None), summary=summary)
-    shown, pictures = write(folder, folder, default=saved.CONFIG)
-    assert pictures == ["recall", "weights"]
-    assert ["adversary", "no attack", "ipm: factor=10"] in shown.rows
 
 
 def test_the_defaults_are_said_to_be(tmp_path):

@@ -32,14 +32,6 @@ def test_a_run_that_diverged_at_once_has_no_rows(tmp_path):
     assert run.metrics == run.weights == []
 
 
-@pytest.mark.parametrize(("placement", "ids"), [("supplement", [3, 4]), ("replacement", [1, 2])])
-def test_older_runs_know_less(tmp_path, placement, ids):
-    kept = {key: value for key, value in saved.SUMMARY.items() if key not in ("byzantine_clients", "reference_recall")}
-    run = SavedRun.read(saved.run(tmp_path, saved.changed(saved.CONFIG, federation__byzantine=placement), summary=kept))
-    assert run.byzantine == ids
-    assert run.reference is None
-
-
 def damage(name, content):
     def write(folder):
         if content is None:
@@ -59,7 +51,7 @@ def damage(name, content):
         (damage("config.yaml", b"[1, 2]"), r"config.yaml needs named settings, got list"),
         (damage("summary.json", None), r"summary.json is not there \(a run writes it when it ends\)"),
         (damage("summary.json", b'{"status": '), r"summary.json cannot be read: "),
-        (damage("summary.json", b'{"status": "completed"}'), r"summary.json has no rounds"),
+        (damage("summary.json", b'{"status": "completed"}'), r"summary.json has no accuracy"),
         (damage("metrics.csv", None), r"metrics.csv is not there"),
         (damage("metrics.csv", b""), r"metrics.csv needs a column round, got no columns"),
         (damage("metrics.csv", b"loss\n1\n"), r"metrics.csv needs a column round, got loss"),
@@ -99,9 +91,23 @@ def test_a_folder_that_is_not_there():
         ([{}, {"aggregator__p_min": -1.0}, {"aggregator": AVERAGE}], ["boba, p_min=-0.5", "boba, p_min=-1", "average"]),
         ([{"f": 2, "aggregator__f": 2}, {}], ["f=2", "f=1"]),
         ([{"seed": 3, "data__seed": 3, "data__partition_seed": 3, "federation__seed": 3}, {}], ["seed=3", "seed=0"]),
-        ([{"data__partition_seed": 3}, {}], ["partition_seed=3", "partition_seed=seed"]),
+        ([{"data__partition_seed": 3}, {}], ["partition_seed=3", "partition_seed=0"]),
+        ([{"data__seed": 7}, {"data__seed": 7, "seed": 7}], ["seed=0", "seed=7"]),
+        ([{"server__lr": 0.1}, {"server__lr": 0.1000001}], ["lr=0.1", "lr=0.1000001"]),
         ([{"model__hidden": [4, 4]}, {}], ["hidden=[4, 4]", "hidden=[8]"]),
-        ([{"run_dir": "y", "data_dir": "y", "data__root": "y", "trainer__enable_progress_bar": True}, {}], ["0", "1"]),
+        (
+            [
+                {
+                    "run_dir": "y",
+                    "data_dir": "y",
+                    "data__corruption_cache": "y",
+                    "data__root": "y",
+                    "trainer__enable_progress_bar": True,
+                },
+                {},
+            ],
+            ["0", "1"],
+        ),
         ([{"partition": {"_target_": "lightning_fl.partition.iid.Iid"}}, {}], ["0", "1"]),
     ],
 )
@@ -147,6 +153,9 @@ def test_what_differs_from_the_default(tmp_path):
         ("trainer.max_steps", "9", "4"),
     ]
     assert changed(default, default) == []
+    assert changed({"server": {"lr": 0.1}}, {"server": {"lr": 0.1000001}}) == [("server.lr", "0.1", "0.1000001")]
+    moved = saved.changed(saved.CONFIG, data__corruption_cache="elsewhere")
+    assert changed(moved, saved.CONFIG) == []
     without = saved.changed(saved.CONFIG, adversary={})
     assert changed(without, saved.CONFIG) == [("adversary", "no attack", "ipm: factor=10")]
 
@@ -164,9 +173,7 @@ def test_settings_are_spelled_as_on_the_command_line():
         ({"honest": 0.9, "byzantine": None}, (1.0, 0.0)),
         ({"honest": 0.0, "byzantine": 0.0}, (0.0, 0.0)),
         ({"honest": None, "byzantine": None}, None),
-        (None, None),
     ],
 )
 def test_trust_is_shared_by_size(given, shares):
     assert trust_shares({"mean_weight": given}) == shares
-    assert trust_shares({}) is None

@@ -5,7 +5,15 @@ import torch
 from torch import nn
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.updates import finite_rows, flatten, gram_matrix, squared_distances, trainable, unflatten
+from lightning_fl.updates import (
+    _COLUMNS_CPU,
+    finite_rows,
+    flatten,
+    gram_matrix,
+    squared_distances,
+    trainable,
+    unflatten,
+)
 
 NAN, INF = float("nan"), float("inf")
 
@@ -16,7 +24,7 @@ def slow_gram(rows):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("d", [1, 5, 8191, 8192, 8193, 20_000])  # a block is 8,192 columns
+@pytest.mark.parametrize("d", [1, 5, _COLUMNS_CPU - 1, _COLUMNS_CPU, _COLUMNS_CPU + 1, 20_000])
 def test_gram_matrix_is_all_inner_products(d, dtype, draw):
     rows = torch.randn(7, d, generator=draw, dtype=dtype)
     gram = gram_matrix(rows)

@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 from jaxtyping import Float
 from torch import Tensor
 
+from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -76,10 +77,20 @@ class Wrapper(Aggregator):
     """A rule that asks another one, and passes the end of a round and the memory on to it.
 
     Args:
-        rule: The other one.
+        rule: The other one; of Lightning's hooks it may have these three only.
+
+    Raises:
+        SettingError: If it has another hook, which nobody would call.
     """
 
     def __init__(self, rule: Aggregator):
+        passed = {"on_train_batch_end", "state_dict", "load_state_dict"}
+        for name, default in vars(pl.Callback).items():
+            if not name.startswith("_") and name not in passed and getattr(type(rule), name) is not default:
+                raise SettingError(
+                    f"{type(self).__name__} passes {', '.join(sorted(passed))} on to its rule and no other hook, got "
+                    f"{type(rule).__name__} with {name}; use that rule by itself."
+                )
         self.rule = rule
 
     def on_train_batch_end(self, *args: Any) -> None:

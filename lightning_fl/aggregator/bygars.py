@@ -174,7 +174,7 @@ class Bygars(Aggregator):
     def _trust_in(self, updates: Updates) -> Tensor:
         """Trust of each row's client after earlier rounds; 0 in one who is new."""
         trust = self._remembered.get("trust", {})
-        return torch.tensor([trust.get(client, 0.0) for client in self._ids(updates)])
+        return torch.tensor([trust.get(client, 0.0) for client in self._ids(updates)], dtype=torch.float64)
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Remember what this round's last call learned."""

@@ -13,13 +13,14 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.normalized import row_norms
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
 Norm = Literal["l1", "l2", "linf"]
+_TINY = torch.finfo(torch.float64).tiny
 _P = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 _DUAL: dict[str, Norm] = {"huber": "l2", "l2": "l2", "l1": "linf", "linf": "l1"}
 
@@ -75,8 +76,10 @@ def clipped_sum(updates: Float[Tensor, "n d"], radius: float, norm: Norm = "l2")
     return rows.combine(clipped_sum_weights(row_norms(rows.rows, _P[norm]), radius))
 
 
-class ClippedSum(Weighting):
+class ClippedSum(Aggregator):
     """Sum the clipped updates; see `clipped_sum`.
+
+    Its weights are the factors of the updates as sent; its trust is a client's share of the lengths that are summed.
 
     Args:
         radius: Largest norm of a summand, above 0: the penalty's lambda.
@@ -89,12 +92,16 @@ class ClippedSum(Weighting):
     def __init__(self, radius: float, penalty: Literal["huber", "l2", "l1", "linf"]):
         check_choice("aggregator.penalty", penalty, _DUAL)
         self.radius = radius
+        self.penalty = penalty
         self.norm = _DUAL[penalty]
 
     def check(self, n: int, n_classes: int) -> None:
         """Check radius and norm; see the base class."""
         _check(self.radius, self.norm)
 
-    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
-        """Weigh one round; see the base class."""
-        return clipped_sum_weights(row_norms(updates.rows, _P[self.norm]), self.radius)
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        norms = row_norms(updates.rows, _P[self.norm])
+        weights = clipped_sum_weights(norms, self.radius)
+        lengths = torch.where(weights > 0, weights * norms, 0)
+        return Aggregation(updates.combine(weights), weights, trust=lengths / lengths.sum().clamp(min=_TINY))

@@ -205,6 +205,12 @@ class Zeno(_Rejection):
         super().__init__(f)
         self.rho = rho
 
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f and rho; see the base class."""
+        super().check(n, n_classes)
+        if not self.rho >= 0:
+            raise SettingError(f"zeno needs rho >= 0, got {self.rho}; set aggregator.rho.")
+
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
         return zeno_weights(updates.rows, self.f, server.losses_after, server.round.learning_rate, self.rho)

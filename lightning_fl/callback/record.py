@@ -76,7 +76,7 @@ class Record(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint's rows and seconds."""
-        self._earlier = state_dict.get("seconds", 0.0)
+        self._earlier = state_dict["seconds"]
         self.metrics.restore(state_dict["metrics"])
         self.weights.restore(state_dict["weights"])
 

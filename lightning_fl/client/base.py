@@ -189,7 +189,7 @@ def _one_gradient(
     model: nn.Module, parameters: Mapping[str, Tensor], samples: Samples, indices: Tensor, out: Tensor
 ) -> Tensor:
     """Write the gradient of the mean loss over one client's samples, a slice of them at a time; give the loss."""
-    leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
+    leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     loss = out.new_zeros(())
     for part in indices.split(max(1, _SLICE_NUMBERS // samples.inputs[0].numel())):
         x, y = samples.gather(part)

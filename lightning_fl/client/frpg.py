@@ -5,7 +5,6 @@ Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneou
 """
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches, rows_of
@@ -31,27 +30,6 @@ def step_sizes(k: int, delta: float, lipschitz: float) -> tuple[float, float]:
     (25.0, 0.2857142857142857)
     """
     return 3 * delta / 14 * (k + 2) ** 2 + lipschitz, 2 / (k + 2)
-
-
-def prox_huber(z: Float[Tensor, "n d"], tau: float, mu: float) -> Float[Tensor, "n d"]:
-    """Compute argmin_x tau p(x) + ||x - z||^2 / 2 row by row, p the Huber function of `huber_gradient`.
-
-    It is z (1 - tau / max(||z||, mu + tau)), and grad p there is the gradient at z of the Huber function that begins
-    at mu + tau.
-
-    Args:
-        z: One vector a row.
-        tau: Weight of p, at least 0.
-        mu: Of p, above 0.
-
-    Returns:
-        One minimiser a row.
-
-    >>> prox_huber(torch.tensor([[3.0, 4.0], [0.6, 0.8]]), tau=2.0, mu=0.5)
-    tensor([[1.8000, 2.4000],
-            [0.1200, 0.1600]])
-    """
-    return z - tau * huber_gradient(z, mu + tau)
 
 
 class Frpg(Client):

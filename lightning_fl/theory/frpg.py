@@ -9,7 +9,7 @@ Both bound E F(w) - F(u*), where u* = (u_0*, .., u_N*) minimises the loss of the
 
 so they say how well the honest clients and the server agree on F, not how near w_0 is to the minimiser of sum f_n.
 They hold for any number B = Q - N of Byzantine clients whose penalty gradients are at most lambda sqrt(G) long, and for
-the step sizes (16), (17) alone: in round (or frame) k, beta_k = 2 / (k + 2) and `step_size`.
+the step sizes (16), (17) alone: `step_sizes` of `lightning_fl.server.frpg` and `lightning_fl.client.frpg`.
 """
 # ruff: noqa: N803, N806 (the paper's letters)
 
@@ -17,17 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from lightning_fl.client import frpg as client
 from lightning_fl.errors import SettingError
+from lightning_fl.server import frpg as server
 from lightning_fl.theory.base import Bound, check_numbers, not_guaranteed
-
-
-def step_size(k: int, L: float, delta: float, server: bool) -> float:
-    """Compute alpha_{0,k} (server) or alpha_{n,k} of round k, the inverse of a step length (equations 16, 17).
-
-    >>> step_size(5, L=2.0, delta=2.0, server=True), step_size(5, L=2.0, delta=2.0, server=False)
-    (10.0, 23.0)
-    """
-    return delta * (k + 2) ** 2 / 14 + 3 / 2 * L if server else 3 * delta * (k + 2) ** 2 / 14 + L
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,8 @@ class Problem:
 
     def first_step_sizes(self) -> list[float]:
         """Compute alpha_{0,1} .. alpha_{N,1}."""
-        return [step_size(1, self.L[n], self.delta[n], server=n == 0) for n in range(self.N + 1)]
+        sizes = [server.step_sizes, *[client.step_sizes] * self.N]
+        return [size(1, delta, L)[0] for size, delta, L in zip(sizes, self.delta, self.L, strict=True)]
 
     def neighbourhood(self, K: int) -> float:
         """Compute the term that no number of rounds removes, K (K + 5) / (K + 2)^2 lambda^2 B^2 G / delta_0."""

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import SettingError
+from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.clipped_sum import ClippedSum, clipped_sum
 from tests import world
 from tests.aggregator import reference
@@ -87,6 +87,15 @@ def test_the_class_bounds_the_dual_of_the_penaltys_norm(penalty, norm):
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
     assert aggregation.weights.max() <= 1
     assert "gram" not in vars(updates)
+
+
+def test_trust_is_the_share_of_the_clipped_lengths():
+    """Three rows at the radius, one shorter, one that adds nothing: 2, 2, 2 and 1 of 7."""
+    rows = torch.tensor([[2.0, 0.0], [0.0, -3e4], [3e30, 4e30], [1.0, 0.0], [torch.nan, 0.0]])
+    aggregation = ClippedSum(2.0, "huber").aggregate(Updates(rows), world.oracle())
+    torch.testing.assert_close(aggregation.trust, torch.tensor([2.0, 2.0, 2.0, 1.0, 0.0]).double() / 7)
+    nothing = ClippedSum(2.0, "huber").aggregate(Updates(torch.zeros(3, 2)), world.oracle())
+    assert nothing.trust.tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from lightning_fl import ClientBatch, SettingError
 from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.adversary.label_flip import LabelFlip
 from lightning_fl.aggregator.boba import Boba
-from lightning_fl.client.frpg import Frpg, prox_huber, step_sizes
+from lightning_fl.client.frpg import Frpg, step_sizes
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.round import Round
 from lightning_fl.server.frpg import Frpg as Server
@@ -36,8 +36,8 @@ def huber_gradient(x):
     return x / MU if x.norm() <= MU else x / x.norm()
 
 
-def prox(z, tau):
-    return z * MU / (MU + tau) if z.norm() <= MU + tau else z * (1 - tau / z.norm())
+def prox(z, tau, mu=MU):
+    return z * mu / (mu + tau) if z.norm() <= mu + tau else z * (1 - tau / z.norm())
 
 
 def slow_frpg(rounds, batch_size, flipped=()):
@@ -150,7 +150,7 @@ def test_one_slot_is_frpg_bit_for_bit():
 @pytest.mark.parametrize("tau", [1e-3, 0.3, 5.0])
 @pytest.mark.parametrize("length", [0.0, 1e-4, 0.09, 1.0, 30.0])
 def test_prox_minimises(length, tau, mu, draw):
-    """Numerically, on the objective as (30) writes the penalty."""
+    """What the loops above rest on; numerically, on the objective as (30) writes the penalty."""
     z = torch.randn(4, generator=draw, dtype=torch.float64)
     z *= length / z.norm()
 
@@ -158,7 +158,7 @@ def test_prox_minimises(length, tau, mu, draw):
         size = x.norm()
         return tau * torch.where(size <= mu, x.square().sum() / (2 * mu), size - mu / 2) + (x - z).square().sum() / 2
 
-    found = prox_huber(z[None], tau, mu)[0]
+    found = prox(z, tau, mu)
     # By symmetry the minimiser lies between 0 and z; golden sections of a convex function find how far.
     low, high, ratio = 0.0, 1.0, (5**0.5 - 1) / 2
     for _ in range(60):

@@ -18,7 +18,7 @@ SMALL = [
     *("data.server_samples=4", "model.in_features=6", "model.hidden=[5]", "model.n_classes=3", "partition=iid"),
     *("federation.n_clients=10", "federation.n_byzantine=2", "f=3", "trainer.max_steps=3"),
 ]
-QUIET = ["trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "logger=csv"]
+QUIET = ["trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "logger=none"]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from grid import Grid
 from lightning_fl import Aggregator, Client, SettingError
 from lightning_fl.aggregator.average import Average
 from published import Printed, Table, judge
+from tests import saved
 
 NAMES = published.names()
 
@@ -98,13 +99,13 @@ def small(tmp_path, monkeypatch):
 
 def finish(folder: Path, evaluations, status="completed", recall=None):
     """Write what train.py leaves of a run with these (round, percent)."""
-    folder.mkdir(parents=True, exist_ok=True)
+    saved.run(folder, metrics=None, weights=None)
     with (folder / "metrics.csv").open("w") as file:
         names = [f"aggregator/{name}" for name in ("fits", "explained", "loss_ratio")]
         file.write(f"round,loss,seconds/aggregator,{','.join(names)},accuracy\n1,2.0,0.001,6,0.96,1.4,\n")
         file.writelines(f"{number},0.5,0.003,2,1.0,1.0,{accuracy / 100}\n" for number, accuracy in evaluations)
     last = {"accuracy": evaluations[-1][1] / 100 if evaluations else None, "recall": recall or [0.5, 0.25]}
-    summary = {"status": status, "rounds": 12, "last_evaluation": last, "seconds": 100.0}
+    summary = saved.SUMMARY | {"status": status, "rounds": 12, "last_evaluation": last, "seconds": 100.0}
     summary["byzantine_share"] = 0.2
     (folder / "summary.json").write_text(json.dumps(summary))
 
@@ -332,8 +333,8 @@ def test_what_is_taken_from_a_run(tmp_path):
 
 def test_a_run_that_diverged_in_its_first_round_left_no_rows(tmp_path):
     last = {"round": None, "accuracy": None, "recall": None, "mrd": None}
-    summary = {"status": "diverged", "rounds": 0, "last_evaluation": last, "seconds": 1.0}
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    summary = saved.SUMMARY | saved.DIVERGED | {"rounds": 0, "last_evaluation": last}
+    saved.run(tmp_path, metrics=None, weights=None, summary=summary)
     found = grid.measure(tmp_path, target=90.0)
     assert (found["status"], found["rounds"], found["accuracy"], found["loss"]) == ("diverged", 0, None, None)
 
@@ -455,6 +456,17 @@ def test_what_was_kept_of_a_cell_with_other_settings_is_dropped(small):
     assert [(row["row"], row["column"], row["seed"]) for row in grid.read(path)] == [
         *[("BOBA", "Acc", 0.0), ("BOBA", "Acc", 7.0), ("BOBA", "MRD", 0.0)]
     ]
+
+
+def test_grids_elsewhere_keep_each_others_cells(small, tmp_path):
+    """Both began before the other had kept anything."""
+    first, second = small({("BOBA", "Acc", 0): 90.0}), small()
+    finish(second.plan[("Average", "IPM"), 0].folder, [(10, 12.5)])
+    second.refresh()
+    second.records = {n: r for n, r in second.records.items() if r["accuracy"] == 12.5}
+    reproduce.keep(first)
+    rows = grid.read(reproduce.keep(second))
+    assert {(row["row"], row["accuracy"]) for row in rows} == {("BOBA", 90.0), ("Average", 12.5)}
 
 
 def test_seeds_come_from_the_option_for_them(tmp_path):

@@ -125,7 +125,7 @@ def test_a_grid_from_end_to_end_then_nothing_is_left_to_run(command, tmp_path, m
 def test_metrics_are_what_train_logs(tmp_path, monkeypatch):
     names = set()
     monkeypatch.setattr(CSVLogger, "log_metrics", lambda self, metrics, step=None: names.update(metrics))
-    logger = ["logger=csv", "++logger._target_=pytorch_lightning.loggers.CSVLogger", "++logger.save_dir=x"]
+    logger = ["logger=none", "++logger._target_=pytorch_lightning.loggers.CSVLogger", "++logger.save_dir=x"]
     settings = [*(f"{name}={spec['value']}" for name, spec in SMALL.items()), "reference=run", "hydra.run.dir=y"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "")

@@ -22,7 +22,7 @@ from tests.scripts.command import outcome
 
 ROOT = Path(lightning_fl.__file__).parents[1]
 SCRIPT = str(ROOT / "scripts" / "train.py")
-SMALL = ["model.hidden=[8]", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "logger=csv"]
+SMALL = ["model.hidden=[8]", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "logger=none"]
 
 
 @pytest.fixture
@@ -173,7 +173,9 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["reference=nowhere"], "reference needs the folder of a finished run, got nowhere"),
         (["method=frpg", "reference=run"], "plain averaging, which cannot replace clipped_sum"),
         (["+trainer.precision=64-true"], "got trainer.precision=64-true; leave it at 32-true"),
-        (["trainer.max_steps=0"], "count rounds and must be at least 1"),
+        (["trainer.max_steps=0"], "trainer.max_steps counts rounds and must be at least 1, got 0"),
+        (["trainer.val_check_interval=0"], "trainer.val_check_interval counts rounds and must be at least 1, got 0"),
+        (["+aggregator=zeno", "aggregator.rho=-1"], "zeno needs rho >= 0, got -1; set aggregator.rho"),
         (["~data"], "a run needs data, got none; valid: .*mnist_5k"),
         (["adversary.factor=", "trainer.max_steps=1"], "adversary.factor needs a number"),
     ],
@@ -208,6 +210,12 @@ def test_a_run_goes_on_with_its_own_settings(command, tmp_path):
     assert code == 2
     assert "the checkpoint is of another model" in err
     assert command("aggregator=median", "trainer.max_steps=2", "ckpt_path=free.ckpt", "hydra.run.dir=z")[0] == 0
+
+
+def test_a_run_that_ends_early_is_not_completed(command, tmp_path):
+    code, _, _ = command("+trainer.max_time=00:00:00:01", "trainer.max_steps=100000", "hydra.run.dir=x")
+    assert code == 130
+    assert summary(tmp_path / "x")["status"] == "interrupted"
 
 
 def test_a_corrupt_file_and_unreachable_sources_are_named(command, tmp_path, monkeypatch):
