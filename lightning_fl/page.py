@@ -143,6 +143,7 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
     for name, run in runs.items():
         summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
         accuracy = _percent(summary["accuracy"])
+        unweighted = "none" if run.diverged else "not a weighting"
         if run.diverged and last["accuracy"] is not None:
             accuracy += f"; {last['accuracy']:.1%} in round {last['round']}"
         rows.append(
@@ -151,9 +152,9 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
                 "status": run.status,
                 "rounds": str(summary["rounds"]),
                 "accuracy": accuracy,
-                "max-recall-drop": _percent(summary["mrd"]),
-                "weight honest": _percent(shares and shares[0]),
-                "weight Byzantine": _percent(shares and shares[1]),
+                "max-recall-drop": _percent(summary["mrd"], "none" if run.reference else "no reference"),
+                "weight honest": _percent(shares and shares[0], unweighted),
+                "weight Byzantine": _percent(shares and shares[1], unweighted),
                 **{name.replace("_", " "): f"{value:,}" for name, value in summary["communication"].items()},
                 "seconds": f"{summary['seconds']:.1f}",
             }
@@ -211,5 +212,5 @@ def _table(header: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="wide"><table>\n{head}{body}\n</table></div>'
 
 
-def _percent(value: float | None) -> str:
-    return "none" if value is None else f"{value:.2%}"
+def _percent(value: float | None, none: str = "none") -> str:
+    return none if value is None else f"{value:.2%}"

@@ -204,7 +204,9 @@ def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
             inner = _differing([node.get(key, _ABSENT) for node in nodes], f"{path}.{key}" if path else key)
             found = [[*some, *more] for some, more in zip(found, inner, strict=True)]
         return found
-    return [[] if node is _ABSENT else [f"{path.rsplit('.', 1)[-1]}={_text(node)}"] for node in nodes]
+    name = path.rsplit(".", 1)[-1]
+    name = path if name == "seed" else name  # of data or federation, not the run's
+    return [[] if node is _ABSENT else [f"{name}={_text(node)}"] for node in nodes]
 
 
 def _ordered(keys: Iterable[str]) -> list[str]:

@@ -107,6 +107,11 @@ class Grid:
         parts = [self.table.name, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self.more]
         return "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
 
+    @property
+    def changes(self) -> list[str]:
+        """What makes this another setting than the paper's, in a few words each."""
+        return [*([f"rounds times {self.scale:g}"] if self.scale != 1 else []), *self.more]
+
     def scaled(self, overrides: list[str]) -> list[str]:
         """Add what multiplies the rounds and the schedule's rounds by the scale."""
         if self.scale == 1:

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf, open_dict
 
 import runs
 import train
-from lightning_fl import page, plot
+from lightning_fl import SettingError, page, plot
 from lightning_fl.saved_run import SavedRun, named
 
 
@@ -26,6 +26,8 @@ def draw(folders: Sequence[str], out: str | None) -> None:
     """Draw one run, or several compared; a folder of several runs stands for all of them."""
     saved = [SavedRun.read(folder) for name in folders for folder in _runs(Path(name))]
     folder = Path(out or (saved[0].folder if len(saved) == 1 else "runs/compared"))
+    if folder.is_file():
+        raise SettingError(f"--out needs a folder, got the file {folder}.")
     pictures = page.write(saved, folder, train.default_settings())
     for path in [*pictures.values(), folder / "report.html"]:
         print(path)
@@ -41,6 +43,10 @@ def _runs(folder: Path) -> list[Path]:
 
 def partition(overrides: Sequence[str], out: str | None) -> None:
     """Draw how many samples of each class each client holds."""
+    path = Path(out or "runs/partition.png")
+    path = path if path.suffix else path / "partition.png"
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise SettingError(f"--out needs a folder or a file .png, .pdf or .svg, got {out}.")
     config = runs.compose(overrides)
     with open_dict(config):
         if not config.get("adversary"):
@@ -57,8 +63,6 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
         f"{len(data.train):,} samples; {len(data.clients)} clients hold data; server: {server} of each class"
     )
     figure = plot.partition(data.clients.class_counts().tolist(), data.federation.byzantine_ids, title)
-    path = Path(out or "runs/partition.png")
-    path = path if path.suffix else path / "partition.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(path)

@@ -170,8 +170,8 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
         value: The number of a cell; None where there is none.
 
     Returns:
-        "passed", "failed", "not measured yet" or, where neither side of any reaches the target, "not reached"; and how
-        many comparisons hold or lack a number.
+        "passed", "failed", "partly measured", "not measured yet" or, where neither side of any reaches the target,
+        "not reached"; and how many comparisons hold or lack a number.
     """
     margin, share = float(claim.get("margin", 0)), float(claim.get("share", 1))
     held, known, missing = 0, 0, 0
@@ -197,4 +197,6 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
         return "not reached", "by either side"
     if held + missing < share * (known + missing):
         return "failed", detail
-    return ("passed" if held >= share * (known + missing) else "not measured yet"), detail
+    if held >= share * (known + missing):
+        return "passed", detail
+    return ("partly measured" if known else "not measured yet"), detail

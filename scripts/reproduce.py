@@ -75,12 +75,11 @@ def markdown(grid: Grid) -> str:
     seeds = sorted({seed for (_, seed), run in grid.plan.items() if run.folder.name in grid.records})
     records = {run.folder.name: grid.records.get(run.folder.name) for run in grid.plan.values()}
     seconds = [record["seconds"] for record in records.values() if record]
-    lines = [f"# {table.title}", "", f"{table.source}. Measured by `python scripts/reproduce.py {table.name}`", ""]
-    settings = ([f"rounds times {grid.scale:g}"] if grid.scale != 1 else []) + [
-        f"`{override}`" for override in grid.more
-    ]
-    if settings:
-        lines += [f"**Not the paper's setting: {', '.join(settings)}.**", ""]
+    options = [f"--scale={grid.scale:g}"] if grid.scale != 1 else []
+    command = shlex.join(["python", "scripts/reproduce.py", table.name, *options, *grid.more])
+    lines = [f"# {table.title}", "", f"{table.source}. Measured by `{command}`", ""]
+    if grid.changes:
+        lines += [f"**Not the paper's setting: {', '.join(f'`{change}`' for change in grid.changes)}.**", ""]
     kinds: dict[str, list[str]] = {}
     for label, column in table.columns.items():
         if not column.worst:
@@ -138,6 +137,7 @@ def markdown(grid: Grid) -> str:
 def figure(grid: Grid) -> Any:
     """Draw what is measured: against the paper, over a parameter, or by name; None if there is nothing."""
     table = grid.table
+    title = "\n".join([table.title, *([f"Not the paper's setting: {', '.join(grid.changes)}"] if grid.changes else [])])
     if table.published:
         found = {cell: grid.over_seeds(cell)[0] for cell, _ in table.runs() if cell in table.published}
         cells = [
@@ -145,7 +145,8 @@ def figure(grid: Grid) -> Any:
             for cell, values in found.items()
             if values and (printed := table.published[cell])
         ]
-        return plot.against_paper(cells, table.title) if cells else None
+        kinds = dict.fromkeys(VALUES[table.columns[cell.column].value] for cell in cells)
+        return plot.against_paper(cells, "; ".join(kinds), title) if cells else None
     first = next(iter(table.columns.values())).value
     columns = [label for label, column in table.columns.items() if column.value == first and not column.worst]
     found = {cell: values for cell in product(table.rows, columns) if (values := grid.over_seeds(cell)[0])}
@@ -155,9 +156,9 @@ def figure(grid: Grid) -> Any:
     what = VALUES[first][0].upper() + VALUES[first][1:]
     if table.x is None:
         groups = {column: {row: found.get((row, column), []) for row in rows} for column in columns}
-        return plot.by_name(groups, rows, what, table.title)
+        return plot.by_name(groups, rows, what, title)
     lines = {row: {column: found.get((row, column), []) for column in columns} for row in rows}
-    return plot.over_parameter(lines, columns, table.x, what, table.title)
+    return plot.over_parameter(lines, columns, table.x, what, title)
 
 
 def report(grid: Grid) -> Path:
@@ -241,6 +242,8 @@ def reproduce(given: argparse.Namespace) -> int:
     table, seeds = Table.load(given.table), seeds_of(given.seeds)
     if not given.scale > 0:
         raise SettingError(f"--scale must be above 0, got {given.scale:g}.")
+    if given.workers < 1:
+        raise SettingError(f"--workers must be at least 1, got {given.workers}.")
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
     print(f"{table.title}", flush=True)

@@ -77,6 +77,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
                 f"leave it out, or train one run by train.py."
             )
     arguments = [*train.spelled(overrides), "run_dir=unused", "run_name=unused", "logger=[]"]
+    train.check_choices(arguments)
     try:
         with hydra.initialize_config_dir(str(train.CONF), version_base="1.3"):
             config = hydra.compose("train", arguments, return_hydra_config=True)

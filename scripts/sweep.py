@@ -19,6 +19,7 @@ import shlex
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,12 @@ class Sweep:
             f"{name}={spec['value']}" for name, spec in content["parameters"].items() if name in constants - replaced
         ]
         self.axes = {name: axis for name, axis in axes.items() if name not in constants | replaced}
+        distributions = {name: str(content["parameters"][name].get("distribution")) for name in self.axes}
+        self.drawn = {
+            name: "log" if "log" in distributions[name] else "linear"
+            for name, axis in self.axes.items()
+            if not isinstance(axis, list)
+        }
         self.values: dict[runs.Run, Values] = {}
 
     def ends(self) -> dict[str, list[Any]]:
@@ -101,11 +108,9 @@ def search(sweep: Sweep, trials: int, workers: int) -> Generator[runs.Outcome, N
     Trial k is drawn with seed k, so a sweep goes on as if it had never stopped.  The journal has u in [0, 1] for a
     parameter with a distribution, and the place of the value for one with a list.
     """
-    try:
-        import optuna
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError as error:
-        raise SettingError(f'method {sweep.method} needs optuna, got none; pip install -e ".[sweep]".') from error
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sweep.folder.mkdir(parents=True, exist_ok=True)
     storage = optuna.storages.JournalStorage(JournalFileBackend(str(sweep.folder / "journal.log")))
@@ -163,7 +168,7 @@ def write(sweep: Sweep, failed: set[runs.Run]) -> str:
         results = {key: summary.get(key) for key in ("accuracy", "mrd", "status", "seconds")}
         rows.append(values | results | {"folder": run.folder.name})
     title = f"{sweep.name} ({sweep.method})"
-    plot.sweep(rows, list(sweep.axes), sweep.metric, title).savefig(sweep.folder / "sweep.png")
+    plot.sweep(rows, list(sweep.axes), sweep.metric, title, sweep.drawn).savefig(sweep.folder / "sweep.png")
     sign = -1 if sweep.maximize else 1
     rows.sort(key=lambda row: (row[sweep.metric] is None, sign * (row[sweep.metric] or 0)))
     measured = ["accuracy", *(["mrd"] if any(row["mrd"] is not None for row in rows) else [])]
@@ -197,8 +202,11 @@ def run(options: argparse.Namespace) -> int:
     folder = (options.folder or Path("runs/sweeps") / options.file.stem).resolve()
     sweep = Sweep(options.file, folder, options.overrides)
     trials = sweep.run_cap if options.trials is None else options.trials
-    if (trials is not None and trials < 1) or options.workers < 1:
-        raise SettingError(f"--trials and --workers must be at least 1, got {trials} and {options.workers}.")
+    for name, number in [("trials", trials), ("workers", options.workers)]:
+        if number is not None and number < 1:
+            raise SettingError(f"--{name} must be at least 1, got {number}.")
+    if sweep.method != "grid" and find_spec("optuna") is None:
+        raise SettingError(f'method {sweep.method} needs optuna, got none; pip install -e ".[sweep]".')
     if sweep.method == "grid":
         planned = grid(sweep, trials)
         total = len(planned)
@@ -226,6 +234,9 @@ def run(options: argparse.Namespace) -> int:
             for outcome in outcomes:
                 print(progress.line(outcome), flush=True)
                 failed |= {outcome.run} if outcome.error else set()
+        except KeyboardInterrupt:
+            print("\nStopped; the same command goes on from here.", file=sys.stderr)
+            return 130
         finally:
             if sweep.values:
                 print(write(sweep, failed) + f"\nFiles in {folder}: sweep.md, sweep.csv, sweep.png", flush=True)

@@ -281,6 +281,8 @@ def _check_kinds(given: dict[str, Any], default: dict[str, Any], path: str) -> N
         value = given.get(key)
         if isinstance(example, dict) and isinstance(value, dict):
             _check_kinds(value, example, f"{path}{key}.")
+        if isinstance(example, list) and value is not None and not isinstance(value, list):
+            raise SettingError(f"{path}{key} needs a list such as {example}, got {value!r}.")
         kind = type(example) if example is not None else _annotated(default.get("_target_"), key)
         if key not in given or kind not in _KINDS or value is example is None:
             continue
@@ -306,11 +308,31 @@ def _annotated(target: str | None, key: str) -> Any:
     return wanted[0] if len(wanted) == 1 else None
 
 
-def _unknown(key: str, valid: Any) -> str:
+def _unknown(key: str, valid: Any, what: str = "setting") -> str:
     names = sorted(str(name) for name in valid)
     close = get_close_matches(key.rsplit(".", 1)[-1], names, n=1)
     hint = f" did you mean {close[0]}?" if close else ""
-    return f"there is no setting {key};{hint} valid: {', '.join(names)}."
+    return f"there is no {what} {key};{hint} valid: {', '.join(names)}."
+
+
+def check_choices(arguments: Sequence[str]) -> None:
+    """Check what the arguments choose of each group; Hydra would refuse it in many lines.
+
+    Raises:
+        SettingError: If there is no such choice, or several where a run has one.
+    """
+    several = {"-m", "--multirun"} & set(arguments)
+    for argument in arguments:
+        group, _, given = argument.partition("=")
+        if group not in GROUPS or not re.fullmatch(r"[\w.,-]+", given):
+            continue
+        if "," in given and not several:
+            raise SettingError(
+                f"a run has one choice of {group}, got {given} (train.py -m trains them one after the other)."
+            )
+        for choice in given.split(","):
+            if choice not in _choices(group):
+                raise SettingError(_unknown(choice, _choices(group), group))
 
 
 def _choices(group: str) -> list[str]:
@@ -334,8 +356,12 @@ def explained() -> Iterator[None]:
     """Turn errors of the user into one message and exit code 2; others keep their traceback."""
     try:
         yield
+        sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # nobody reads on: reproduce.py | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except Exception as error:
         message = explain(error)
         if message is None:
@@ -393,6 +419,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors come through, to be explained here
     with explained():
+        check_choices(arguments)
         run()
 
 

@@ -92,7 +92,8 @@ def test_a_diverged_run_names_round_and_reason(tmp_path):
 
 def test_a_run_that_diverged_at_once(tmp_path):
     nothing = {"last_evaluation": {"round": None, "accuracy": None, "recall": None, "mrd": None}, "confusion": None}
-    summary = saved.SUMMARY | saved.DIVERGED | nothing | {"rounds": 0, "mean_weight": {"honest": None, "byzantine": None}}
+    nothing |= {"rounds": 0, "mean_weight": {"honest": None, "byzantine": None}}
+    summary = saved.SUMMARY | saved.DIVERGED | nothing
     folder = saved.run(tmp_path / "run", metrics=None, weights=None, summary=summary)
     shown, pictures = write(folder, folder)
     assert pictures == []

@@ -306,6 +306,32 @@ def test_sweep_of_many_parameters_has_a_panel_for_each(tmp_path):
     figure.savefig(tmp_path / "x.png")
 
 
+def test_sweep_of_drawn_numbers_has_an_axis_of_their_distribution_and_no_means():
+    rows = [swept({"lr": 0.1 + k, "a": 0.2 * k}, k / 20) for k in range(5)]
+    figure = plot.sweep(rows, ["lr", "a"], "accuracy", "x", {"lr": "log", "a": "linear"})
+    assert [axes.get_xscale() for axes in figure.axes] == ["log", "linear"]
+    assert [[len(line.get_xdata()) for line in axes.lines] for axes in figure.axes] == [[5], [5]]
+    assert not set(figure.axes[1].get_xticks()) <= {row["a"] for row in rows}
+
+
+def test_against_the_paper_is_a_difference_beside_each_row():
+    cells = [
+        plot.Compared("BOBA", "IPM", 91.6, 0.2, [91.0, 92.0], False),
+        plot.Compared("CooMed", "IPM", 42.0, 3.7, [29.0], True),
+        plot.Compared("CooMed", "LIE", 89.6, 0.3, [89.6], False),
+    ]
+    axes = plot.against_paper(cells, "accuracy, %", "x").axes[0]
+    assert axes.get_xlabel() == "Measured less the paper's: accuracy, %"
+    assert ticks(axes.yaxis) == ["BOBA", "CooMed"]
+    drawn = {
+        (round(float(x), 6), round(float(y)), line.get_markerfacecolor() == "white")
+        for line in axes.lines
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+        if line.get_marker() not in ("None", "")
+    }
+    assert drawn == {(-0.1, 0, True), (-13.0, 1, False), (0.0, 1, True)}
+
+
 @pytest.mark.parametrize("parameters", [["f"], ["seed"], []])
 def test_sweep_without_any_result_is_a_picture_too(tmp_path, parameters):
     rows = [swept({"f": 3, "seed": 1}, None, "unfinished"), swept({"f": 4, "seed": 2}, None, "failed")]

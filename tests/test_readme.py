@@ -19,7 +19,7 @@ def test_the_rule_to_add_is_a_rule():
     names: dict = {}
     exec(code, names)
     assert settings.pop("_target_") == "lightning_fl.aggregator.my_rule.MyRule"
-    rule = names["MyRule"](**settings | {"keep": 4})
+    rule = names["MyRule"](**settings | {"f": 8})
     assert isinstance(rule, Aggregator)
     updates = world.updates(12)
     shortest = updates.rows.norm(dim=1).argsort()[:4]

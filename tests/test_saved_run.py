@@ -93,6 +93,7 @@ def test_a_folder_that_is_not_there():
         ([{"seed": 3, "data__seed": 3, "data__partition_seed": 3, "federation__seed": 3}, {}], ["seed=3", "seed=0"]),
         ([{"data__partition_seed": 3}, {}], ["partition_seed=3", "partition_seed=0"]),
         ([{"data__seed": 7}, {"data__seed": 7, "seed": 7}], ["seed=0", "seed=7"]),
+        ([{"data__seed": 3}, {}], ["data.seed=3", "data.seed=0"]),
         ([{"server__lr": 0.1}, {"server__lr": 0.1000001}], ["lr=0.1", "lr=0.1000001"]),
         ([{"model__hidden": [4, 4]}, {}], ["hidden=[4, 4]", "hidden=[8]"]),
         (

@@ -155,7 +155,7 @@ def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) ->
     if not 0 <= f <= n - c:
         raise SettingError(
             f"boba needs 0 <= f <= n - c, so that n - f updates can span {c} classes, got n={n}, c={c} and f={f}; "
-            f"lower f or add clients."
+            f"change f or add clients."
         )
     if not p_min <= 0:
         raise SettingError(f"boba needs p_min <= 0, got {p_min}; the paper recommends -0.5 to 0.")

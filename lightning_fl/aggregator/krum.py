@@ -36,7 +36,7 @@ def _check(n: int, f: int, m: int | None) -> None:
     if not 0 <= f <= n - 3:
         raise SettingError(
             f"krum needs f >= 0 and n >= f + 3 updates, so that n - f - 2 >= 1 neighbours count, got n={n} and f={f}; "
-            f"lower f or add clients."
+            f"change f or add clients."
         )
     if m is not None and not 1 <= m <= n:
         raise SettingError(f"multi_krum needs 1 <= m <= n, got m={m} and n={n}; set aggregator.m, or null for n - f.")

@@ -57,7 +57,7 @@ def _check(n: int, f: int, rule: str) -> None:
     if not 0 <= f < n:
         raise SettingError(
             f"{rule} needs 0 <= f < n, so that n - f updates are left to average, got n={n} and f={f}; "
-            f"lower f or add clients."
+            f"change f or add clients."
         )
 
 

@@ -44,7 +44,7 @@ def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
 def _check(n: int, f: int) -> None:
     if not 0 <= 2 * f < n:
         raise SettingError(
-            f"trimmed_mean needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; lower f or add clients."
+            f"trimmed_mean needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients."
         )
 
 

@@ -36,9 +36,9 @@ def one_axes(x: str, y: str, title: str, size: tuple[float, float] = (8.0, 4.5))
     return figure, axes
 
 
-def legend_beside(axes: Any) -> None:
+def legend_beside(axes: Any, title: str | None = None) -> None:
     """Put the legend to the right of the axes."""
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, title=title)
 
 
 def whole() -> MaxNLocator:

@@ -21,7 +21,7 @@ def partition(counts: Sequence[Sequence[int]], byzantine: Collection[int], title
     table = np.full((c, n), np.nan)
     table[:, : len(held)] = np.where(held > 0, held, np.nan).T
     figure, axes = one_axes("Client", "Class", title, size=(9.0, 3 + min(c, 40) / 10))
-    heat_map(figure, axes, table, "Samples (grey: none)", power=0.5)  # a few clients may hold most
+    heat_map(figure, axes, table, "Samples (light grey: none)", power=0.5)  # a few clients may hold most
     for first, last in stretches(byzantine):
         label = "Byzantine" if first == min(byzantine) else None
         style = {"facecolor": "none", "edgecolor": BYZANTINE, "hatch": "//"}

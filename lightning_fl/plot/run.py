@@ -114,7 +114,8 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
         seen = ~np.isnan(table[:, members]).all(1)
         low, middle, high = np.nanpercentile(table[seen][:, members], [5, 50, 95], axis=1)
         when = np.array(rounds)[seen]
-        axes.fill_between(when, low, high, color=colour, alpha=0.25, linewidth=0, label=f"{label}, 5 to 95 %")
+        band = f"{label}, 5 to 95 %" if (low < high).any() else None
+        axes.fill_between(when, low, high, color=colour, alpha=0.25, linewidth=0, label=band)
         style = "-" if label == "honest" else "--"  # both show where they coincide
         axes.plot(when, middle, style, color=colour, linewidth=1.8, label=f"{label}, median of {sum(members)}")
     present = (~np.isnan(table)).sum(1).max(initial=1)

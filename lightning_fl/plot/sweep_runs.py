@@ -1,6 +1,6 @@
 """The picture of a sweep: the metric over its parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from lightning_fl.plot._parts import MARKERS, PALETTE, Row, heat_map, one_axes, wrapped
 
 
-def sweep(rows: Sequence[Row], parameters: Sequence[str], metric: str, title: str) -> Figure:
+def sweep(
+    rows: Sequence[Row], parameters: Sequence[str], metric: str, title: str, drawn: Mapping[str, str] | None = None
+) -> Figure:
     """Draw a sweep's metric against its parameters; "seed" beside others only repeats.
 
     Two parameters of few values that are both numbers or both words: a heat map of means.  A parameter of numbers and
@@ -21,13 +23,14 @@ def sweep(rows: Sequence[Row], parameters: Sequence[str], metric: str, title: st
         parameters: What was swept.
         metric: "accuracy" or "mrd".
         title: What the sweep is.
+        drawn: Of a parameter drawn from a distribution its axis, "linear" or "log".
     """
     names = [name for name in parameters if name != "seed"] or ["seed"]
     rows = [{"seed": 0} | row for row in rows]
     values = {name: _ordered([row[name] for row in rows]) for name in names}
     words = [name for name in names if not all(map(_is_number, values[name]))]
     label = {"accuracy": "Accuracy (%)", "mrd": "Max-recall-drop (%)"}[metric]
-    if len(names) == 2 and len(words) != 1 and max(map(len, values.values())) <= 20:
+    if len(names) == 2 and len(words) != 1 and max(map(len, values.values())) <= 20 and not drawn:
         return _sweep_table(rows, sorted(values.items(), key=lambda item: -len(item[1])), metric, label, title)
     hue = words[0] if len(names) == 2 and len(words) == 1 and len(values[words[0]]) <= len(MARKERS) else None
     panels = [name for name in names if name != hue]
@@ -38,7 +41,8 @@ def sweep(rows: Sequence[Row], parameters: Sequence[str], metric: str, title: st
     grid = figure.subplots(depth, columns, squeeze=False, sharey=True).flat
     for name, axes in zip(panels, grid, strict=False):
         axes.set(xlabel=name, ylabel=label if axes.get_subplotspec().is_first_col() else "")
-        _sweep_panel(axes, rows, name, values[name], hue, values[hue] if hue else [None], metric)
+        scale = (drawn or {}).get(name)
+        _sweep_panel(axes, rows, name, values[name], hue, values[hue] if hue else [None], metric, scale)
     for axes in list(figure.axes)[len(panels) :]:
         axes.remove()
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -51,15 +55,25 @@ _LOST = {"diverged": "x", "failed": "1"}  # markers of runs without a result
 
 
 def _sweep_panel(
-    axes: Any, rows: Sequence[Row], name: str, values: Sequence[Any], hue: str | None, hues: Sequence[Any], metric: str
+    axes: Any,
+    rows: Sequence[Row],
+    name: str,
+    values: Sequence[Any],
+    hue: str | None,
+    hues: Sequence[Any],
+    metric: str,
+    scale: str | None,
 ) -> None:
+    listed = scale is None and len(values) <= 12
     finite = all(_is_number(value) and np.isfinite(float(value)) for value in values)
     places = {str(value): float(value) if finite else i for i, value in enumerate(values)}
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    if finite and 0 < min(places.values()) < max(places.values()) / 30:
+    if scale is not None:
+        axes.set_xscale(scale)
+    elif finite and 0 < min(places.values()) < max(places.values()) / 30:
         axes.set_xscale("log")
-    if len(values) <= 12:
+    if listed:
         long = max(len(_text(value)) for value in values) > 8
         turn = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if long else {}
         axes.set_xticks(list(places.values()), map(_text, values), **turn)
@@ -72,7 +86,7 @@ def _sweep_panel(
         done = [(places[str(row[name])], 100 * row[metric]) for row in own if row[metric] is not None]
         named = {"marker": MARKERS[number], "label": None if word is None else _text(word)}
         axes.plot([x for x, _ in done], [y for _, y in done], **style | named, alpha=0.75)
-        if len(values) <= 12:
+        if listed:
             means = {x: np.mean([y for at, y in done if at == x]) for x in sorted({x for x, _ in done})}
             axes.plot(list(means), list(means.values()), **style | step)
         if any(row["status"] in _LOST for row in own):

@@ -28,33 +28,35 @@ class Compared:
     apart: bool
 
 
-def against_paper(cells: Sequence[Compared], title: str) -> Figure:
-    """Draw measured numbers against the paper's, equal ones on the diagonal; bars are one deviation.
+def against_paper(cells: Sequence[Compared], what: str, title: str) -> Figure:
+    """Draw by how much measured numbers differ from the paper's, with bars of one of the paper's deviations.
 
     Args:
-        cells: What to draw; those apart are named.
+        cells: What to draw; those apart are filled.
+        what: What the numbers are.
         title: What the table is.
     """
-    figure, axes = one_axes("Paper", "Measured", title, size=(8.0, 6.0))
-    ends = [low for cell in cells for low in (cell.paper, *cell.measured)]
-    axes.axline((min(ends), min(ends)), slope=1, color="grey", linewidth=1, linestyle=":", label="equal")
-    for number, column in enumerate(dict.fromkeys(cell.column for cell in cells)):
-        own = [cell for cell in cells if cell.column == column]
-        means, deviations = _spread(cell.measured for cell in own)
-        axes.errorbar(
-            [cell.paper for cell in own],
-            means,
-            xerr=[cell.deviation for cell in own],
-            yerr=deviations,
-            linestyle="",
-            alpha=0.8,
-            label=column,
-            **_point(number),
-        )
-    named = sorted((float(np.mean(cell.measured)), cell.paper, cell.row) for cell in cells if cell.apart)
-    for number, (mean, paper, row) in enumerate(named):  # neighbours above and below their points
-        axes.annotate(row, (paper, mean), (5, 4 if number % 2 else -9), textcoords="offset points", fontsize=7)
-    legend_beside(axes)
+    rows, columns = (list(dict.fromkeys(names)) for names in ([c.row for c in cells], [c.column for c in cells]))
+    size = (8.0, 1.6 + max(height(rows), 0.09 * len(rows) * len(columns)))
+    figure, axes = one_axes(wrapped(f"Measured less the paper's: {what}", 70), "", title, size)
+    axes.axvline(0, color="grey", linewidth=1)
+    for number, column in enumerate(columns):
+        shift = 0.8 * ((number + 0.5) / len(columns) - 0.5)
+        for later, apart in enumerate(sorted({cell.apart for cell in cells if cell.column == column})):
+            own = [cell for cell in cells if (cell.column, cell.apart) == (column, apart)]
+            axes.errorbar(
+                [np.mean(cell.measured) - cell.paper for cell in own],
+                [rows.index(cell.row) + shift for cell in own],
+                xerr=[cell.deviation for cell in own],
+                linestyle="",
+                label=None if later else column,
+                **_point(number) | ({} if apart else {"markerfacecolor": "white"}),
+            )
+    for place in range(1, len(rows)):
+        axes.axhline(place - 0.5, color="grey", linewidth=0.5, alpha=0.3)
+    axes.grid(visible=False, axis="y")
+    name_rows(axes, rows)
+    legend_beside(axes, "filled: apart")
     return figure
 
 

@@ -117,7 +117,7 @@ def test_the_class_gives_the_functions_update_and_its_weights(rule):
     ("f", "m", "message"),
     [
         (-1, None, r"krum needs f >= 0 .* n=6 and f=-1"),
-        (4, None, r"n >= f \+ 3 updates.* n=6 and f=4; lower f"),
+        (4, None, r"n >= f \+ 3 updates.* n=6 and f=4; change f"),
         (1, 0, "1 <= m <= n, got m=0"),
         (1, 7, "m=7 and n=6"),
     ],

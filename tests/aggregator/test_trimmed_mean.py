@@ -79,7 +79,7 @@ def test_the_class_is_the_function(draw):
 
 @pytest.mark.parametrize(("n", "f"), [(4, 2), (5, -1), (1, 1)])
 def test_refuses_f(n, f):
-    match = rf"trimmed_mean needs f >= 0 and n >= 2f \+ 1 updates, got n={n} and f={f}; lower f"
+    match = rf"trimmed_mean needs f >= 0 and n >= 2f \+ 1 updates, got n={n} and f={f}; change f"
     with pytest.raises(SettingError, match=match):
         trimmed_mean(torch.ones(n, 2), f)
     with pytest.raises(SettingError, match=match):

@@ -94,7 +94,7 @@ def test_attackers_that_do_not_attack_and_options_without_a_value_do_not_count()
     ("override", "message"),
     [
         ("client.foo=3", "there is no setting client.foo; valid: batch_size"),
-        ("aggregator=bobo", "Could not find 'aggregator/bobo'"),
+        ("aggregator=bobo", "there is no aggregator bobo; did you mean boba"),
         ("trainer.max_steps=many", "needs a whole number"),
         ("server=[]", "a run needs server"),
     ],

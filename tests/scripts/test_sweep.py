@@ -304,7 +304,7 @@ def test_a_grid_lists_whole_numbers():
             "no setting aggregatr; did you mean aggregator.*valid",
         ),
         (content(parameters={"server.lrr": {"values": [1]}}), "no setting server.lrr; did you mean lr.*momentum"),
-        (content(parameters={"aggregator": {"values": ["boba", "bobba"]}}), "Could not find 'aggregator/bobba'"),
+        (content(parameters={"aggregator": {"values": ["boba", "bobba"]}}), "aggregator bobba; did you mean boba"),
         (content(parameters={"server.lr": {"values": [0.1, "fast"]}}), "server.lr needs a number, got 'fast'"),
         (content("bayes", {"server.lr": {"min": 1, "max": 2}, "seed": {"values": ["a"]}}, run_cap=1), "seed needs"),
         (content(parameters={"server.lr": RATE}), "server.lr is log_uniform_values, which a grid cannot list"),

@@ -145,7 +145,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["+aggregator=bobba"], r"Could not find 'aggregator/bobba'\s+Available options in 'aggregator':.*\bboba\b"),
+        (["+aggregator=bobba"], "there is no aggregator bobba; did you mean boba. valid: average, "),
         (["+aggregatr=boba"], "there is no setting aggregatr; did you mean aggregator.*partition"),
         (["adversry=ipm"], "there is no setting adversry; did you mean adversary.*partition"),
         (["aggregator=boba", "aggregator.ff=3"], "no setting aggregator.ff; did you mean f.*f, max_iter, p_min"),
@@ -173,6 +173,9 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["reference=nowhere"], "reference needs the folder of a finished run, got nowhere"),
         (["method=frpg", "reference=run"], "plain averaging, which cannot replace clipped_sum"),
         (["+trainer.precision=64-true"], "got trainer.precision=64-true; leave it at 32-true"),
+        (["experiment=null"], "there is no experiment null; valid: boba_ag_news, "),
+        (["+aggregator=boba,krum"], "a run has one choice of aggregator, got boba,krum .train.py -m trains"),
+        (["model.hidden=16"], r"model.hidden needs a list such as \[200, 200\], got 16"),
         (["trainer.max_steps=0"], "trainer.max_steps counts rounds and must be at least 1, got 0"),
         (["trainer.val_check_interval=0"], "trainer.val_check_interval counts rounds and must be at least 1, got 0"),
         (["+aggregator=zeno", "aggregator.rho=-1"], "zeno needs rho >= 0, got -1; set aggregator.rho"),
