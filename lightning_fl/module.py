@@ -99,6 +99,7 @@ class FederatedModule(pl.LightningModule):
                 f"(adversary=...) or set federation.n_byzantine=0."
             )
         self.aggregator.check(data.federation.n, data.n_classes)
+        self.model.to(data.train.targets.device)  # what clients remember is made where the model is
         _check_model(self.model, data)
         self.client.prepare(self.model, data.everybody)
 
@@ -319,7 +320,7 @@ def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
     name, shape = type(model).__name__, tuple(inputs.shape[1:])
     try:
         with torch.no_grad():
-            outputs = model.to(inputs.device)(inputs)
+            outputs = model(inputs)
     except (RuntimeError, IndexError) as error:
         raise SettingError(
             f"{name} does not take inputs of shape {shape}: {error}; choose another model=..."

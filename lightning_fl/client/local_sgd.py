@@ -2,8 +2,8 @@
 
 FedAvg: H. Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Aguera y Arcas. Communication-Efficient
 Learning of Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
-RAGA: Shiyuan Zuo, Xingrun Yan, Rongfei Fan, Han Hu, Hangguan Shan, Tony Q. S. Quek. Byzantine-resilient Federated
-Learning With Adaptivity to Data Heterogeneity. 2024. arXiv:2403.13374.
+RAGA: Shiyuan Zuo, Xingrun Yan, Rongfei Fan, Han Hu, Hangguan Shan, Tony Q. S. Quek, Puning Zhao. Federated Learning
+Resilient to Byzantine Attacks and Data Heterogeneity. IEEE Transactions on Mobile Computing, 2025. arXiv:2403.13374.
 RFA: Krishna Pillutla, Sham M. Kakade, Zaid Harchaoui. Robust Aggregation for Federated Learning. IEEE Transactions on
 Signal Processing 2022. arXiv:1912.13445.
 """
