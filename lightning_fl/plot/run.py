@@ -114,12 +114,13 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
         seen = ~np.isnan(table[:, members]).all(1)
         low, middle, high = np.nanpercentile(table[seen][:, members], [5, 50, 95], axis=1)
         when = np.array(rounds)[seen]
-        band = f"{label}, 5 to 95 %" if (low < high).any() else None
+        band = f"{label}, 5 to 95 %" if (high - low).max() > 1e-6 else None
         axes.fill_between(when, low, high, color=colour, alpha=0.25, linewidth=0, label=band)
         style = "-" if label == "honest" else "--"  # both show where they coincide
         axes.plot(when, middle, style, color=colour, linewidth=1.8, label=f"{label}, median of {sum(members)}")
     present = (~np.isnan(table)).sum(1).max(initial=1)
     axes.axhline(100 / present, color="grey", linewidth=1, linestyle=":", label="equal shares")
-    axes.set_ylim(bottom=min(axes.get_ylim()[0], 0))
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, 0), high + 0.05 * (high - min(low, 0)))  # a constant line would lie on the edge
     legend_beside(axes)
     return figure
