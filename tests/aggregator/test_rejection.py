@@ -156,7 +156,7 @@ def test_errors(rule, unchecked):
     ours, _ = RULES[rule]
     x = problem("random")
     for f in (-1, N):
-        with pytest.raises(SettingError, match=rf"(rejection|zeno) needs 0 <= f < n, .* got n={N} and f={f}; lower"):
+        with pytest.raises(SettingError, match=rf"(rejection|zeno) needs 0 <= f < n, .* got n={N} and f={f}; change"):
             ours(x, f)
     with pytest.raises(SettingError, match="at least one update without NaN"):
         ours(torch.full((3, 2), torch.nan), 1)
