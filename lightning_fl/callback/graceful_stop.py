@@ -16,7 +16,6 @@ class GracefulStop(pl.Callback):
     """
 
     def __init__(self) -> None:
-        self.requested = False
         self._previous: Any = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -24,12 +23,11 @@ class GracefulStop(pl.Callback):
 
         Not earlier: Lightning notes the handlers after ``on_fit_start``, and puts them back last of all.
         """
-        self.requested = False
         if threading.current_thread() is not threading.main_thread():
             return
 
         def stop(signum: int, frame: FrameType | None) -> None:
-            self.requested = trainer.should_stop = True
+            trainer.should_stop = True
             self._restore()
             print("\nStopping after this round (Ctrl-C again: at once) ...", file=sys.stderr, flush=True)
 

@@ -38,20 +38,17 @@ def ours(signum, frame):
 
 
 def test_without_ctrl_c_nothing_changes():
-    stop = GracefulStop()
-    trainer = training.trainer([stop], rounds=3)
+    trainer = training.trainer([GracefulStop()], rounds=3)
     training.fit(trainer)
-    assert not stop.requested
     assert trainer.global_step == 3
     assert signal.getsignal(signal.SIGINT) is ours
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5])  # every second round is evaluated
 def test_the_round_is_finished_and_the_run_goes_on_from_there(at, tmp_path, capsys):
-    stop, record = GracefulStop(), Record(tmp_path / "first")
-    trainer = training.trainer([stop, record, Interrupting(at)], rounds=7)
+    record = Record(tmp_path / "first")
+    trainer = training.trainer([GracefulStop(), record, Interrupting(at)], rounds=7)
     training.fit(trainer)
-    assert stop.requested
     assert trainer.global_step == at
     assert [row["round"] for row in record.metrics.rows] == list(range(1, at + 1))
     assert "Stopping after this round" in capsys.readouterr().err
@@ -80,14 +77,6 @@ def test_an_error_gives_ctrl_c_back():
     with pytest.raises(RuntimeError, match="broken"):
         training.fit(training.trainer([GracefulStop(), Broken()], rounds=2))
     assert signal.getsignal(signal.SIGINT) is ours
-
-
-def test_a_later_run_is_not_called_interrupted():
-    stop = GracefulStop()
-    training.fit(training.trainer([stop, Interrupting(1)], rounds=3))
-    assert stop.requested
-    training.fit(training.trainer([stop], rounds=3))
-    assert not stop.requested
 
 
 def test_other_threads_leave_ctrl_c_alone():

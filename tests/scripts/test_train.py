@@ -123,7 +123,7 @@ def test_a_reference_that_was_stopped_goes_on(monkeypatch, tmp_path):
 
 
 def test_ctrl_c_in_the_last_round_does_not_interrupt_a_run(command, monkeypatch, tmp_path):
-    monkeypatch.setattr(train.GracefulStop, "on_train_end", lambda self, *_: setattr(self, "requested", True))
+    monkeypatch.setattr(train.GracefulStop, "on_train_end", lambda *_: signal.raise_signal(signal.SIGINT))
     assert command("trainer.max_steps=2", "hydra.run.dir=x")[0] == 0
     assert summary(tmp_path / "x")["status"] == "completed"
 
