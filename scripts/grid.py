@@ -6,9 +6,8 @@ A run is known by its `identity`: its folder, or a row of scripts/tables/measure
 import csv
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import inf, isnan
 from pathlib import Path
 from statistics import mean, quantiles
@@ -69,13 +68,25 @@ def _mean(values: Sequence[float]) -> float | None:
 
 @dataclass
 class Grid:
-    """A table's runs and results: which run each cell and seed has, and what is known of it."""
+    """A table's runs and results: which run each cell and seed has, and what is known of it.
+
+    A run is known by its composed settings, a tenth of a second each: of a large table only some cells may be asked.
+
+    Args:
+        table: Which table.
+        scale: Factor for the rounds.
+        more: Further overrides of every run.
+        seeds: Of every cell.
+        folder: Of runs and reports.
+        asked: Cells to know, beside those measured before; None: all.
+    """
 
     table: Table
     scale: float
     more: list[str]
     seeds: list[int]
     folder: Path
+    asked: Collection[Cell] | None = None
 
     def __post_init__(self) -> None:
         if any(override.lstrip("+~").startswith("seed=") for override in self.more):
@@ -83,7 +94,11 @@ class Grid:
         self.plan: dict[tuple[Cell, int], runs.Run] = {}
         self.records: dict[str, Record] = {}
         known: dict[tuple[str, ...], list[str]] = {}
+        kept = [path / f"{self.stem}.csv" for path in (self.folder, TABLES / "measured")]
+        before = {(row["row"], row["column"]) for path in kept for row in read(path)}
         for cell, given in self.table.runs():
+            if self.asked is not None and cell not in before.union(self.asked):
+                continue
             overrides = tuple(self.scaled([*given, *self.more]))
             if overrides not in known:
                 known[overrides] = list(self.identities(runs.compose(overrides)))
@@ -135,12 +150,7 @@ class Grid:
 
     def missing(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[runs.Run]:
         """List the runs still to be trained, one seed of everything first."""
-        wanted = {c for column in columns for c in (self.table.columns[column].worst or [column])}
-        order = [
-            self.plan[(row, column), seed]
-            for seed, row, column in product(seeds, rows, self.table.columns)
-            if column in wanted
-        ]
+        order = [self.plan[cell, seed] for seed in seeds for cell in self.table.trained(rows, columns)]
         unique: dict[Path, runs.Run] = {}
         for run in order:
             if self.look(run) is None:
@@ -170,7 +180,8 @@ class Grid:
 
     def record(self, cell: Cell, seed: int) -> Record | None:
         """Get what is known of a cell's run."""
-        return self.records.get(self.plan[cell, seed].folder.name)
+        run = self.plan.get((cell, seed))
+        return self.records.get(run.folder.name) if run else None
 
     def over_seeds(self, cell: Cell) -> tuple[list[float], list[Record]]:
         """Get a cell's numbers at the measured seeds, and the records of its diverged runs."""

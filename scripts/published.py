@@ -11,7 +11,7 @@ rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (of the paper); `
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
@@ -121,6 +121,11 @@ class Table:
             (choose(row, self.rows, "row"), choose(column, self.columns, "column"))
             for row, column in product(rows, columns)
         ]
+
+    def trained(self, rows: Sequence[str], columns: Sequence[str]) -> list[Cell]:
+        """List the cells with runs of their own that these rows and columns need, in the table's order of columns."""
+        needed = {c for column in columns for c in (self.columns[column].worst or [column])}
+        return [(row, column) for row in rows for column in self.columns if column in needed]
 
     def runs(self) -> Iterator[tuple[Cell, list[str]]]:
         """Yield each cell that is trained, with its overrides; those of the row come last."""

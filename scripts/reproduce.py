@@ -247,7 +247,8 @@ def reproduce(given: argparse.Namespace) -> int:
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
     print(f"{table.title}", flush=True)
-    grid = Grid(table, given.scale, train.spelled(given.overrides), shown, given.folder)
+    asked = table.trained(rows, columns)
+    grid = Grid(table, given.scale, train.spelled(given.overrides), shown, given.folder, asked)
     missing = grid.missing(rows, columns, seeds)
     print(f"{len(missing)} run{'s' * (len(missing) != 1)} to do", flush=True)
     progress = runs.Progress(len(missing), given.workers)
