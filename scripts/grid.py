@@ -78,7 +78,7 @@ class Grid:
         more: Further overrides of every run.
         seeds: Of every cell.
         folder: Of runs and reports.
-        asked: Cells to know, beside those measured before; None: all.
+        asked: Cells to know, beside those measured before and those of the same runs; None: all.
     """
 
     table: Table
@@ -96,8 +96,10 @@ class Grid:
         known: dict[tuple[str, ...], list[str]] = {}
         kept = [path / f"{self.stem}.csv" for path in (self.folder, TABLES / "measured")]
         before = {(row["row"], row["column"]) for path in kept for row in read(path)}
-        for cell, given in self.table.runs():
-            if self.asked is not None and cell not in before.union(self.asked):
+        every = list(self.table.runs())
+        needed = {tuple(given) for cell, given in every if self.asked is None or cell in before.union(self.asked)}
+        for cell, given in every:
+            if tuple(given) not in needed:
                 continue
             overrides = tuple(self.scaled([*given, *self.more]))
             if overrides not in known:
