@@ -18,12 +18,12 @@ Config = dict[str, Any]
 # What says where a run lies and how it is shown; then what says how it is watched.
 PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "logger", "data.root", "data.corruption_cache"}
 PLACES |= {"trainer.enable_progress_bar"}
-# Of summary.json.
-_KEYS = {"status", "reason", "rounds", "accuracy", "recall", "mrd", "last_evaluation", "mean_weight", "byzantine_share"}
-_KEYS |= {"communication", "seconds", "byzantine_clients", "reference_recall", "confusion"}
 _WATCHING = {"reference", "ckpt_path", "checkpoint_every"}
 _COMPUTING = {"_target_", "max_steps"}  # of trainer
 _ABSENT: Config = {}  # of a run in which it means nothing
+# Of summary.json.
+_KEYS = {"status", "reason", "rounds", "accuracy", "recall", "mrd", "last_evaluation", "mean_weight", "byzantine_share"}
+_KEYS |= {"communication", "seconds", "byzantine_clients", "reference_recall", "confusion"}
 _FIRST = ["aggregator", "adversary", "client", "data", "partition", "model", "federation"]
 _NOTHING = {"aggregator": "average", "adversary": "no attack", "schedule": "constant rate"}
 
@@ -126,9 +126,13 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
 def comparable(configs: Sequence[Config]) -> list[Config]:
     """What each run computes, without attackers where nobody attacks; seeds that follow the runs' own all say so."""
 
-    def follows(group: str, key: str) -> bool:
-        groups = [(config.get(group), config.get("seed")) for config in configs]
-        return key.endswith("seed") and all(isinstance(g, dict) and g.get(key) == seed for g, seed in groups)
+    def seeds(config: Config) -> set[tuple[str, str]]:
+        own, groups = config.get("seed"), [(group, z) for group, z in config.items() if isinstance(z, dict)]
+        return {
+            (group, key) for group, inner in groups for key, v in inner.items() if key.endswith("seed") and v == own
+        }
+
+    following = set.intersection(*map(seeds, configs)) if configs else set()
 
     def kept(config: Config) -> Config:
         found: Config = {}
@@ -137,7 +141,7 @@ def comparable(configs: Sequence[Config]) -> list[Config]:
                 continue
             if isinstance(value, dict):
                 value = {
-                    key: "seed" if follows(group, key) else v
+                    key: "seed" if (group, key) in following else v
                     for key, v in value.items()
                     if f"{group}.{key}" not in PLACES
                     and (group != "trainer" or key in _COMPUTING)

@@ -97,7 +97,8 @@ class Grid:
         kept = [path / f"{self.stem}.csv" for path in (self.folder, TABLES / "measured")]
         before = {(row["row"], row["column"]) for path in kept for row in read(path)}
         every = list(self.table.runs())
-        needed = {tuple(given) for cell, given in every if self.asked is None or cell in before.union(self.asked)}
+        wanted = None if self.asked is None else before.union(self.asked)
+        needed = {tuple(given) for cell, given in every if wanted is None or cell in wanted}
         for cell, given in every:
             if tuple(given) not in needed:
                 continue

@@ -13,7 +13,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 import yaml
 
 from lightning_fl import SettingError
+from train import choose
 
 TABLES = Path(__file__).with_name("tables")
 VALUES = {
@@ -149,19 +149,6 @@ class Table:
 def names() -> list[str]:
     """List the tables."""
     return sorted(path.stem for path in TABLES.glob("*.yaml"))
-
-
-def choose(name: str, valid: Any, what: str) -> str:
-    """Check a name.
-
-    Raises:
-        SettingError: If it is not among the valid ones, which the message lists.
-    """
-    if name in valid:
-        return name
-    close = get_close_matches(name, valid, n=1)
-    hint = f" did you mean {close[0]}?" if close else ""
-    raise SettingError(f"there is no {what} {name};{hint} valid: {', '.join(valid)}.")
 
 
 def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:

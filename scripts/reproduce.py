@@ -29,7 +29,7 @@ import runs
 import train
 from grid import MISS, Grid, Record, read, write
 from lightning_fl import SettingError, plot
-from published import TABLES, VALUES, Cell, Table, choose, judge, names
+from published import TABLES, VALUES, Cell, Table, judge, names
 
 
 def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
@@ -137,7 +137,7 @@ def markdown(grid: Grid) -> str:
 def figure(grid: Grid) -> Any:
     """Draw what is measured: against the paper, over a parameter, or by name; None if there is nothing."""
     table = grid.table
-    title = "\n".join([table.title, *([f"Not the paper's setting: {', '.join(grid.changes)}"] if grid.changes else [])])
+    title = table.title + (f"\nNot the paper's setting: {', '.join(grid.changes)}" if grid.changes else "")
     if table.published:
         found = {cell: grid.over_seeds(cell)[0] for cell, _ in table.runs() if cell in table.published}
         cells = [
@@ -218,7 +218,7 @@ def seeds_of(text: str) -> list[int]:
 def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
     """Read --rows or --columns: labels separated by commas, by default all."""
     labels = list(valid)
-    return [choose(label.strip(), labels, what) for label in text.split(",")] if text is not None else labels
+    return [train.choose(label.strip(), labels, what) for label in text.split(",")] if text is not None else labels
 
 
 def arguments() -> argparse.Namespace:

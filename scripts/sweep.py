@@ -62,9 +62,8 @@ class Sweep:
             f"{name}={spec['value']}" for name, spec in content["parameters"].items() if name in constants - replaced
         ]
         self.axes = {name: axis for name, axis in axes.items() if name not in constants | replaced}
-        distributions = {name: str(content["parameters"][name].get("distribution")) for name in self.axes}
         self.drawn = {
-            name: "log" if "log" in distributions[name] else "linear"
+            name: "log" if "log" in str(content["parameters"][name].get("distribution")) else "linear"
             for name, axis in self.axes.items()
             if not isinstance(axis, list)
         }

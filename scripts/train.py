@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import cache
@@ -227,7 +227,7 @@ def check(config: DictConfig, chosen: Mapping[str, Any]) -> None:
     known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "method", "experiment"}
     for key in config:
         if key not in known:
-            raise SettingError(_unknown(str(key), known))
+            raise SettingError(_no_such("setting", str(key), sorted(map(str, known))))
     given: Any = OmegaConf.to_container(config, resolve=True)
     _check_kinds(given, _defaults(), "")
     for group, choice in chosen.items():
@@ -250,8 +250,8 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
     saved = path.parents[1] / "config.yaml" if path.parent.name == "checkpoints" else None
     if saved is None or not saved.is_file():
         return
-    then: Any = OmegaConf.to_container(OmegaConf.load(saved))
-    ours, theirs = comparable([given, then])
+    before: Any = OmegaConf.to_container(OmegaConf.load(saved))
+    ours, theirs = comparable([given, before])
     ours["trainer"] = theirs["trainer"] = {}
     differ = {name: (now, then) for name, then, now in changed(theirs, ours)}  # with those that only it had
     differ |= {name: (now, then) for name, now, then in changed(ours, theirs)}
@@ -308,11 +308,21 @@ def _annotated(target: str | None, key: str) -> Any:
     return wanted[0] if len(wanted) == 1 else None
 
 
-def _unknown(key: str, valid: Any, what: str = "setting") -> str:
-    names = sorted(str(name) for name in valid)
-    close = get_close_matches(key.rsplit(".", 1)[-1], names, n=1)
+def choose(name: str, valid: Collection[str], what: str) -> str:
+    """Check a name.
+
+    Raises:
+        SettingError: If it is not among the valid ones, which the message lists.
+    """
+    if name in valid:
+        return name
+    raise SettingError(_no_such(what, name, valid))
+
+
+def _no_such(what: str, name: str, valid: Collection[str], like: str | None = None) -> str:
+    close = get_close_matches(like or name, valid, n=1)
     hint = f" did you mean {close[0]}?" if close else ""
-    return f"there is no {what} {key};{hint} valid: {', '.join(names)}."
+    return f"there is no {what} {name};{hint} valid: {', '.join(valid)}."
 
 
 def check_choices(arguments: Sequence[str]) -> None:
@@ -331,8 +341,7 @@ def check_choices(arguments: Sequence[str]) -> None:
                 f"a run has one choice of {group}, got {given} (train.py -m trains them one after the other)."
             )
         for choice in given.split(","):
-            if choice not in _choices(group):
-                raise SettingError(_unknown(choice, _choices(group), group))
+            choose(choice, _choices(group), group)
 
 
 def _choices(group: str) -> list[str]:
@@ -403,7 +412,8 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
         if not isinstance(inner, DictConfig):
             break
         node = inner
-    return _unknown(key, {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"})
+    valid = {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
+    return _no_such("setting", key, sorted(map(str, valid)), like=key.rsplit(".", 1)[-1])
 
 
 def spelled(arguments: Sequence[str]) -> list[str]:
