@@ -3,18 +3,45 @@
 The ordinary torchvision wheel carries operators compiled against CUDA.  Beside a CPU-only torch that file does not
 load, and torchvision (then torchmetrics and pytorch_lightning, which look at it) fails on import with ``operator
 torchvision::nms does not exist``.  Declaring the two schemas that torchvision registers fake kernels for is enough:
-data sets, transforms and models work.  Where torchvision loads, this module does nothing.
+data sets, transforms and models work.  Where the compiled file loads, nothing is declared.
 """
 
-import torch
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 
-try:
-    import torchvision
-except RuntimeError as error:
-    if "torchvision::nms" not in str(error):
-        raise
-    # The schemas live as long as this object.
-    LIBRARY = torch.library.Library("torchvision", "DEF")
+
+class Finder:
+    """Declares the schemas just before torchvision is imported, whoever imports it; finds nothing itself."""
+
+    library: object = None  # the schemas live as long as it does
+
+    @classmethod
+    def find_spec(cls, name: str, *where: object) -> ModuleSpec | None:
+        """Look at the name; the other finders go on."""
+        if name == "torchvision":
+            sys.meta_path.remove(cls)
+            spec = PathFinder.find_spec(name)
+            if spec is not None and spec.origin is not None:
+                cls.library = declare(Path(spec.origin).parent)
+        return None
+
+
+def declare(folder: Path) -> object:
+    """Declare torchvision's schemas if its compiled operators do not load; give what keeps them alive."""
+    import torch
+
+    for compiled in folder.glob("_C.*"):
+        try:
+            torch.ops.load_library(str(compiled))
+        except OSError:
+            continue
+        return None
+    library = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
-        LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    import torchvision  # noqa: F401
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
+
+
+if "torchvision" not in sys.modules and sys.platform != "win32":  # there the wheels fit each other
+    sys.meta_path.insert(0, Finder)

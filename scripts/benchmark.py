@@ -18,20 +18,19 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-import lightning_fl  # first: makes torchvision importable beside a CPU-only torch
-
-# isort: split
 import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 
-import train
 from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, SettingError, Updates
 from lightning_fl.aggregator.boba import boba
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.report import table
 from lightning_fl.round import Round
+from lightning_fl.run.assemble import make, make_data, make_module, make_trainer
+from lightning_fl.run.config import choices, compose, spelled
+from lightning_fl.run.explain import explained
+from lightning_fl.text import table
 from lightning_fl.updates import gram_matrix, trainable
 
 Times = dict[str, list[float]]
@@ -89,18 +88,15 @@ def rows_of(times: Times, floor: list[float]) -> list[list[str]]:
 def benchmark_round(overrides: list[str], turns: int) -> None:
     """Compare whole rounds with the two floors of the clients' work plus one Gram matrix."""
     warm_up = 3
-    config = train.compose(["experiment=boba_mnist", "run_dir=unused", "run_name=benchmark", "logger=none", *overrides])
-    client = train.make(config.client)
+    config = compose(["experiment=boba_mnist", "run_dir=unused", "run_name=benchmark", "logger=none", *overrides])
+    module, data = make_module(config), make_data(config)
+    client, model = module.client, module.model
     if not isinstance(client, Gradient) or client.batch_size is not None:
         raise SettingError(
             "a round's floor is one gradient of all samples, so it needs client=gradient without batches."
         )
-    if not config.get("adversary"):
-        config.federation.n_byzantine = 0
-    data = train.make_data(config)
     data.prepare_data()
     data.setup()
-    model = train.make(config.model)
     batch = data.round(0).honest
     clients = [batch.samples.gather(index) for index in batch.indices]
     x, y = torch.cat([x for x, _ in clients]), torch.cat([y for _, y in clients])
@@ -116,20 +112,16 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
         "one Gram matrix": lambda: gram_matrix(rows),
     }
     timer = Floors(floors, warm_up)
-    module = lightning_fl.FederatedModule(model, client, train.make(config.server), train.make(config.get("schedule")))
     with TemporaryDirectory() as folder:
-        parts = train.make(config.get("aggregator")), train.make(config.get("adversary"))
-        trainer = pl.Trainer(
+        trainer = make_trainer(
+            config,
+            Path(folder),
+            [timer],
             max_steps=warm_up + turns,
             accelerator="cpu",  # where the floors are measured
             limit_val_batches=0,
-            callbacks=[*(part for part in parts if part is not None), timer],
-            logger=train.make(config.get("logger")) or False,
             enable_checkpointing=False,
             enable_progress_bar=False,
-            enable_model_summary=False,
-            log_every_n_steps=1,
-            default_root_dir=folder,
         )
         trainer.fit(module, datamodule=data)
     times = timer.times
@@ -225,11 +217,11 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
     samples = Samples(torch.randn(2 * c, d // c, generator=draw), torch.arange(2 * c) % c, c)
     classes = ClientBatch(samples, [torch.tensor([z, z + c]) for z in range(c)], range(c))
     rules: dict[str, Any] = {}
-    for name in names or sorted(path.stem for path in (train.CONF / "aggregator").glob("*.yaml")):
-        config = train.compose([f"aggregator={name}"]).aggregator
+    for name in names or choices("aggregator"):
+        config = compose([f"aggregator={name}"]).aggregator
         for node in [config, config.get("rule", {})]:
             node.update({key: f for key in ("f", "n_iterations") if key in node})
-        rules[name] = train.make(config)
+        rules[name] = make(config)
 
     def apply(rule: Any) -> Aggregation:
         oracle = ServerOracle(model, Gradient(), classes, Round(0, 0.1, 0))
@@ -280,8 +272,8 @@ def main() -> None:
         parser.error(f"--turns must be at least 2, which have a spread, got {arguments.turns}")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     if arguments.command == "round":
-        with train.explained():
-            benchmark_round(train.spelled(arguments.overrides), arguments.turns)
+        with explained():
+            benchmark_round(spelled(arguments.overrides), arguments.turns)
     elif arguments.command == "boba":
         benchmark_boba(arguments.turns)
     else:

@@ -6,9 +6,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from PIL import Image
 
-import train
 from lightning_fl import Adversary, Aggregator, Client, FederatedDataModule, Partition
 from lightning_fl.data import cifar10, cifar100
+from lightning_fl.run.train import train
 from tests import conf, training
 from tests.data import making
 
@@ -94,5 +94,5 @@ def test_it_trains(name, stand_ins, cifar100_files, tmp_path):
         if OmegaConf.select(config, key) is not None:
             OmegaConf.update(config, key, min(most, OmegaConf.select(config, key)))
     with training.quiet():
-        summary = train.train(config, tmp_path, describe=False)
+        summary = train(config, tmp_path, describe=False)
     assert (summary["status"], summary["rounds"]) == ("completed", 2)

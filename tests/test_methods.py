@@ -4,8 +4,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-import train
 from lightning_fl import Federation
+from lightning_fl.run.train import train
 from tests import conf, training
 
 SMALL = [
@@ -43,7 +43,7 @@ def run(folder, method, rounds, *more):
     for key, value in more:
         OmegaConf.update(config, key, value)
     with training.quiet():
-        summary = train.train(config, folder)
+        summary = train(config, folder)
     assert summary["status"] == "completed"
     return torch.load(folder / "checkpoints/last.ckpt", weights_only=False)
 

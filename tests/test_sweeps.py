@@ -8,7 +8,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-import sweep
+from lightning_fl.run.check import checked
 from tests import conf
 
 FILES = sorted((conf.CONF.parent / "sweeps").glob("*.yaml"))
@@ -111,7 +111,7 @@ def test_every_value_composes_into_a_rule_that_fits(path):
     last = {name: ends(spec)[-1] for name, spec in parameters.items()}
     points = [first, last, *(first | {name: value} for name, spec in parameters.items() for value in ends(spec)[1:])]
     for point in points:
-        config = sweep.runs.compose(told(point))
+        config = checked(told(point))
         for name, value in point.items():
             if "." in name:
                 assert OmegaConf.select(config, name) == (float(value) if value == "inf" else value)
@@ -120,5 +120,5 @@ def test_every_value_composes_into_a_rule_that_fits(path):
 
 
 def test_radius_follows_lambda():
-    config = sweep.runs.compose(told({"experiment": "frpg_mnist_label_flip", "client.penalty": 0.25}))
+    config = checked(told({"experiment": "frpg_mnist_label_flip", "client.penalty": 0.25}))
     assert config.aggregator.radius == 0.25

@@ -3,7 +3,7 @@
 import pytorch_lightning as pl
 
 from lightning_fl.module import FederatedModule
-from lightning_fl.report import participants
+from lightning_fl.text import settings, table
 
 
 class Participants(pl.Callback):
@@ -13,3 +13,45 @@ class Participants(pl.Callback):
         """Print."""
         assert isinstance(pl_module, FederatedModule)
         print(participants(pl_module), flush=True)
+
+
+def participants(module: FederatedModule) -> str:
+    """Describe who takes part, and what each class's samples look like from the clients."""
+    data = module.data
+    federation = data.federation
+    honest, byzantine = len(federation.honest_ids), federation.n_byzantine
+    adversary = f"{byzantine} Byzantine ({settings(module.adversary)})" if byzantine else "no Byzantine client"
+    d = sum(p.numel() for p in module.model.parameters() if p.requires_grad)
+    counts = data.clients.class_counts()[federation.honest_ids]
+    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    server = "no samples"
+    if len(data.server):
+        noise = f", {data.server_noise} noise" if data.server_noise else ""
+        server = f"{_range(data.server.sizes)} samples of each class{noise}"
+    if byzantine:
+        adversary += f", {federation.byzantine_share(data.clients.sizes):.1%} of the data weight"
+    if federation.participation < 1:
+        present = [len(group) for group in federation.participants(0)]
+        adversary += f"; {present[0]} and {present[1]} of them a round"
+    corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
+    lines = [
+        f"Clients    {honest} honest + {adversary}",
+        f"Server     {settings(module.aggregator)}, {server}",
+        f"Model      {type(module.model).__name__}, d = {d:,}",
+        f"Data       {type(data).__name__}, {len(data.train):,} training and {len(data.test):,} test samples"
+        + corrupted,
+        f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
+        f"an honest client",
+    ]
+    rows = [
+        [str(z), str(int(column.sum())), str(int((column > 0).sum())), _range(column[column > 0].tolist())]
+        for z, column in enumerate(counts.T)
+    ]
+    shown = rows if len(rows) <= 20 else [*rows[:10], ["..."] * 4, *rows[-5:]]
+    return "\n".join([*lines, "", table(["class", "samples", "held by clients", "samples a holder"], shown)])
+
+
+def _range(values: list[int]) -> str:
+    if not values:
+        return "0"
+    return f"{min(values)}" if min(values) == max(values) else f"{min(values)} to {max(values)}"

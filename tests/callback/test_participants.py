@@ -1,7 +1,11 @@
 """Who takes part, before the first round."""
 
+import torch
+
+from lightning_fl import Federation, Partition
+from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
-from lightning_fl.callback.participants import Participants
+from lightning_fl.callback.participants import Participants, participants
 from tests import training
 
 
@@ -20,3 +24,44 @@ def test_it_is_printed_once_before_the_first_round(capsys):
     assert "Server     Announcing(), 2 samples of each class" in lines
     assert lines[-2:] == ["round 1", "round 2"]
     assert sum(line.startswith("Clients") for line in lines) == 1
+
+
+class Fixed(Partition):
+    """Samples 0-5 are class 0, 6-11 class 1, 12-17 class 2: client 0 holds 0-6, client 1 7-11, client 2 12-17."""
+
+    def assign(self, targets, n_clients, n_classes, generator):
+        return list(torch.arange(18).split([7, 5, 6]))
+
+
+def described(n_byzantine=0, placement="supplement", server_samples=2):
+    """Who takes part, in lines."""
+    data = training.data(Federation(3, n_byzantine, placement, "uniform"), Fixed(), server_samples)
+    callbacks = [Average(), *([Ipm(10.0)] if n_byzantine else [])]
+    return participants(training.fit(training.trainer(callbacks, 2), data_=data)).splitlines()
+
+
+def test_participants():
+    assert described(n_byzantine=2) == [
+        "Clients    3 honest + 2 Byzantine (Ipm(factor=10.0)), 40.0% of the data weight",
+        "Server     Average(), 2 samples of each class",
+        "Model      Linear, d = 9",
+        "Data       Corners, 18 training and 9 test samples",
+        "Partition  Fixed(): 5 to 7 samples and 1 to 2 classes an honest client",
+        "",
+        "  class  samples  held by clients  samples a holder",
+        "  -------------------------------------------------",
+        "      0        6                1                 6",
+        "      1        6                2            1 to 5",
+        "      2        6                1                 6",
+    ]
+
+
+def test_replaced_clients_are_not_counted():
+    lines = described(n_byzantine=1, placement="replacement", server_samples=0)
+    assert lines[0] == "Clients    2 honest + 1 Byzantine (Ipm(factor=10.0)), 33.3% of the data weight"
+    assert lines[1] == "Server     Average(), no samples"
+    assert lines[-1].split() == ["2", "0", "0", "0"]  # class 2 is lost
+
+
+def test_without_attack():
+    assert described()[0] == "Clients    3 honest + no Byzantine client"

@@ -1,0 +1,37 @@
+from .adversary.base import Adversary, AttackContext
+from .aggregator.base import Aggregation, Aggregator, Weighting
+from .client.base import Client, ClientResult
+from .data.base import FederatedDataModule
+from .errors import DataError, DivergedError, SettingError
+from .federation import Federation
+from .module import FederatedModule
+from .partition.base import Partition
+from .round import Round
+from .samples import ClientBatch, RoundBatch, Samples
+from .server_oracle import ServerOracle
+from .updates import Updates
+
+__version__: str
+
+__all__ = [
+    "Adversary",
+    "Aggregation",
+    "Aggregator",
+    "AttackContext",
+    "Client",
+    "ClientBatch",
+    "ClientResult",
+    "DataError",
+    "DivergedError",
+    "FederatedDataModule",
+    "FederatedModule",
+    "Federation",
+    "Partition",
+    "Round",
+    "RoundBatch",
+    "Samples",
+    "ServerOracle",
+    "SettingError",
+    "Updates",
+    "Weighting",
+]

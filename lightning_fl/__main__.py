@@ -1,0 +1,33 @@
+"""The command ``lightning-fl``.
+
+lightning-fl train +aggregator=boba          train one federation, or with -m several
+lightning-fl sweep sweeps/boba_f.yaml        run a sweep file of Weights & Biases on this machine
+lightning-fl reproduce boba_2_mnist          measure a table of a paper
+lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes
+
+lightning-fl COMMAND --help tells more.
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+
+def main() -> None:
+    """Run the command line."""
+    known = sorted(path.stem for path in Path(__file__).with_name("commands").glob("[a-z]*.py"))
+    command, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
+    if command in ("-h", "--help"):
+        print((__doc__ or "").strip())
+    elif command == "--version":
+        print(import_module("lightning_fl").__version__)
+    elif command not in known:
+        print(f"Error: there is no command {command}; valid: {', '.join(known)}.", file=sys.stderr)
+        sys.exit(2)
+    else:
+        sys.argv = [f"lightning-fl {command}", *rest]
+        import_module(f"lightning_fl.commands.{command}").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Draw runs that train.py has left, and how a partition spreads the classes.
+
+python scripts/plot.py RUN                                      pictures and report.html into the run's folder
+python scripts/plot.py RUN RUN ... --out FOLDER                 runs compared
+python scripts/plot.py partition partition=dirichlet partition.alpha=0.2     who holds what, for any setting
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import OmegaConf
+
+from lightning_fl import plot
+from lightning_fl.errors import SettingError
+from lightning_fl.run import page
+from lightning_fl.run.assemble import make_data
+from lightning_fl.run.check import checked
+from lightning_fl.run.config import default_settings
+from lightning_fl.run.explain import explained
+from lightning_fl.run.saved import SavedRun, named
+
+
+def draw(folders: Sequence[str], out: str | None) -> None:
+    """Draw one run, or several compared; a folder of several runs stands for all of them."""
+    saved = [SavedRun.read(folder) for name in folders for folder in _runs(Path(name))]
+    folder = Path(out or (saved[0].folder if len(saved) == 1 else "runs/compared"))
+    if folder.is_file():
+        raise SettingError(f"--out needs a folder, got the file {folder}.")
+    pictures = page.write(saved, folder, default_settings())
+    for path in [*pictures.values(), folder / "report.html"]:
+        print(path)
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The folder itself, or the runs in it as train.py -m leaves them."""
+    inner = [path.parent for path in folder.glob("*/config.yaml")]
+    if (folder / "config.yaml").exists() or not inner:
+        return [folder]
+    return sorted(inner, key=lambda path: (len(path.name), path.name))
+
+
+def partition(overrides: Sequence[str], out: str | None) -> None:
+    """Draw how many samples of each class each client holds."""
+    path = Path(out or "runs/partition.png")
+    path = path if path.suffix else path / "partition.png"
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise SettingError(f"--out needs a folder or a file .png, .pdf or .svg, got {out}.")
+    config = checked(overrides)
+    settings = cast(dict[str, Any], OmegaConf.to_container(config))
+    data = make_data(config)
+    data.prepare_data()
+    data.setup()
+    sizes = data.server.sizes
+    server = f"{min(sizes)} to {max(sizes)}" if len(set(sizes)) > 1 else f"{sizes[0]}" if sizes else "none"
+    b = len(data.federation.byzantine_ids)
+    title = (
+        f"{named(settings['data'])}, {named(settings['partition'])}, {f'{b} Byzantine' if b else 'no attack'}\n"
+        f"{len(data.train):,} samples; {len(data.clients)} clients hold data; server: {server} of each class"
+    )
+    figure = plot.partition(data.clients.class_counts().tolist(), data.federation.byzantine_ids, title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    print(path)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; or partition and settings of train.py")
+    parser.add_argument("--out", help="where to write: a folder; for partition a PNG file, else runs/partition.png")
+    given, more = parser.parse_known_intermixed_args(sys.argv[1:])
+    with explained():
+        if given.runs[0] == "partition":
+            partition([*given.runs[1:], *more], given.out)
+        elif more:
+            parser.error(f"unrecognized arguments: {' '.join(more)}")
+        else:
+            draw(given.runs, given.out)

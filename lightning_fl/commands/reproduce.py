@@ -1,0 +1,102 @@
+"""A table or figure of a paper, measured: missing cells are trained, the others taken from earlier runs.
+
+python scripts/reproduce.py                                         list the tables
+python scripts/reproduce.py boba_2_mnist                            every cell at seed 0
+python scripts/reproduce.py boba_2_mnist --rows BOBA,Average --columns IPM --seeds 3
+python scripts/reproduce.py fed_nga_3 --scale 0.1 --workers 2       a tenth of the rounds
+python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train.py
+
+Tables are files of scripts/tables; scripts/tables/measured holds finished cells (--keep writes them).  FOLDER/TABLE.md,
+.csv and .png show what is measured so far, beside what the paper prints.
+"""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from lightning_fl.errors import SettingError
+from lightning_fl.run.config import choose, spelled
+from lightning_fl.run.explain import explained
+from lightning_fl.study.grid import Grid
+from lightning_fl.study.pool import Progress, execute, stop_when_told
+from lightning_fl.study.table import Table
+from lightning_fl.study.table_report import keep, overview, report
+
+
+def seeds_of(text: str) -> list[int]:
+    """Read --seeds: how many, or which.
+
+    >>> seeds_of("3"), seeds_of("0,4"), seeds_of("7,")
+    ([0, 1, 2], [0, 4], [7])
+    """
+    if not re.fullmatch(r"\d+(,\d+)*,?", text) or text == "0":
+        raise SettingError(f"--seeds needs how many (3) or which (0,1,2; one alone: 7,), got {text!r}.")
+    given = [int(seed) for seed in text.split(",") if seed]
+    return list(dict.fromkeys(given)) if "," in text else list(range(given[0]))
+
+
+def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
+    """Read --rows or --columns: labels separated by commas, by default all."""
+    labels = list(valid)
+    return [choose(label.strip(), labels, what) for label in text.split(",")] if text is not None else labels
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", nargs="?", help="name of a file of scripts/tables; without: list them")
+    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
+    parser.add_argument("--rows", help="only these, separated by commas")
+    parser.add_argument("--columns", help="only these, separated by commas")
+    parser.add_argument("--seeds", default="1", help="how many (3), or which (0,1,2); default 1")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores")
+    parser.add_argument("--folder", type=Path, default=Path("runs/tables"), help="of runs and reports")
+    parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
+    parser.add_argument("--dry-run", action="store_true", help="train nothing: list what is missing, write the report")
+    return parser.parse_intermixed_args()
+
+
+def reproduce(given: argparse.Namespace) -> int:
+    """Train what is missing and write the report; gives the exit code."""
+    table, seeds = Table.load(given.table), seeds_of(given.seeds)
+    if not given.scale > 0:
+        raise SettingError(f"--scale must be above 0, got {given.scale:g}.")
+    if given.workers < 1:
+        raise SettingError(f"--workers must be at least 1, got {given.workers}.")
+    rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
+    shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
+    print(f"{table.title}", flush=True)
+    asked = table.trained(rows, columns)
+    grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder, asked)
+    missing = grid.missing(rows, columns, seeds)
+    print(f"{len(missing)} run{'s' * (len(missing) != 1)} to do", flush=True)
+    progress = Progress(len(missing), given.workers)
+    try:
+        for run in missing if given.dry_run else []:
+            print(f"  {run.label}: {shlex.join(['python', 'scripts/train.py', *run.overrides])}")
+        with closing(execute([] if given.dry_run else missing, given.workers)) as outcomes:
+            for outcome in outcomes:
+                print(progress.line(outcome), flush=True)
+                grid.look(outcome.run)
+    except KeyboardInterrupt:
+        print("\nStopped; the same command goes on from here.", file=sys.stderr)
+        return 130
+    finally:
+        print(f"Report: {report(grid)}" + (f"; kept: {keep(grid)}" if given.keep else ""))
+    return 1 if progress.failed else 0
+
+
+def main() -> None:
+    """Run the command line."""
+    stop_when_told()
+    given = arguments()
+    with explained():
+        if given.table is None:
+            print(overview(given.folder))
+        else:
+            sys.exit(reproduce(given))

@@ -1,0 +1,71 @@
+"""Errors of the user in a few lines; others keep their traceback."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra.errors import HydraException, InstantiationException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.run.config import GROUPS, choices, compose, no_such
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn errors of the user into one message and exit code 2; others keep their traceback."""
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # nobody reads on: reproduce.py | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        message = explain(error)
+        if message is None:
+            raise
+        print(f"Error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | None:
+    """Say in a few lines what the user did wrong with ``arguments``, by default the command line's; None if nothing."""
+    cause: BaseException = error
+    while isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, SettingError | DataError):
+        return str(cause)
+    missing = re.search(r"Could not override '([^']+)'", str(error))
+    if missing:
+        return _no_setting(missing[1], sys.argv[1:] if arguments is None else arguments)
+    if isinstance(error, InstantiationException) and isinstance(cause, TypeError):
+        where = re.search(r"full_key: (\S+)", str(error))
+        return f"{cause} (in {where[1]})" if where else str(cause)
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return str(error).split("\nConfig search path")[0].strip()
+    return None
+
+
+def _no_setting(key: str, arguments: Sequence[str]) -> str:
+    """Say what could stand where ``key`` does not fit, with the groups that the arguments choose."""
+    chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
+    node: Any = compose(chosen)
+    *path, _ = key.split(".")
+    if path and path[0] in GROUPS and not node.get(path[0]):
+        return (
+            f"{key} needs a choice of {path[0]} that has settings, got none; choose one by {path[0]}=..., valid: "
+            f"{', '.join(choices(path[0]))}."
+        )
+    for part in path:
+        inner = node.get(part)
+        if not isinstance(inner, DictConfig):
+            break
+        node = inner
+    valid = {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
+    return no_such("setting", key, sorted(map(str, valid)), like=key.rsplit(".", 1)[-1])

@@ -1,0 +1,66 @@
+"""The run that max-recall-drop compares with: plain averaging without attack."""
+
+import fcntl
+import json
+import shutil
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from lightning_fl.errors import SettingError
+from lightning_fl.run.config import settle
+from lightning_fl.run.identity import identity
+from lightning_fl.run.train import train
+
+
+def reference_recall(config: DictConfig) -> list[float] | None:
+    """Get the recalls of plain averaging without attack that ``reference`` asks for.
+
+    Raises:
+        SettingError: If ``reference`` names something that is not a completed run, or plain averaging does not fit
+            the clients.
+    """
+    if config.reference is None:
+        return None
+    if config.reference != "run":
+        return _recall(Path(config.reference))
+    if str(OmegaConf.select(config, "aggregator._target_")).endswith(".ClippedSum"):
+        raise SettingError(
+            "reference=run trains plain averaging, which cannot replace clipped_sum: these clients upload parts of a "
+            "sum; train a reference by hand and give its folder (reference=FOLDER)."
+        )
+    plain = config.copy()
+    OmegaConf.set_struct(plain, False)  # groups left unchosen have no key; allow adding them
+    plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None, "f": None})
+    settle(plain)
+    folder = Path(config.reference_dir) / identity(plain)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be training it
+        if not (folder / "summary.json").exists():
+            print("Reference: plain averaging without attack", flush=True)
+            draft = folder.with_name(f".{folder.name}")
+            plain.run_dir, plain.run_name = str(draft), "reference"
+            checkpoint = draft / "checkpoints" / "last.ckpt"
+            plain.ckpt_path = str(checkpoint) if checkpoint.exists() else None
+            summary = train(plain, draft, describe=False)
+            if summary["status"] == "interrupted":
+                raise KeyboardInterrupt
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
+    return _recall(folder)
+
+
+def _recall(folder: Path) -> list[float]:
+    path = folder / "summary.json" if folder.is_dir() else folder
+    try:
+        summary = json.loads(path.read_text())
+        recall, status = summary["recall"], summary["status"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingError(
+            f"reference needs the folder of a finished run, got {folder} ({type(error).__name__}: {error}); "
+            f"use reference=run to train one."
+        ) from error
+    if status != "completed":
+        raise SettingError(f"reference needs a completed run, got one that is {status}: {folder}.")
+    return list(recall)

@@ -1,0 +1,248 @@
+"""A run as its folder keeps it, and what tells several apart."""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from lightning_fl.errors import DataError
+from lightning_fl.run.identity import PLACES, Config, comparable
+
+Row = dict[str, Any]
+
+_ABSENT: Config = {}  # of a run in which it means nothing
+# Of summary.json.
+_KEYS = {"status", "reason", "rounds", "accuracy", "recall", "mrd", "last_evaluation", "mean_weight", "byzantine_share"}
+_KEYS |= {"communication", "seconds", "byzantine_clients", "reference_recall", "confusion"}
+_FIRST = ["aggregator", "adversary", "client", "data", "partition", "model", "federation"]
+_NOTHING = {"aggregator": "average", "adversary": "no attack", "schedule": "constant rate"}
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """The files of one run.
+
+    Args:
+        folder: Where they lie.
+        config: ``config.yaml``; empty where nobody wrote one.
+        metrics: Rows of ``metrics.csv``; a round without a value lacks the key.
+        weights: Rows of ``weights.csv``; none for a rule that is not a weighting.
+        summary: ``summary.json``.
+    """
+
+    folder: Path
+    config: Config
+    metrics: list[Row]
+    weights: list[Row]
+    summary: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "SavedRun":
+        """Read a run's folder.
+
+        Raises:
+            DataError: If a file is missing or broken; names it.
+        """
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise DataError(f"{folder} is no folder; give the folder of a run.")
+        config = _parsed(folder / "config.yaml", lambda text: OmegaConf.to_container(OmegaConf.create(text)))
+        summary = _parsed(folder / "summary.json", json.loads)
+        missing = _KEYS - set(summary)
+        if missing:
+            raise DataError(f"{folder / 'summary.json'} has no {min(missing)}; is it a run's?")
+        rounds = summary["rounds"]
+        metrics = _rows(folder / "metrics.csv") if rounds else []
+        weighted = any(name.startswith("weight/") for row in metrics for name in row)
+        weights = _rows(folder / "weights.csv") if weighted else []
+        return cls(folder, config, metrics, weights, summary)
+
+    @property
+    def status(self) -> str:
+        """Completed, interrupted or diverged."""
+        return str(self.summary["status"])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run ended before its time, with no result."""
+        return self.status == "diverged"
+
+    @property
+    def reference(self) -> list[float] | None:
+        """Recall of each class by plain averaging without attack; None where no run has measured it."""
+        reference: list[float] | None = self.summary["reference_recall"]
+        return reference
+
+    @property
+    def byzantine(self) -> list[int]:
+        """Numbers of the Byzantine clients."""
+        return list(self.summary["byzantine_clients"])
+
+    @property
+    def topics(self) -> list[str]:
+        """Rule, attack and data in a few words each."""
+        b = (self.config.get("federation") or {}).get("n_byzantine", 0)
+        attack = f"{b} {_part(self.config, 'adversary')}" if b else _NOTHING["adversary"]
+        return [_part(self.config, "aggregator"), attack, _part(self.config, "data")]
+
+
+def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
+    """How a rule's trust is shared between honest and Byzantine clients, mean over rounds; None if it is no weighting.
+
+    A rule's factors need not sum to 1: these are divided by the sum of their sizes.  A share is negative where the
+    rule turns updates around.
+    """
+    honest, byzantine = summary["mean_weight"]["honest"], summary["mean_weight"]["byzantine"] or 0.0
+    total = abs(honest or 0.0) + abs(byzantine) or 1.0
+    return None if honest is None else (honest / total, byzantine / total)
+
+
+def labels(runs: Sequence[SavedRun]) -> list[str]:
+    """Name each run by the settings in which it differs from the others, or by its folder.
+
+    Returns:
+        One short name a run, all of them different.
+    """
+    parts = _differing(comparable([run.config for run in runs]), "")
+    found = [", ".join(dict.fromkeys(part)) or run.folder.name for part, run in zip(parts, runs, strict=True)]
+    if len(set(found)) < len(found):
+        found = [
+            f"{label} ({run.folder.name})" if found.count(label) > 1 and label != run.folder.name else label
+            for label, run in zip(found, runs, strict=True)
+        ]
+    return [f"{label} [{i}]" if found.count(label) > 1 else label for i, label in enumerate(found)]
+
+
+def changed(config: Config, default: Config) -> list[tuple[str, str, str]]:
+    """Setting, value and default, where a configuration differs from the default one."""
+    return list(_changed(config, default, ""))
+
+
+def flat(config: Config, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every setting by its full name, as the command line spells it."""
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", _text(value)
+
+
+def named(node: Any, group: str = "") -> str:
+    """The name of what a part of a configuration makes, as in ``conf``: trimmed_mean, bucketing(krum)."""
+    if not isinstance(node, dict) or "_target_" not in node:
+        return _NOTHING.get(group, "none")
+    for inner in ("rule", "lr_lambda"):
+        if isinstance(node.get(inner), dict):
+            return named(node[inner]) if inner == "lr_lambda" else f"{_snake(node)}({named(node[inner])})"
+    return _snake(node)
+
+
+def _snake(node: Config) -> str:
+    module, _, name = str(node["_target_"]).rpartition(".")
+    stem = module.rpartition(".")[-1]
+    if stem.replace("_", "") == name.lower():
+        return stem
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _part(config: Config, group: str) -> str:
+    return named(config.get(group), group)
+
+
+def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
+    """For each node, in a few words, what others have otherwise; settings of different things are not compared."""
+    there = [node for node in nodes if node is not _ABSENT]
+    if all(node == there[0] for node in there):
+        return [[] for _ in nodes]
+    names = [named(node, path) if isinstance(node, dict) or not node else None for node in nodes]
+    if any(isinstance(node, dict) and "_target_" in node for node in nodes) and len(set(names)) > 1:
+        found = [[str(name)] for name in names]
+        for name in dict.fromkeys(names):
+            alike = [i for i, other in enumerate(names) if other == name]
+            for i, more in zip(alike, _differing([nodes[i] for i in alike], path), strict=True):
+                found[i] += more
+        return found
+    if all(isinstance(node, dict) for node in nodes):
+        found = [[] for _ in nodes]
+        for key in _ordered(key for node in nodes for key in node):
+            inner = _differing([node.get(key, _ABSENT) for node in nodes], f"{path}.{key}" if path else key)
+            found = [[*some, *more] for some, more in zip(found, inner, strict=True)]
+        return found
+    name = path.rsplit(".", 1)[-1]
+    name = path if name == "seed" else name  # of data or federation, not the run's
+    return [[] if node is _ABSENT else [f"{name}={_text(node)}"] for node in nodes]
+
+
+def _ordered(keys: Iterable[str]) -> list[str]:
+    """Each key once, in the order in which a person asks."""
+    return sorted(dict.fromkeys(keys), key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+
+
+def _changed(config: Config, default: Config, path: str) -> Iterator[tuple[str, str, str]]:
+    for key in _ordered([*(_NOTHING if not path else []), *config]):
+        name, ours, theirs = f"{path}{key}", config.get(key), default.get(key)
+        if name in PLACES or _made(ours, name) == _made(theirs, name):
+            continue
+        if isinstance(ours, dict) and isinstance(theirs, dict) and ours.get("_target_") == theirs.get("_target_"):
+            yield from _changed(ours, theirs, f"{name}.")
+        else:
+            yield name, _made(ours, name), _made(theirs, name)
+
+
+def _made(node: Any, group: str) -> str:
+    if not isinstance(node, dict) and not (group in _NOTHING and not node):
+        return _text(node)
+    if not node:
+        return named(node, group)
+    settings = ", ".join(f"{key.removeprefix('rule.')}={value}" for key, value in flat(node) if key[-1] != "_")
+    return f"{named(node, group)}: {settings}" if settings else named(node, group)
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)
+
+
+def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+    try:
+        content = parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as missing:
+        unfinished = " (a run writes it when it ends)" if path.name == "summary.json" else ""
+        raise DataError(f"{path} is not there{unfinished}; give the folder of a finished run.") from missing
+    except Exception as broken:  # whatever a parser says of a broken file
+        raise DataError(f"{path} cannot be read: {' '.join(str(broken).split())}.") from broken
+    if not isinstance(content, dict):
+        raise DataError(f"{path} needs named settings, got {type(content).__name__}.")
+    return content
+
+
+def _rows(path: Path) -> list[Row]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            columns = list(reader.fieldnames or [])
+            if "round" not in columns:
+                raise DataError(f"{path} needs a column round, got {', '.join(columns) or 'no columns'}.")
+            return [_row(row, f"{path}, line {reader.line_num}") for row in reader]
+    except FileNotFoundError as missing:
+        raise DataError(f"{path} is not there; give the folder of a finished run.") from missing
+    except (OSError, UnicodeDecodeError, csv.Error) as broken:
+        raise DataError(f"{path} cannot be read: {broken}.") from broken
+
+
+def _row(row: dict[str | Any, Any], where: str) -> Row:
+    if None in row or None in row.values():
+        raise DataError(f"{where}: needs as many values as columns.")
+    try:
+        numbers = {name: float(value) for name, value in row.items() if value != ""}
+        return numbers | {"round": int(row["round"])}
+    except ValueError as broken:
+        raise DataError(f"{where}: {broken}.") from broken

@@ -1,0 +1,127 @@
+"""What a run leaves: its summary, and what a person reads at its end."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from lightning_fl.callback.record import Record
+from lightning_fl.module import FederatedModule
+from lightning_fl.run import page
+from lightning_fl.run.identity import Config
+from lightning_fl.run.saved import SavedRun, trust_shares
+
+
+def summarise(module: FederatedModule, record: Record, status: str) -> dict[str, Any]:
+    """Collect the results of a finished run.
+
+    Args:
+        module: The trained module.
+        record: Its rows.
+        status: "completed", "interrupted" or "diverged".
+
+    Returns:
+        What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
+        evaluation stands under "last_evaluation".
+    """
+    evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
+    last = evaluated[-1] if evaluated else {}
+    recall = [value for name, value in last.items() if name.startswith("recall/")]
+    results = {"accuracy": last.get("accuracy"), "recall": recall or None, "mrd": last.get("mrd")}
+    diverged = status == "diverged"
+    weights = {
+        name: _mean([row[f"weight/{name}"] for row in record.metrics.rows if f"weight/{name}" in row])
+        for name in ("honest", "byzantine")
+    }
+    rows = record.metrics.rows
+    communication = {
+        name: sum(int(row.get(f"communication/{name}", 0)) for row in rows)
+        for name in ("floats_up", "floats_down", "sample_gradients")
+    }
+    return {
+        "status": status,
+        "reason": module.diverged,
+        "rounds": record.metrics.rows[-1]["round"] if record.metrics.rows else 0,
+        **(dict.fromkeys(results) if diverged else results),
+        "last_evaluation": {"round": last.get("round"), **results},
+        "mean_weight": weights,
+        "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
+        "communication": communication,
+        "seconds": round(record.seconds, 3),
+        "byzantine_clients": list(module.data.federation.byzantine_ids),
+        "reference_recall": module.reference_recall,
+        "confusion": module.confusion,
+    }
+
+
+def results(summary: dict[str, Any], folder: Path) -> str:
+    """Describe the results of a run and where its files are."""
+    last = summary["last_evaluation"]
+    evaluation = f" (round {last['round']})" if last["round"] is not None else ""
+    rows = [["status", f"{summary['status']} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"]]
+    if summary["reason"]:
+        rows.append(["reason", summary["reason"]])
+    if summary["status"] == "diverged" and last["accuracy"] is not None:
+        rows.append(["accuracy", f"none; {last['accuracy']:.1%} when last measured{evaluation}"])
+    elif last["accuracy"] is not None:
+        rows.append(["accuracy", f"{last['accuracy']:.2%}{evaluation}"])
+        cells = [f"{z}: {value:.1%}" for z, value in enumerate(last["recall"])]
+        rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
+        drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
+        rows.append(["max-recall-drop", drop])
+    shares = trust_shares(summary)
+    given = "none: not a weighting"
+    if shares:
+        attacked = summary["mean_weight"]["byzantine"] is not None
+        given = f"{shares[0]:.1%} honest{f', {shares[1]:.1%} Byzantine' if attacked else ''} (mean over rounds)"
+    rows.append(["weight given", given])
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
+    rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])
+    rows.append(["files", f"{shown}{os.sep}: {', '.join(sorted(p.name for p in folder.iterdir()))}"])
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
+
+
+def write(
+    module: FederatedModule, record: Record, summary: dict[str, Any], folder: Path, default: Config | None = None
+) -> None:
+    """Write ``summary.json``, the pictures and ``report.html`` into the run's folder.
+
+    Loggers that take pictures get them.
+
+    Args:
+        module: The trained module.
+        record: Its rows.
+        summary: What `summarise` gives.
+        folder: The run's folder; the report shows its ``config.yaml`` if there is one.
+        default: The default configuration, from which the report says what differs.
+    """
+    rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(summary, indent=2))
+    draft = folder / "summary.json.part"
+    draft.write_text(rows + "\n")
+    draft.replace(folder / "summary.json")
+
+    path = folder / "config.yaml"
+    config: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
+    run = SavedRun(folder, config, record.metrics.rows, record.weights.rows, summary)
+    b = len(summary["byzantine_clients"])
+    attack = f"{b} {type(module.adversary).__name__}" if b else "no attack"
+    title = None if config else f"{type(module.aggregator).__name__}, {attack}"
+    pictures = page.write([run], folder, default, title)
+    for name, picture in pictures.items():
+        for logger in module.trainer.loggers:
+            if hasattr(logger, "log_image"):
+                logger.log_image(f"curves/{name}", [str(picture)])
+
+
+def _one_line(numbers: re.Match[str]) -> str:
+    """A list of numbers, which json would spread over lines."""
+    return f"[{' '.join(numbers[1].split())}]"
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,242 @@
+"""A table's runs and what they measured.
+
+A run is known by its `identity`: its folder, or a row of scripts/tables/measured, tells what came out.
+"""
+
+import csv
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from pathlib import Path
+from statistics import mean, quantiles
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from lightning_fl.errors import SettingError
+from lightning_fl.metric.max_recall_drop import max_recall_drop
+from lightning_fl.run.check import checked
+from lightning_fl.run.identity import identity
+from lightning_fl.run.saved import SavedRun
+from lightning_fl.study.pool import Run
+from lightning_fl.study.table import TABLES, Cell, Table
+
+FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
+FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
+MISS = 2.0  # points
+
+Record = dict[str, Any]
+
+
+def measure(folder: Path, target: float) -> Record:
+    """Read from a finished run's files what a table can show; shares in percent."""
+    run = SavedRun.read(folder)
+    summary, rows = run.summary, run.metrics
+    evaluated = [(row["round"], 100 * row["accuracy"]) for row in rows if "accuracy" in row]
+
+    def column(name: str) -> list[float]:
+        return [row[name] for row in rows if name in row]
+
+    seconds, ratios = column("seconds/aggregator"), column("aggregator/loss_ratio")
+    last = summary["last_evaluation"]
+    return {
+        "status": summary["status"],
+        "accuracy": evaluated[-1][1] if evaluated else None,
+        "best": max((accuracy for _, accuracy in evaluated), default=None),
+        "rounds": summary["rounds"],
+        "rounds_to": next((number for number, accuracy in evaluated if accuracy >= target), None),
+        "loss": rows[-1]["loss"] if rows else None,
+        "rule_ms": _mean([1e3 * second for second in seconds]),
+        "fits": _mean(column("aggregator/fits")),
+        "explained": _mean([100 * share for share in column("aggregator/explained")]),
+        "loss_ratio": _mean(ratios),
+        "loss_ratio_95": quantiles(ratios, n=20, method="inclusive")[-1] if len(ratios) > 1 else _mean(ratios),
+        "byzantine_share": summary["byzantine_share"],
+        "seconds": summary["seconds"],
+        "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return mean(values) if values else None
+
+
+@dataclass
+class Grid:
+    """A table's runs and results: which run each cell and seed has, and what is known of it.
+
+    A run is known by its composed settings, a tenth of a second each: of a large table only some cells may be asked.
+
+    Args:
+        table: Which table.
+        scale: Factor for the rounds.
+        more: Further overrides of every run.
+        seeds: Of every cell.
+        folder: Of runs and reports.
+        asked: Cells to know, beside those measured before and those of the same runs; None: all.
+    """
+
+    table: Table
+    scale: float
+    more: list[str]
+    seeds: list[int]
+    folder: Path
+    asked: Collection[Cell] | None = None
+
+    def __post_init__(self) -> None:
+        if any(override.lstrip("+~").startswith("seed=") for override in self.more):
+            raise SettingError("a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...")
+        self.plan: dict[tuple[Cell, int], Run] = {}
+        self.records: dict[str, Record] = {}
+        known: dict[tuple[str, ...], list[str]] = {}
+        kept = [path / f"{self.stem}.csv" for path in (self.folder, TABLES / "measured")]
+        before = {(row["row"], row["column"]) for path in kept for row in read(path)}
+        every = list(self.table.runs())
+        wanted = None if self.asked is None else before.union(self.asked)
+        needed = {tuple(given) for cell, given in every if wanted is None or cell in wanted}
+        for cell, given in every:
+            if tuple(given) not in needed:
+                continue
+            overrides = tuple(self.scaled([*given, *self.more]))
+            if overrides not in known:
+                known[overrides] = list(self.identities(checked(overrides)))
+            for seed, name in zip(self.seeds, known[overrides], strict=True):
+                label = f"{cell[1]}, {cell[0]}, seed {seed}"
+                self.plan[cell, seed] = Run(label, (*overrides, f"seed={seed}"), self.folder.absolute() / name)
+        used = {run.folder.name for run in self.plan.values()}
+        for path in sorted((TABLES / "measured").glob("*.csv")):
+            if path.stem == self.stem or isnan(self.table.target):  # rounds_to is another table's target's
+                self.records |= {record["identity"]: record for record in read(path) if record["identity"] in used}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take up what is finished by now, by whatever process."""
+        for run in self.plan.values():
+            self.look(run)
+
+    @property
+    def stem(self) -> str:
+        """Name of the files of this table at this scale and with these overrides."""
+        parts = [self.table.name, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self.more]
+        return "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
+
+    @property
+    def changes(self) -> list[str]:
+        """What makes this another setting than the paper's, in a few words each."""
+        return [*([f"rounds times {self.scale:g}"] if self.scale != 1 else []), *self.more]
+
+    def scaled(self, overrides: list[str]) -> list[str]:
+        """Add what multiplies the rounds and the schedule's rounds by the scale."""
+        if self.scale == 1:
+            return overrides
+        config = checked(overrides)
+        paths = ["trainer.max_steps", "schedule.lr_lambda.start", "schedule.lr_lambda.interval"]
+        found = {path: OmegaConf.select(config, path) for path in paths}
+        return overrides + [f"{path}={max(round(self.scale * n), 1)}" for path, n in found.items() if n is not None]
+
+    def identities(self, config: DictConfig) -> Iterator[str]:
+        """Name the run of each seed."""
+        for seed in self.seeds:
+            config.seed = seed
+            yield identity(config)
+
+    def look(self, run: Run) -> Record | None:
+        """Get what is known of a run."""
+        if run.folder.name not in self.records and run.summary():
+            self.records[run.folder.name] = measure(run.folder, self.table.target)
+        return self.records.get(run.folder.name)
+
+    def missing(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+        """List the runs still to be trained, one seed of everything first."""
+        order = [self.plan[cell, seed] for seed in seeds for cell in self.table.trained(rows, columns)]
+        unique: dict[Path, Run] = {}
+        for run in order:
+            if self.look(run) is None:
+                unique.setdefault(run.folder, run)
+        return list(unique.values())
+
+    def value_of(self, cell: Cell, seed: int) -> float | None:
+        """Get a cell's number at one seed; the accuracy after a diverged run is chance."""
+        column, record = self.table.columns[cell[1]], self.record(cell, seed)
+        if record is None:
+            return None
+        if column.value == "mrd":
+            return self._drop(record, self.record((self.table.reference[cell[0]], cell[1]), seed))
+        if column.value == "rounds_to":
+            return float(record["rounds_to"] or inf)
+        value: float | None = record.get(column.value)
+        if record["status"] == "diverged" and (column.value == "accuracy" or (column.value == "best" and not value)):
+            return None if isnan(self.table.chance) else self.table.chance
+        return value
+
+    @staticmethod
+    def _drop(record: Record, reference: Record | None) -> float | None:
+        if reference is None or reference is record or "diverged" in (record["status"], reference["status"]):
+            return None
+        recalls = [torch.tensor([float(z) for z in r["recall"].split()]) for r in (record, reference)]
+        return float(max_recall_drop(*recalls))
+
+    def record(self, cell: Cell, seed: int) -> Record | None:
+        """Get what is known of a cell's run."""
+        run = self.plan.get((cell, seed))
+        return self.records.get(run.folder.name) if run else None
+
+    def over_seeds(self, cell: Cell) -> tuple[list[float], list[Record]]:
+        """Get a cell's numbers at the measured seeds, and the records of its diverged runs."""
+        values = [self.value_of(cell, seed) for seed in self.seeds]
+        diverged = [record for record in self.measured(cell) if record["status"] == "diverged"]
+        return [value for value in values if value is not None], diverged
+
+    def measured(self, cell: Cell) -> list[Record]:
+        """List what is known of a cell's runs."""
+        records = [self.record(cell, seed) for seed in self.seeds]
+        return [record for record in records if record is not None]
+
+    def mean(self, row: str, column: str) -> float | None:
+        """Get a cell's mean over seeds; None where it is not measured or a run left no number."""
+        worst = self.table.columns[column].worst
+        if worst:
+            means = [self.mean(row, other) for other in worst]
+            return None if None in means else min(value for value in means if value is not None)
+        values, _ = self.over_seeds((row, column))
+        lost = any(
+            self.record((row, column), seed) and self.value_of((row, column), seed) is None for seed in self.seeds
+        )
+        return mean(values) if values and not lost else None
+
+    def rows(self) -> list[Record]:
+        """List the measured cells for the CSV file."""
+        rows = []
+        for (cell, seed), run in self.plan.items():
+            record = self.records.get(run.folder.name)
+            if record is None:
+                continue
+            drop = self.value_of(cell, seed) if self.table.columns[cell[1]].value == "mrd" else None
+            place = {"row": cell[0], "column": cell[1], "seed": seed, "identity": run.folder.name}
+            rows.append({**record, **place, "mrd": drop})
+        return rows
+
+
+def read(path: Path) -> list[Record]:
+    """Read a file of measured cells; none if there is no file."""
+    if not path.exists():
+        return []
+    texts = {"row", "column", "status", "recall", "identity"}
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in rows]
+
+
+def write(path: Path, rows: Sequence[Record]) -> None:
+    """Write measured cells, numbers to six digits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may write the same file
+    with draft.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f"{row[k]:.6g}" if isinstance(row.get(k), float) else row.get(k) for k in FIELDS})
+    draft.replace(path)

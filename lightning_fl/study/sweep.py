@@ -1,0 +1,182 @@
+"""A sweep file of Weights & Biases, run on this machine."""
+
+import csv
+import json
+from collections.abc import Generator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from lightning_fl import plot
+from lightning_fl.errors import SettingError
+from lightning_fl.run.check import checked
+from lightning_fl.run.config import spelled
+from lightning_fl.run.identity import identity
+from lightning_fl.run.lock import alone
+from lightning_fl.study import sweep_file
+from lightning_fl.study.pool import Outcome, Run, execute
+from lightning_fl.text import table
+
+Values = dict[str, Any]
+
+
+class Sweep:
+    """A sweep file, what the command line adds to it, and the runs that came of it.
+
+    Args:
+        path: The file.
+        folder: Where the runs go.
+        given: Further overrides; they replace parameters of the same name.
+
+    Raises:
+        SettingError: If the file is not in order.
+    """
+
+    def __init__(self, path: Path, folder: Path, given: Sequence[str] = ()):
+        content = sweep_file.read(path)
+        self.name, self.folder, self.method, self.run_cap = path.stem, folder, content["method"], content.get("run_cap")
+        self.ignored = sorted({"early_terminate"} & set(content))
+        self.metric = sweep_file.METRICS[content["metric"]["name"]]
+        self.maximize = content["metric"].get("goal") == "maximize"
+        words = content["command"]
+        words = words[words.index("${program}") + 1 :] if "${program}" in words else words
+        self.fixed = [word for word in words if not word.startswith("${")] + spelled(given)
+        replaced = {word.lstrip("+~").split("=")[0] for word in self.fixed}
+        axes = {name: sweep_file.axis(name, spec, self.method) for name, spec in content["parameters"].items()}
+        constants = {name for name, spec in content["parameters"].items() if "value" in spec}
+        self.fixed += [
+            f"{name}={spec['value']}" for name, spec in content["parameters"].items() if name in constants - replaced
+        ]
+        self.axes = {name: axis for name, axis in axes.items() if name not in constants | replaced}
+        self.drawn = {
+            name: "log" if "log" in str(content["parameters"][name].get("distribution")) else "linear"
+            for name, axis in self.axes.items()
+            if not isinstance(axis, list)
+        }
+        self.values: dict[Run, Values] = {}
+
+    def ends(self) -> dict[str, list[Any]]:
+        """List the values of each parameter; of a distribution two near its ends."""
+        return {n: axis if isinstance(axis, list) else [axis(0.001), axis(0.999)] for n, axis in self.axes.items()}
+
+    def run(self, values: Values) -> Run:
+        """Make the run of one choice of values, told to train.py as W&B's agent tells ``${args_no_hyphens}``.
+
+        Raises:
+            SettingError: If train.py would refuse it.
+        """
+        overrides = (*self.fixed, *(f"{name}={value}" for name, value in values.items()))
+        config = checked(overrides)
+        if self.metric == "mrd" and config.reference is None:
+            raise SettingError(f"the metric mrd of {self.name} needs a reference, got none; add reference=run.")
+        label = " ".join(f"{name}={_short(value)}" for name, value in values.items()) or self.name
+        return Run(label, overrides, self.folder / identity(config))
+
+
+def grid(sweep: Sweep, trials: int | None) -> list[Run]:
+    """Make the runs of all combinations of values, or of the first ``trials``."""
+    points = [dict(zip(sweep.axes, values, strict=True)) for values in product(*sweep.ends().values())][:trials]
+    sweep.values = {sweep.run(point): point for point in points}
+    return list(sweep.values)
+
+
+def check(sweep: Sweep) -> list[Run]:
+    """Make runs in which each value occurs once: what train.py would refuse, it refuses here."""
+    first = {name: values[0] for name, values in sweep.ends().items()}
+    points = [first, *(first | {name: value} for name, values in sweep.ends().items() for value in values[1:])]
+    return [sweep.run(point) for point in points]
+
+
+def search(sweep: Sweep, trials: int, workers: int) -> Generator[Outcome, None, None]:
+    """Run trials of method random or bayes until the folder's journal has so many; earlier ones give their results.
+
+    Trial k is drawn with seed k, so a sweep goes on as if it had never stopped.  The journal has u in [0, 1] for a
+    parameter with a distribution, and the place of the value for one with a list.
+    """
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(sweep.folder / "journal.log")))
+    make = optuna.samplers.RandomSampler if sweep.method == "random" else optuna.samplers.TPESampler
+    direction = "maximize" if sweep.maximize else "minimize"
+    place, share = optuna.distributions.CategoricalDistribution, optuna.distributions.FloatDistribution(0, 1)
+    space: dict[str, optuna.distributions.BaseDistribution] = {
+        n: place(range(len(axis))) if isinstance(axis, list) else share for n, axis in sweep.axes.items()
+    }
+    settings = json.dumps([sweep.method, sweep.metric, direction, sorted(sweep.fixed), sweep.ends()], default=str)
+    with alone(sweep.folder):
+        study = optuna.create_study(study_name="sweep", storage=storage, direction=direction, load_if_exists=True)
+        if study.user_attrs.get("settings", settings) != settings:
+            raise SettingError(f"{sweep.folder} needs trials of this sweep, got others; give another --folder.")
+        study.set_user_attr("settings", settings)
+    seen = 0
+    while True:
+        with alone(sweep.folder):
+            known = len(study.trials)
+            if known == seen:
+                for number in range(known, min(trials, known + workers) if sweep.method == "bayes" else trials):
+                    study.sampler = make(seed=number)
+                    study.ask(space)
+            fresh = study.trials[seen:trials]
+        if not fresh:
+            return
+        seen += len(fresh)
+        batch: dict[Run, list[int]] = {}
+        for trial in fresh:
+            if trial.params.keys() == space.keys():  # else its process was killed while it asked
+                drawn = {
+                    n: a[trial.params[n]] if isinstance(a, list) else a(trial.params[n]) for n, a in sweep.axes.items()
+                }
+                run = sweep.run(drawn)
+                sweep.values[run] = drawn
+                batch.setdefault(run, []).append(trial.number)
+        for outcome in execute(list(batch), workers):
+            if outcome.summary is not None:
+                value = outcome.summary[sweep.metric]
+                state = optuna.trial.TrialState.PRUNED if value is None else None  # to TPE, worse than any value
+                for number in batch[outcome.run]:
+                    study.tell(number, value, state=state, skip_if_finished=True)
+            yield outcome
+
+
+def write(sweep: Sweep, failed: set[Run]) -> str:
+    """Write the table and the picture into the sweep's folder.
+
+    Returns:
+        The table for the terminal, best first.
+    """
+    rows = []
+    for run, values in sweep.values.items():
+        summary = run.summary() or {"status": "failed" if run in failed else "unfinished"}
+        results = {key: summary.get(key) for key in ("accuracy", "mrd", "status", "seconds")}
+        rows.append(values | results | {"folder": run.folder.name})
+    title = f"{sweep.name} ({sweep.method})"
+    plot.sweep(rows, list(sweep.axes), sweep.metric, title, sweep.drawn).savefig(sweep.folder / "sweep.png")
+    sign = -1 if sweep.maximize else 1
+    rows.sort(key=lambda row: (row[sweep.metric] is None, sign * (row[sweep.metric] or 0)))
+    measured = ["accuracy", *(["mrd"] if any(row["mrd"] is not None for row in rows) else [])]
+    header = [*sweep.axes, *measured, "status", "seconds", "folder"]
+    with (sweep.folder / "sweep.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, header, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    cells = [[_cell(name, row[name]) for name in header] for row in rows]
+    order = f"{'highest' if sweep.maximize else 'lowest'} {sweep.metric} first"
+    lines = [f"# {sweep.name}", "", f"Method {sweep.method}, {order}; all with `{' '.join(sweep.fixed)}`.", ""]
+    lines += ["| " + " | ".join(line) + " |" for line in [header, ["---:"] * len(header), *cells]]
+    (sweep.folder / "sweep.md").write_text("\n".join([*lines, "", "![](sweep.png)", ""]))
+    return table(header, cells)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name in ("accuracy", "mrd"):
+        return f"{100 * value:.2f} %"
+    return f"{value:.0f}" if name == "seconds" else _short(value)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

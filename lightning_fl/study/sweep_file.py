@@ -1,0 +1,142 @@
+"""Sweep files of Weights & Biases, read and checked by its rules."""
+
+import re
+from collections.abc import Callable
+from itertools import accumulate
+from math import exp
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import yaml
+
+from lightning_fl.errors import SettingError
+
+Axis = list[Any] | Callable[[float], Any]  # a parameter's values, or its value at u in [0, 1]
+
+KEYS = ("program", "command", "method", "metric", "parameters", "run_cap", "name", "description", "project", "entity")
+METHODS = ("grid", "random", "bayes")
+METRICS = {"final/accuracy": "accuracy", "final/mrd": "mrd", "accuracy": "accuracy", "mrd": "mrd"}  # in summary.json
+LISTED = {"constant": ["value"], "categorical": ["values"], "categorical_w_probabilities": ["values", "probabilities"]}
+
+# Distributions by their quantile functions; q_x rounds x to a multiple of q.
+QUANTILES: dict[str, Callable[[float, dict[str, Any]], Any]] = {
+    "uniform": lambda u, s: s["min"] + u * (s["max"] - s["min"]),
+    "int_uniform": lambda u, s: min(s["min"] + int(u * (s["max"] - s["min"] + 1)), s["max"]),
+    "log_uniform": lambda u, s: exp(s["min"] + u * (s["max"] - s["min"])),
+    "log_uniform_values": lambda u, s: s["min"] * (s["max"] / s["min"]) ** u,
+    "normal": lambda u, s: NormalDist(s.get("mu", 0), s.get("sigma", 1)).inv_cdf(min(max(u, 1e-9), 1 - 1e-9)),
+    "log_normal": lambda u, s: exp(QUANTILES["normal"](u, s)),
+}
+KINDS = (*LISTED, *QUANTILES, *(f"q_{kind}" for kind in QUANTILES if kind != "int_uniform"))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a sweep file; its parameters are for `axis`.
+
+    Raises:
+        SettingError: If W&B would refuse it, or it does not sweep train.py.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        beside = ", ".join(sorted(file.name for file in path.parent.glob("*.yaml"))) or "none"
+        raise SettingError(f"a sweep needs a file, got {path} ({error.strerror}); files there: {beside}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    content = content if isinstance(content, dict) else {}
+    program, command, metric = content.get("program"), content.get("command"), content.get("metric")
+    named = metric if isinstance(metric, dict) else {}
+    parameters, cap = content.get("parameters"), content.get("run_cap", 1)
+    for fits, what, got in [
+        (
+            not set(content) - {*KEYS, "early_terminate"},
+            f"only the keys {', '.join(KEYS)}",
+            ", ".join(map(str, content)),
+        ),
+        (str(program).endswith("train.py"), "program: scripts/train.py", program),
+        (isinstance(command, list) and "${args_no_hyphens}" in command, "${args_no_hyphens} in command", command),
+        (content.get("method") in METHODS, f"method {', '.join(METHODS)}", content.get("method")),
+        (named.get("name") in METRICS, f"metric with name {', '.join(METRICS)}", metric),
+        (named.get("goal", "minimize") in ("minimize", "maximize"), "metric.goal minimize or maximize", metric),
+        (type(cap) is int and cap > 0, "run_cap at least 1", cap),
+        (isinstance(parameters, dict) and parameters, "parameters", parameters),
+    ]:
+        if not fits:
+            raise SettingError(f"{path} needs {what}, got {got}.")
+    return content
+
+
+def axis(name: str, spec: Any, method: str) -> Axis:
+    """Read one parameter.
+
+    Args:
+        name: What it is called.
+        spec: What the file says about it.
+        method: "grid", "random" or "bayes".
+
+    Returns:
+        Its values, or the function that gives its value at u in [0, 1]: distributed as the file says for uniform u.
+
+    Raises:
+        SettingError: If W&B would refuse it, or train.py could not read it, or the distribution is none of `KINDS`.
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", str(name)) or not isinstance(spec, dict):
+        raise SettingError(f"a parameter needs a name, and value, values or a distribution, got {name}: {spec}.")
+    if "parameters" in spec:
+        raise SettingError(
+            f"{name} is nested, which train.py cannot read; write {name}.{next(iter(spec['parameters']), 'x')}."
+        )
+    kind = str(spec.get("distribution", _guess(spec)))
+    shape = kind.removeprefix("q_")
+    if kind not in KINDS:
+        raise SettingError(f"{name} has distribution {kind}, which is not known here; known: {', '.join(KINDS)}.")
+    needed = set(LISTED.get(kind, ["min", "max"] if "uniform" in kind else []))
+    allowed = {"mu", "sigma"} if "normal" in kind else set()
+    allowed |= set() if kind == shape else {"q"}
+    if not needed <= set(spec) <= needed | allowed | {"distribution"}:
+        raise SettingError(f"{name} ({kind}) takes {', '.join(sorted(needed | allowed))}, got {', '.join(spec)}.")
+    if method == "grid" and kind not in ("constant", "categorical", "int_uniform"):
+        raise SettingError(f"{name} is {kind}, which a grid cannot list; give values, or method random or bayes.")
+    return _listed(name, spec) if kind in LISTED else _drawn(name, spec, kind, shape, method)
+
+
+def _guess(spec: dict[str, Any]) -> str:
+    """Tell the distribution of a parameter that names none."""
+    for kind in ("categorical_w_probabilities", "categorical", "constant"):
+        if set(LISTED[kind]) <= set(spec):
+            return kind
+    return "int_uniform" if all(type(spec.get(key)) is int for key in ("min", "max")) else "uniform"
+
+
+def _listed(name: str, spec: dict[str, Any]) -> Axis:
+    values = [spec["value"]] if "value" in spec else spec["values"]
+    if not isinstance(values, list) or not values:
+        raise SettingError(f"{name} needs a list of values, got {values}.")
+    if any(value is None or isinstance(value, dict) for value in values):
+        raise SettingError(
+            f'{name} needs values that train.py can read, got {values}; write null as "null", in quotes.'
+        )
+    if "probabilities" not in spec:
+        return values
+    ends = list(accumulate(spec["probabilities"]))
+    if len(ends) != len(values) or abs(ends[-1] - 1) > 1e-6:
+        raise SettingError(f"{name} needs a probability for each value, with sum 1, got {spec['probabilities']}.")
+    return lambda u: values[min(sum(end <= u for end in ends), len(values) - 1)]
+
+
+def _drawn(name: str, spec: dict[str, Any], kind: str, shape: str, method: str) -> Axis:
+    numbers = {key: number for key, number in spec.items() if key != "distribution"}
+    whole = int if kind == "int_uniform" else (int, float)
+    if not all(isinstance(number, whole) and not isinstance(number, bool) for number in numbers.values()):
+        what = "whole numbers" if whole is int else "numbers"
+        raise SettingError(f"{name} ({kind}) needs {what}, got {numbers}; to YAML 1e-3 is a word, 1.0e-3 a number.")
+    low, high, q = spec.get("min", 0), spec.get("max", 1), spec.get("q", 1)
+    if low >= high or min(q, spec.get("sigma", 1)) <= 0 or (kind.endswith("_values") and low <= 0):
+        above = "0 < min < max" if kind.endswith("_values") else "min < max"
+        raise SettingError(f"{name} ({kind}) needs {above}, and sigma and q above 0, got {numbers}.")
+    if method == "grid":
+        return list(range(low, high + 1))
+    if kind == shape:
+        return lambda u: QUANTILES[kind](u, spec)
+    return lambda u: round(round(QUANTILES[shape](u, spec) / q) * q, 12)

@@ -1,0 +1,194 @@
+"""The published tables: scripts/tables/*.yaml read, and their claims judged.
+
+A file has ``title``, ``source``, ``base`` (overrides of train.py), ``rows`` and ``columns`` (label: overrides), and
+what the paper prints as ``published`` (row: texts in the columns' order). A column may also be a mapping of
+``overrides`` and ``value`` (another one of `VALUES` than the table's), or of ``worst``: the least of other columns.
+Optional: ``value``; ``reference`` (rows that mrd compares with, each for those down to the next); ``target`` (of
+rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (of the paper); ``corner`` (head of the rows); ``x``
+(the columns are its values: draw lines); ``note``; ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see
+`judge`).
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lightning_fl.errors import SettingError
+from lightning_fl.run.config import choose
+
+TABLES = Path(__file__).resolve().with_name("tables")
+VALUES = {
+    "accuracy": "test accuracy after the last round, %",
+    "best": "largest test accuracy of all evaluations, %",
+    "mrd": "max-recall-drop, percentage points",
+    "loss": "training loss of the last round",
+    "rounds_to": "rounds until the first evaluation at the target or above",
+    "rule_ms": "mean time of the rule a round, ms",
+    "fits": "mean number of BOBA's subspace fits a round",
+    "explained": "share of the fitted clients' variance in BOBA's subspace, %, mean over rounds",
+    "loss_ratio": "trimmed loss of BOBA's fit over that of the best subset (BOBA-ES), mean over rounds",
+    "loss_ratio_95": "the same ratio, 95 % quantile over rounds",
+}
+Cell = tuple[str, str]
+Value = Callable[[str, str], float | None]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Runs and what to take from them, or the worst of other columns."""
+
+    overrides: str
+    value: str
+    worst: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number as the paper prints it."""
+
+    text: str
+    mean: float
+    sd: float | None
+
+    @classmethod
+    def read(cls, text: str) -> "Printed | None":
+        """Read ``91.6 (0.2)`` or ``97.76``; a dash is no number."""
+        if text == "-":
+            return None
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(?: \((\d+\.\d+)\))?", text)
+        if match is None:
+            raise SettingError(f"a printed number looks like 91.6 (0.2) or 97.76, got {text!r}.")
+        return cls(text, float(match[1]), float(match[2]) if match[2] else None)
+
+
+class Table:
+    """A file of scripts/tables.
+
+    Args:
+        name: Its stem.
+        given: Its content, all leaves text.
+    """
+
+    def __init__(self, name: str, given: dict[str, Any]):
+        self.name = name
+        self.title, self.source, self.base = given["title"], given["source"], given["base"]
+        self.note, self.corner = given.get("note", ""), given.get("corner", "")
+        value = given.get("value", "accuracy")
+        self.rows: dict[str, str] = given["rows"]
+        self.columns: dict[str, Column] = {}
+        for label, entry in given["columns"].items():
+            entry = {"overrides": entry} if isinstance(entry, str) else entry
+            worst = tuple(entry.get("worst", ()))
+            self.columns[label] = Column(entry.get("overrides", ""), entry.get("value", value), worst)
+        self.chance = float(given.get("chance", "nan"))
+        self.reference: dict[str, str] = {}
+        for row in self.rows:
+            starts = row in given.get("reference", [])
+            self.reference[row] = row if starts else next(reversed(self.reference.values()), row)
+        self.target, self.seeds = float(given.get("target", "nan")), int(given.get("seeds", 1))
+        self.x: str | None = given.get("x")
+        self.claims: list[dict[str, Any]] = given.get("claims", [])
+        self.published: dict[Cell, Printed] = {}
+        for row, texts in given.get("published", {}).items():
+            for column, text in zip(self.columns, texts, strict=True):
+                printed = Printed.read(text)
+                if printed:
+                    self.published[row, column] = printed
+        self.doubtful = {cell: entry["reason"] for entry in given.get("doubtful", []) for cell in self.cells(entry)}
+        texts = [printed.text.split()[0] for printed in self.published.values()]
+        self.digits = max((len(text.partition(".")[2]) for text in texts), default=1)
+
+    @classmethod
+    def load(cls, name: str) -> "Table":
+        """Read a table by its name."""
+        return cls(name, yaml.load((TABLES / f"{choose(name, names(), 'table')}.yaml").read_text(), yaml.BaseLoader))
+
+    def cells(self, where: dict[str, Any], same: Cell | None = None) -> list[Cell]:
+        """List the cells of ``where``: its rows by its columns, by default those of ``same``, else all."""
+        rows = where.get("rows", [same[0]] if same else list(self.rows))
+        columns = where.get("columns", [same[1]] if same else list(self.columns))
+        if rows == "others":
+            assert same is not None
+            rows = [row for row in self.rows if row != same[0]]
+        return [
+            (choose(row, self.rows, "row"), choose(column, self.columns, "column"))
+            for row, column in product(rows, columns)
+        ]
+
+    def trained(self, rows: Sequence[str], columns: Sequence[str]) -> list[Cell]:
+        """List the cells with runs of their own that these rows and columns need, in the table's order of columns."""
+        needed = {c for column in columns for c in (self.columns[column].worst or [column])}
+        return [(row, column) for row in rows for column in self.columns if column in needed]
+
+    def runs(self) -> Iterator[tuple[Cell, list[str]]]:
+        """Yield each cell that is trained, with its overrides; those of the row come last."""
+        for (row, more), (label, column) in product(self.rows.items(), self.columns.items()):
+            if not column.worst:
+                yield (row, label), [part for text in (self.base, column.overrides, more) for part in shlex.split(text)]
+
+    def pairs(self, claim: dict[str, Any]) -> list[tuple[list[Cell], float | None]]:
+        """List a claim's comparisons: two cells, or one and a number, or with ``spread`` many and a number."""
+        left, right = self.cells(claim["left"]), claim["right"]
+        if claim["relation"] == "spread":
+            return [(left, float(right))]
+        if isinstance(right, str):
+            return [([cell], float(right)) for cell in left]
+        if "pair" in claim:
+            partner = dict(zip(claim["left"]["rows"], right["rows"], strict=True))
+            return [([cell, (partner[cell[0]], cell[1])], None) for cell in left]
+        return [([cell, other], None) for cell in left for other in self.cells(right, cell)]
+
+
+def names() -> list[str]:
+    """List the tables."""
+    return sorted(path.stem for path in TABLES.glob("*.yaml"))
+
+
+def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
+    """Compare what a claim compares.
+
+    Args:
+        table: Whose claim it is.
+        claim: ``left`` cells, ``relation`` (>=, <=, within, spread), ``right`` cells or number; of ``margin`` points;
+            ``pair``: the first row of left with the first of right, and so on; ``share`` of the comparisons that must
+            hold, by default all.
+        value: The number of a cell; None where there is none.
+
+    Returns:
+        "passed", "failed", "partly measured", "not measured yet" or, where neither side of any reaches the target,
+        "not reached"; and how many comparisons hold or lack a number.
+    """
+    margin, share = float(claim.get("margin", 0)), float(claim.get("share", 1))
+    held, known, missing = 0, 0, 0
+    for cells, number in table.pairs(claim):
+        found = [value(*cell) for cell in cells] + ([] if number is None else [number])
+        numbers = [float(entry) for entry in found if entry is not None]
+        if len(numbers) < len(found):
+            missing += 1
+            continue
+        if numbers.count(inf) > 1:  # a target that neither reached compares nothing
+            continue
+        known += 1
+        *left, right = numbers
+        slack = {
+            ">=": left[0] - right - margin,
+            "<=": right - left[0] - margin,
+            "within": margin - abs(left[0] - right),
+            "spread": right + margin - (max(left) - min(left)),
+        }[claim["relation"]]
+        held += slack >= -1e-6
+    detail = ", ".join([f"{held} of {known} hold"] * bool(known) + [f"{missing} not measured"] * bool(missing))
+    if not known + missing:
+        return "not reached", "by either side"
+    if held + missing < share * (known + missing):
+        return "failed", detail
+    if held >= share * (known + missing):
+        return "passed", detail
+    return ("partly measured" if known else "not measured yet"), detail

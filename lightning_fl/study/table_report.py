@@ -1,0 +1,185 @@
+"""What a table's runs measured, as Markdown, CSV and a picture beside what the paper prints."""
+
+import shlex
+from itertools import product
+from math import isinf
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+from lightning_fl import plot
+from lightning_fl.run.lock import alone
+from lightning_fl.study.grid import MISS, Grid, Record, read, write
+from lightning_fl.study.pool import duration
+from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
+
+
+def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
+    """Describe a cell: measured mean (s.d.) with the difference to the paper and marks, and what it is marked for."""
+    table, printed = grid.table, grid.table.published.get(cell)
+    values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
+    value, digits = grid.mean(*cell), grid.table.digits
+    marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
+    if diverged and len(diverged) == len(grid.measured(cell)) and table.columns[cell[1]].value in ("accuracy", "mrd"):
+        far = printed is not None and value is not None and abs(value - printed.mean) > MISS
+        if printed is None or not far or cell in table.doubtful:
+            return f"diverged{marks}", ""
+        return f"diverged*{marks}", f"{cell[0]}, {cell[1]}: diverged, paper {printed.text}"
+    if value is None:
+        return "", ""
+    text = f"**{value:.{digits}f}**"
+    if isinf(value):
+        reached = sum(not isinf(v) for v in values)
+        text = f"reached by {reached} of {len(values)}" if reached else "not reached"
+    if len(values) > 1 and not isinf(value):
+        text += f" ({stdev(values):.{digits}f})"
+    if printed is None:
+        return text + marks, ""
+    difference = value - printed.mean
+    text += f" {round(difference, digits) + 0:+.{digits}f}".replace("-", "−")
+    half = 0.5 * 10**-digits  # of the last digit printed
+    most = MISS if printed.sd is None else min(MISS, 3 * max(printed.sd, half))
+    missed = abs(difference) > most + half
+    if not missed or cell in table.doubtful:
+        return text + marks, ""
+    deviations = f", {abs(difference) / printed.sd:.1f} s.d. of the paper" if printed.sd else ""
+    return f"{text}*{marks}", f"{cell[0]}, {cell[1]}: {value:.{digits}f}, paper {printed.text}{deviations}"
+
+
+def markdown(grid: Grid) -> str:
+    """Write the report."""
+    table = grid.table
+    texts = {cell: cell_text(grid, cell) for cell in product(table.rows, table.columns)}
+    rows = [row for row in table.rows if any(texts[row, column][0] for column in table.columns)]
+    columns = [column for column in table.columns if any(texts[row, column][0] for row in rows)]
+    counted = list(table.published) or list(texts)
+    done = sum(bool(texts[cell][0]) for cell in counted)
+    seeds = sorted({seed for (_, seed), run in grid.plan.items() if run.folder.name in grid.records})
+    records = {run.folder.name: grid.records.get(run.folder.name) for run in grid.plan.values()}
+    seconds = [record["seconds"] for record in records.values() if record]
+    options = [f"--scale={grid.scale:g}"] if grid.scale != 1 else []
+    command = shlex.join(["python", "scripts/reproduce.py", table.name, *options, *grid.more])
+    lines = [f"# {table.title}", "", f"{table.source}. Measured by `{command}`", ""]
+    if grid.changes:
+        lines += [f"**Not the paper's setting: {', '.join(f'`{change}`' for change in grid.changes)}.**", ""]
+    kinds: dict[str, list[str]] = {}
+    for label, column in table.columns.items():
+        if not column.worst:
+            kinds.setdefault(column.value, []).append(label)
+    meaning = [VALUES[kind] + (f" ({', '.join(of)})" if len(kinds) > 1 else "") for kind, of in kinds.items()]
+    target = f" Target: {table.target:g} %." if "rounds_to" in kinds else ""
+    lines += [
+        f"Shown: {'; '.join(meaning)}.{target} {done} of {len(counted)} cells measured"
+        + (f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else "")
+        + (f"; {len(seconds)} runs, {duration(sum(seconds))} of training." if seconds else "."),
+        "",
+    ]
+    if table.note:
+        lines += [table.note.strip(), ""]
+    if table.published:
+        lines += [
+            "Each cell: **measured mean** (s.d. over seeds) and its difference to the paper; below, the paper's mean "
+            f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged: "
+            f"its accuracy counts as chance, {table.chance:g}; `?` doubtful in the paper, not counted.",
+            "",
+        ]
+    if rows:
+        lines += [f"| {table.corner or ' '} | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+        for row in rows:
+            printed = [table.published.get((row, column)) for column in columns]
+            shown = [texts[row, column][0] or "·" for column in columns]
+            both = [f"{text}<br>{p.text}" if p else text for text, p in zip(shown, printed, strict=True)]
+            lines.append(f"| {row} | {' | '.join(both)} |")
+        lines.append("")
+    misses = [miss for _, miss in texts.values() if miss]
+    compared = sum(grid.mean(*cell) is not None for cell in table.published if cell not in table.doubtful)
+    if compared:
+        lines += [f"## Apart from the paper: {len(misses)} of {compared} cells", "", *[f"- {m}" for m in misses], ""]
+    diverged = {cell: grid.over_seeds(cell)[1] for cell, _ in table.runs()}
+    if any(diverged.values()):
+        lines += ["## Diverged", ""]
+        for cell, found in diverged.items():
+            last = ["none" if r["accuracy"] is None else f"{r['accuracy']:.1f} %" for r in found]
+            if found:
+                after = ", ".join(f"{r['rounds']:.0f}" for r in found)
+                lines.append(f"- {', '.join(cell)}: after {after} rounds; last measured accuracy {', '.join(last)}")
+        lines.append("")
+    if table.doubtful:
+        lines += ["## Doubtful in the paper", ""]
+        lines += [f"- {row}, {column}: {reason}" for (row, column), reason in table.doubtful.items()] + [""]
+    if table.claims:
+        lines += ["## Claims", "", "| Claim | Measured | |", "|---|---|---|"]
+        for claim in table.claims:
+            verdict, detail = judge(table, claim, grid.mean)
+            lines.append(f"| {claim['text']} | {verdict} | {detail} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def figure(grid: Grid) -> Any:
+    """Draw what is measured: against the paper, over a parameter, or by name; None if there is nothing."""
+    table = grid.table
+    title = table.title + (f"\nNot the paper's setting: {', '.join(grid.changes)}" if grid.changes else "")
+    if table.published:
+        found = {cell: grid.over_seeds(cell)[0] for cell, _ in table.runs() if cell in table.published}
+        cells = [
+            plot.Compared(*cell, printed.mean, printed.sd or 0.0, values, bool(cell_text(grid, cell)[1]))
+            for cell, values in found.items()
+            if values and (printed := table.published[cell])
+        ]
+        kinds = dict.fromkeys(VALUES[table.columns[cell.column].value] for cell in cells)
+        return plot.against_paper(cells, "; ".join(kinds), title) if cells else None
+    first = next(iter(table.columns.values())).value
+    columns = [label for label, column in table.columns.items() if column.value == first and not column.worst]
+    found = {cell: values for cell in product(table.rows, columns) if (values := grid.over_seeds(cell)[0])}
+    if not found:
+        return None
+    rows = [row for row in table.rows if any((row, column) in found for column in columns)]
+    what = VALUES[first][0].upper() + VALUES[first][1:]
+    if table.x is None:
+        groups = {column: {row: found.get((row, column), []) for row in rows} for column in columns}
+        return plot.by_name(groups, rows, what, title)
+    lines = {row: {column: found.get((row, column), []) for column in columns} for row in rows}
+    return plot.over_parameter(lines, columns, table.x, what, title)
+
+
+def report(grid: Grid) -> Path:
+    """Write the table's Markdown, CSV and picture of all that is measured by now; give the first."""
+    grid.refresh()
+    path = grid.folder / f"{grid.stem}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(markdown(grid))
+    write(path.with_name(f"{grid.stem}.csv"), grid.rows())
+    picture = figure(grid)
+    if picture is not None:
+        picture.savefig(path.with_name(f"{grid.stem}.png"))
+    return path
+
+
+def keep(grid: Grid) -> Path:
+    """Merge the measured cells into scripts/tables/measured; what a cell had with other settings is dropped."""
+    path = TABLES / "measured" / f"{grid.stem}.csv"
+    order = {cell: number for number, (cell, _) in enumerate(grid.table.runs())}
+
+    def current(row: Record) -> bool:
+        run = grid.plan.get(((row["row"], row["column"]), int(row["seed"])))
+        return run is None or run.folder.name == row["identity"]
+
+    with alone(path.parent):
+        rows = [row for row in read(path) if current(row)] + grid.rows()
+        latest = {(row["row"], row["column"], int(row["seed"])): row for row in rows}
+        write(path, [latest[key] for key in sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))])
+    return path
+
+
+def overview(folder: Path) -> str:
+    """List the tables, and how many of their cells are measured at one seed at least."""
+    lines = []
+    for name in names():
+        table = Table.load(name)
+        cells = {cell for cell, _ in table.runs()}
+        found = [row for path in (folder, TABLES / "measured") for row in read(path / f"{name}.csv")]
+        done = len(cells & {(row["row"], row["column"]) for row in found})
+        lines.append([name, f"{done}/{len(cells)}", table.title])
+    width = max(len(name) for name, _, _ in lines)
+    return "\n".join(f"  {name:<{width}}  {done:>7}  {title}" for name, done, title in lines)

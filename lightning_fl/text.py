@@ -1,0 +1,21 @@
+"""Things and tables as a person reads them in a terminal."""
+
+from collections.abc import Sequence
+from inspect import signature
+
+import pytorch_lightning as pl
+
+
+def settings(thing: object) -> str:
+    """Describe an aggregator, adversary or partition by its name and what it was made with."""
+    names = signature(type(thing)).parameters
+    values = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+    shown = [settings(v) if isinstance(v, pl.Callback) else v for v in values.values()]
+    return f"{type(thing).__name__}({', '.join(f'{k}={v}' for k, v in zip(values, shown, strict=True))})"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table for the terminal, columns right-aligned."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [header, *rows]]
+    return "\n".join(["  " + line for line in [lines[0], "-" * len(lines[0]), *lines[1:]]])

@@ -1,0 +1,109 @@
+"""The command reproduce, as a user types it."""
+
+import csv
+import json
+import sys
+
+import pytest
+
+from lightning_fl.commands import reproduce
+from lightning_fl.study import grid, pool, table, table_report
+from tests.study.small import SMALL, finish
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run a command line with the small table alone."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    (tables / "small.yaml").write_text(json.dumps(SMALL))
+    for module in (grid, table, table_report):
+        monkeypatch.setattr(module, "TABLES", tables)
+
+    monkeypatch.setattr(reproduce, "stop_when_told", lambda: None)
+
+    def run(*arguments: str):
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", *arguments, "--folder", str(tmp_path / "runs")])
+        try:
+            reproduce.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_list_and_a_dry_run(command, tmp_path):
+    assert command() == (0, "  small      0/8  A small table\n", "")
+    code, out, err = command("small", "--rows", "BOBA", "--columns", "IPM", "--dry-run", "server.lr=0.3")
+    assert (code, err) == (0, "")
+    assert "1 run to do" in out
+    assert "aggregator=boba server.lr=0.3 seed=0" in out
+    files = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert files == ["small_server.lr=0.3.csv", "small_server.lr=0.3.md"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["smal"], "there is no table smal; did you mean small? valid: small."),
+        (["small", "--rows", "Bob"], "there is no row Bob;"),
+        (["small", "--columns", "ipm"], "there is no column ipm;"),
+        (["small", "--seeds", "x"], "--seeds needs how many (3) or which (0,1,2; one alone: 7,), got 'x'."),
+        (["small", "--scale", "0"], "--scale must be above 0, got 0."),
+        (["small", "--workers", "0"], "--workers must be at least 1, got 0."),
+        (["small", "server.rate=1"], "there is no setting server.rate;"),
+    ],
+)
+def test_errors_are_one_line(command, arguments, message):
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert err.startswith(f"Error: {message}"), err
+
+
+@pytest.mark.slow
+def test_a_grid_that_is_stopped_goes_on(command, tmp_path, monkeypatch):
+    """Two real runs: one killed after its first checkpoint, as if the machine had failed."""
+    cells = ["small", "--columns", "Acc", "--workers", "2", "checkpoint_every=1"]
+    start = pool._start
+
+    def kill_boba(run, workers, lock):
+        process = start(run, workers, lock)
+        if "aggregator=boba" in run.overrides and not (run.folder / "checkpoints").exists():
+            while not (run.folder / "checkpoints" / "last.ckpt").exists() and process.poll() is None:
+                pass
+            process.kill()
+            process.wait()
+            (run.folder / "summary.json").unlink(missing_ok=True)
+        return process
+
+    monkeypatch.setattr(pool, "_start", kill_boba)
+    code, out, _ = command(*cells)
+    assert code == 1
+    assert "1 failed] Acc, BOBA, seed 0: failed: " in out
+    report = tmp_path / "runs" / "small_checkpoint_every=1"
+    assert "1 of 9 cells measured" in report.with_suffix(".md").read_text()
+    code, out, _ = command(*cells, "--keep")
+    assert (code, out.splitlines()[1]) == (0, "1 run to do")
+    rows = list(csv.DictReader(report.with_suffix(".csv").read_text().splitlines()))
+    assert [(row["row"], row["column"], row["seed"], row["rounds"]) for row in rows] == [
+        (row, column, "0", "3") for row in ("Average", "BOBA") for column in ("Acc", "MRD")
+    ]
+    assert report.with_suffix(".png").exists()
+    kept = tmp_path / "tables" / "measured" / f"{report.name}.csv"
+    assert kept.read_text() == report.with_suffix(".csv").read_text()
+
+
+def test_ctrl_c_keeps_what_is_finished(command, tmp_path, monkeypatch):
+    def interrupted(planned, workers):
+        finish(planned[0].folder, [(10, 90.0)])
+        yield pool.Outcome(planned[0], planned[0].summary(), seconds=1.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduce, "execute", interrupted)
+    code, out, err = command("small")
+    assert code == 130
+    assert "Stopped; the same command goes on from here." in err
+    assert "[1/6] Acc, Average, seed 0: 90.0 % in 1 s; about 5 s left" in out
+    assert "1 of 9 cells measured" in (tmp_path / "runs" / "small.md").read_text()

@@ -1,0 +1,359 @@
+"""Sweep files run without an account: the command line, with the training replaced where it does not matter."""
+
+import csv
+import json
+import math
+import re
+import sys
+from functools import cache
+
+import pytest
+import yaml
+from pytorch_lightning.loggers import CSVLogger
+from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+
+from lightning_fl import SettingError
+from lightning_fl.commands import sweep as script
+from lightning_fl.commands import train
+from lightning_fl.run.check import checked
+from lightning_fl.run.lock import claim
+from lightning_fl.study import pool, sweep, sweep_file
+from tests.commands.command import outcome
+
+SMALL = {
+    "data": {"value": "synthetic"},
+    "model.hidden": {"value": [8]},
+    "trainer.max_steps": {"value": 2},
+    "trainer.accelerator": {"value": "cpu"},
+}
+RATE = {"distribution": "log_uniform_values", "min": 0.01, "max": 1.0}
+
+
+COMPOSE = cache(checked)  # the slow part, where nothing is trained
+
+
+def content(method="grid", parameters=None, **more):
+    return {
+        "program": "scripts/train.py",
+        "command": ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"],
+        "method": method,
+        "metric": {"name": "final/accuracy", "goal": "maximize"},
+        "parameters": SMALL | (parameters or {}),
+        **more,
+    }
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run sweep.py on a file of this content in an empty folder; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script, "stop_when_told", lambda: None)
+
+    def run(file, *arguments):
+        if file is not None:
+            (tmp_path / "x.yaml").write_text(file if isinstance(file, str) else yaml.safe_dump(file, sort_keys=False))
+        monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", *arguments])
+        return outcome(script.main, capsys)
+
+    return run
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Replace the training by a formula; gives what each run was told, and a plan of what goes wrong."""
+    started = []
+
+    class Process:
+        def __init__(self, returncode):
+            self.returncode = returncode
+
+        def poll(self):
+            return self.returncode
+
+    def start(run, workers, lock):
+        if len(started) == start.kill_at:
+            raise KeyboardInterrupt
+        values = dict(override.split("=", 1) for override in run.overrides)
+        started.append(values)
+        (run.folder / "train.log").write_text("RuntimeError: no luck\n")
+        if values.get("seed") in start.fails:
+            return Process(1)
+        diverged = values.get("adversary") == "gaussian"
+        accuracy = None if diverged else 1 - abs(math.log10(float(values.get("server.lr", 0.1)) / 0.2)) / 4
+        status = "diverged" if diverged else "completed"
+        summary = {"status": status, "accuracy": accuracy, "mrd": None, "seconds": 1.0, "rounds": 2}
+        text = json.dumps(summary | {"last_evaluation": {"accuracy": accuracy}})
+        (run.folder / "summary.json").write_text(text)
+        return Process(0)
+
+    start.kill_at, start.fails = None, set()
+    monkeypatch.setattr(pool, "_start", start)
+    monkeypatch.setattr(sweep, "checked", COMPOSE)
+    return started, start
+
+
+def table(folder):
+    return list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))
+
+
+def test_a_grid_from_end_to_end_then_nothing_is_left_to_run(command, tmp_path, monkeypatch):
+    file = content(parameters={"aggregator": {"values": ["average", "boba"]}, "seed": {"values": [3]}})
+    code, out, err = command(file, "--workers", "2", "trainer.val_check_interval=1")
+    assert code == 0, err
+    folder = tmp_path / "runs/sweeps/x"
+    rows = table(folder)
+    assert {(row["aggregator"], row["seed"], row["status"]) for row in rows} == {
+        ("average", "3", "completed"),
+        ("boba", "3", "completed"),
+    }
+    assert float(rows[0]["accuracy"]) >= float(rows[1]["accuracy"])
+    for row in rows:
+        summary = json.loads((folder / row["folder"] / "summary.json").read_text())
+        assert summary["accuracy"] == float(row["accuracy"])
+        config = yaml.safe_load((folder / row["folder"] / "config.yaml").read_text())
+        assert config["aggregator"]["_target_"].lower().endswith(row["aggregator"])
+        assert (config["seed"], config["trainer"]["val_check_interval"], config["model"]["hidden"]) == (3, 1, [8])
+    assert re.search(r"aggregator +seed +accuracy +status", out)
+    assert "| boba | 3 |" in (folder / "sweep.md").read_text()
+    assert (folder / "sweep.png").stat().st_size > 10_000
+
+    monkeypatch.setattr(pool, "_start", lambda *_: pytest.fail("a finished run was started again"))
+    again = command(None, "--workers", "2", "trainer.val_check_interval=1")
+    assert again[0] == 0
+    assert table(folder) == rows
+
+
+def test_metrics_are_what_train_logs(tmp_path, monkeypatch):
+    names = set()
+    monkeypatch.setattr(CSVLogger, "log_metrics", lambda self, metrics, step=None: names.update(metrics))
+    logger = ["logger=none", "++logger._target_=pytorch_lightning.loggers.CSVLogger", "++logger.save_dir=x"]
+    settings = [*(f"{name}={spec['value']}" for name, spec in SMALL.items()), "reference=run", "hydra.run.dir=y"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+    monkeypatch.setattr(sys, "argv", ["train.py", *settings, "aggregator=boba", *logger])
+    train.main()
+    assert set(sweep_file.METRICS) <= names
+
+
+@pytest.mark.parametrize("method", ["random", "bayes"])
+def test_a_stopped_search_goes_on_as_if_it_had_not(command, tmp_path, trained, method):
+    started, plan = trained
+    file = content(method, {"server.lr": RATE, "aggregator": {"values": ["average", "median"]}}, run_cap=8)
+    assert command(file, "--folder", "whole")[0] == 0
+    whole = list(started)
+    assert len(whole) == 8
+    started.clear()
+    plan.kill_at = 5
+    code, out, _ = command(file, "--folder", "stopped")
+    assert code == 130
+    assert "completed" in out
+    plan.kill_at = None
+    assert command(file, "--folder", "stopped")[0] == 0
+    assert started == whole
+    assert table(tmp_path / "whole") == table(tmp_path / "stopped")
+    assert command(file, "--folder", "stopped", "--trials", "9")[0] == 0
+    assert len(started) == 9
+    code, out, _ = command(file, "--folder", "stopped", "--trials", "4")  # fewer than there are
+    assert code == 0
+    assert [line[:5] for line in out.splitlines() if line.startswith("[")] == [f"[{k}/4]" for k in (1, 2, 3, 4)]
+    rates = [float(values["server.lr"]) for values in started]
+    assert all(0.01 <= rate <= 1 for rate in rates)
+    assert len(set(rates)) == 9
+
+
+def test_bayes_comes_close(command, trained):
+    assert command(content("bayes", {"server.lr": RATE}, run_cap=22))[0] == 0
+    distances = [abs(math.log10(float(values["server.lr"]) / 0.2)) for values in trained[0]]
+    assert sum(distances[-10:]) / 10 < 0.25  # of rates that are log-uniform: (0.7^2 + 1.3^2) / 4 = 0.55
+
+
+def test_several_at_once_and_equal_draws_are_trained_once(command, tmp_path, trained):
+    file = content("bayes", {"aggregator": {"values": ["average", "median"]}})
+    assert command(file, "--workers", "3", "--trials", "7")[0] == 0
+    assert len(trained[0]) == 2
+    assert len(table(tmp_path / "runs/sweeps/x")) == 2
+
+
+def test_failed_and_diverged_runs_are_told_and_only_failed_ones_tried_again(command, tmp_path, trained):
+    started, plan = trained
+    plan.fails = {"1"}
+    parameters = {"adversary": {"values": ["ipm", "gaussian"]}, "seed": {"values": [0, 1]}}
+    code, out, _ = command(content(parameters=parameters))
+    assert code == 1
+    assert "failed: RuntimeError: no luck" in out
+    statuses = [(row["adversary"], row["seed"], row["status"]) for row in table(tmp_path / "runs/sweeps/x")]
+    assert statuses[0] == ("ipm", "0", "completed")
+    assert sorted(statuses[1:]) == [("gaussian", "0", "diverged"), ("gaussian", "1", "failed"), ("ipm", "1", "failed")]
+    plan.fails = set()
+    started.clear()
+    assert command(None)[0] == 0
+    assert [values["seed"] for values in started] == ["1", "1"]
+    started.clear()
+    random = content("random", {"adversary": {"values": ["gaussian"]}, "server.lr": RATE}, run_cap=3)
+    assert command(random, "--folder", "diverged")[0] == 0
+    assert [row["status"] for row in table(tmp_path / "diverged")] == ["diverged"] * 3
+
+
+def test_what_another_process_trains_is_left_to_it(command, tmp_path, trained):
+    file = content("random", {"server.lr": RATE}, run_cap=2)
+    trained[1].kill_at = 0
+    command(file)
+    (first, *_) = [path for path in (tmp_path / "runs/sweeps/x").iterdir() if path.is_dir()]
+    trained[1].kill_at = None
+    with claim(first):
+        code, out, _ = command(None)
+    assert code == 0
+    assert "another process trains it" in out
+    assert sorted(row["status"] for row in table(tmp_path / "runs/sweeps/x")) == ["completed", "unfinished"]
+
+
+def test_settings_of_the_command_line_stand_instead_of_the_files(command, trained):
+    parameters = {"seed": {"values": [0, 1]}, "aggregator": {"values": ["average", "median"]}}
+    file = content(parameters=parameters)
+    file["command"].insert(3, "trainer.val_check_interval=2")
+    code, out, _ = command(file, "--dry-run", "+aggregator=boba", "trainer.max_steps=9")
+    assert code == 0
+    assert out.splitlines()[-2:] == [
+        f"python scripts/train.py trainer.val_check_interval=2 aggregator=boba trainer.max_steps=9 "
+        f"data=synthetic 'model.hidden=[8]' trainer.accelerator=cpu seed={seed}"
+        for seed in (0, 1)
+    ]
+    assert not trained[0]
+
+
+def test_train_is_told_what_wandbs_agent_tells_it(tmp_path):
+    values = {"server.lr": 1e-05, "trainer.enable_progress_bar": False, "model.hidden": [8, 4], "aggregator": "boba"}
+    (tmp_path / "x.yaml").write_text(
+        yaml.safe_dump(content(parameters={n: {"values": [v]} for n, v in values.items()}))
+    )
+    read = sweep.Sweep(tmp_path / "x.yaml", tmp_path)
+    (run,) = sweep.grid(read, None)
+    constants = {name: spec["value"] for name, spec in SMALL.items()}
+    told = create_sweep_command_args({"args": {name: {"value": value} for name, value in (constants | values).items()}})
+    assert set(run.overrides) == set(told["args_no_hyphens"])
+
+
+def test_words_before_the_program_are_not_the_programs(tmp_path):
+    words = ["${env}", "python", "-u", "${program}", "seed=4", "${args_no_hyphens}"]
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(content(command=words)))
+    assert sweep.Sweep(tmp_path / "x.yaml", tmp_path).fixed[0] == "seed=4"
+
+
+def test_other_settings_do_not_mix_with_a_folders_trials(command, trained):
+    file = content("random", {"server.lr": RATE}, run_cap=1)
+    assert command(file)[0] == 0
+    code, _, err = command(file, "seed=5")
+    assert code == 2
+    assert "needs trials of this sweep, got others; give another --folder" in err
+    assert len(trained[0]) == 1
+
+
+def test_early_terminate_is_left_to_wandb(command, trained):
+    file = content("random", {"server.lr": RATE}, run_cap=1, early_terminate={"type": "hyperband", "min_iter": 3})
+    code, out, _ = command(file)
+    assert code == 0
+    assert "early_terminate is ignored" in out
+
+
+@pytest.mark.parametrize(
+    ("spec", "u", "value"),
+    [
+        ({"min": 2, "max": 5}, 0.49, 3),
+        ({"min": 2, "max": 5}, 1.0, 5),
+        ({"min": 2.0, "max": 4.0}, 0.25, 2.5),
+        ({"min": 2, "max": 4, "distribution": "uniform"}, 0.25, 2.5),
+        ({"min": 0.01, "max": 1.0, "distribution": "log_uniform_values"}, 0.5, 0.1),
+        ({"min": -2, "max": 0, "distribution": "log_uniform"}, 0.5, math.exp(-1)),
+        ({"min": 0, "max": 10, "distribution": "q_uniform", "q": 5}, 0.3, 5),
+        ({"min": 0.0, "max": 1.0, "distribution": "q_uniform", "q": 0.1}, 0.32, 0.3),
+        ({"min": 1, "max": 100, "distribution": "q_log_uniform_values"}, 0.25, 3),
+        ({"distribution": "normal", "mu": 1.0, "sigma": 2.0}, 0.5, 1.0),
+        ({"distribution": "normal"}, 0.8413447, 1.0),
+        ({"distribution": "log_normal"}, 0.5, 1.0),
+        ({"distribution": "q_normal", "mu": 3.2, "q": 1}, 0.5, 3),
+        ({"values": ["a", "b"], "probabilities": [0.25, 0.75]}, 0.24, "a"),
+        ({"values": ["a", "b"], "probabilities": [0.25, 0.75]}, 0.26, "b"),
+    ],
+)
+def test_distributions_are_wandbs(spec, u, value):
+    got = sweep_file.axis("x", spec, "random")(u)
+    assert got == (value if isinstance(value, str) else pytest.approx(value, abs=1e-6))
+    assert isinstance(got, int) == isinstance(value, int)
+
+
+def test_a_grid_lists_whole_numbers():
+    assert sweep_file.axis("x", {"min": 2, "max": 4}, "grid") == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("a: [", "x.yaml is not YAML"),
+        ("", "needs program: scripts/train.py, got None"),
+        (content(method="annealing"), "needs method grid, random, bayes, got annealing"),
+        (content(metric={"name": "loss"}), "needs metric with name final/accuracy.*got {'name': 'loss'}"),
+        (content(metric={"name": "accuracy", "goal": "up"}), "metric.goal minimize or maximize"),
+        ({k: v for k, v in content().items() if k != "metric"}, "needs metric with name final/accuracy.*got None"),
+        (content(metric={"name": "final/mrd"}), "mrd of x needs a reference, got none; add reference=run"),
+        (content(parametrs={}), "only the keys program.*got program, .*parametrs"),
+        (content() | {"parameters": {}}, "needs parameters, got {}"),
+        (content() | {"command": None}, r"needs \$\{args_no_hyphens\} in command, got None"),
+        (content(run_cap=0), "run_cap at least 1, got 0"),
+        (content("random", {"server.lr": RATE}), "random needs a number of runs, got none; give --trials"),
+        (
+            content(parameters={"aggregatr": {"values": ["boba"]}}),
+            "no setting aggregatr; did you mean aggregator.*valid",
+        ),
+        (content(parameters={"server.lrr": {"values": [1]}}), "no setting server.lrr; did you mean lr.*momentum"),
+        (content(parameters={"aggregator": {"values": ["boba", "bobba"]}}), "aggregator bobba; did you mean boba"),
+        (content(parameters={"server.lr": {"values": [0.1, "fast"]}}), "server.lr needs a number, got 'fast'"),
+        (content("bayes", {"server.lr": {"min": 1, "max": 2}, "seed": {"values": ["a"]}}, run_cap=1), "seed needs"),
+        (content(parameters={"server.lr": RATE}), "server.lr is log_uniform_values, which a grid cannot list"),
+    ],
+)
+def test_a_file_that_cannot_run_is_refused_before_the_first_run(command, trained, file, message):
+    code, _, err = command(file)
+    assert code == 2
+    assert re.search(message, err, re.DOTALL), err
+    assert "Traceback" not in err
+    assert not trained[0]
+
+
+def test_a_file_that_is_not_there_is_named_with_those_that_are(command, tmp_path):
+    (tmp_path / "y.yaml").touch()
+    code, _, err = command(None)
+    assert code == 2
+    assert "needs a file, got x.yaml (No such file or directory); files there: y.yaml." in err
+
+
+@pytest.mark.parametrize("option", ["--trials", "--workers"])
+def test_counts_are_at_least_one(command, option):
+    code, _, err = command(content(parameters={"seed": {"values": [0]}}), option, "0")
+    assert code == 2
+    assert "must be at least 1" in err
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"distribution": "beta"}, "x has distribution beta, which is not known here; known: constant"),
+        ({"distribution": "q_int_uniform", "min": 1, "max": 2}, "which is not known here"),
+        ({"min": 1}, "takes max, min, got min"),
+        ({"value": 1, "min": 3}, r"x \(constant\) takes value, got value, min"),
+        ({"values": 3}, "needs a list of values, got 3"),
+        ({"values": []}, "needs a list of values"),
+        ({"values": [None, 3]}, 'write null as "null"'),
+        ({"values": [1, 2], "probabilities": [0.5, 0.6]}, "a probability for each value, with sum 1"),
+        ({"min": 3, "max": 1}, "needs min < max"),
+        ({"min": 0.0, "max": 1.0, "distribution": "log_uniform_values"}, "needs 0 < min < max"),
+        ({"min": "1e-3", "max": 1.0}, "needs numbers, got .* to YAML 1e-3 is a word"),
+        ({"min": 0.5, "max": 3, "distribution": "int_uniform"}, "needs whole numbers"),
+        ({"distribution": "normal", "sigma": 0}, "sigma and q above 0"),
+        ({"parameters": {"f": {"value": 1}}}, "x is nested, which train.py cannot read; write x.f"),
+        ([1, 2], "needs a name, and value, values or a distribution"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_parameter_that_is_not_in_order_is_named(spec, message):
+    with pytest.raises(SettingError, match=message):
+        sweep_file.axis("x", spec, "random")

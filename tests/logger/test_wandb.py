@@ -1,0 +1,122 @@
+"""Weights & Biases: online with a key, offline without."""
+
+import pytest
+import wandb
+from pytorch_lightning.loggers import WandbLogger
+
+from lightning_fl.logger.wandb import has_key, wandb_logger
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A user without keys."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def modes(monkeypatch):
+    """What each logger is made with; nothing is started."""
+    made = []
+
+    def note(self, **settings):
+        made.append(settings)
+
+    monkeypatch.setattr(WandbLogger, "__init__", note)
+    return made
+
+
+def write_netrc(home, host="api.wandb.ai", mode=0o600):
+    (home / ".netrc").write_text(f"machine {host}\n  login user\n  password 0123456789\n")
+    (home / ".netrc").chmod(mode)
+
+
+def test_no_key():
+    assert not has_key()
+
+
+def test_a_key_in_the_environment(monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789")
+    assert has_key()
+
+
+@pytest.mark.parametrize(("host", "found"), [("api.wandb.ai", True), ("github.com", False)])
+def test_a_key_left_by_wandb_login(home, host, found):
+    write_netrc(home, host)
+    assert has_key() is found
+
+
+@pytest.mark.parametrize(
+    ("host", "found"), [("wandb.example.org", True), ("wandb.example.org:8080", True), ("api.wandb.ai", False)]
+)
+def test_a_server_of_ones_own_has_a_key_of_its_own(home, host, found, monkeypatch):
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org:8080")
+    write_netrc(home, host)
+    assert has_key() is found
+
+
+def test_a_netrc_elsewhere(home, monkeypatch):
+    (home / "elsewhere").mkdir()
+    write_netrc(home / "elsewhere")
+    monkeypatch.setenv("NETRC", str(home / "elsewhere" / ".netrc"))
+    assert has_key()
+
+
+def test_a_broken_netrc_is_no_key(home):
+    (home / ".netrc").write_text("machine\n\nnonsense nonsense")
+    assert not has_key()
+
+
+@pytest.mark.parametrize(
+    ("key", "mode", "offline"),
+    [
+        (None, None, True),
+        (None, "online", True),
+        ("0123", None, False),
+        ("0123", "online", False),
+        ("0123", "offline", True),
+        ("0123", "dryrun", True),
+    ],
+)
+def test_online_where_there_is_a_key_and_nobody_objects(key, mode, offline, modes, monkeypatch, tmp_path):
+    for name, value in [("WANDB_API_KEY", key), ("WANDB_MODE", mode)]:
+        if value:
+            monkeypatch.setenv(name, value)
+    wandb_logger(save_dir=str(tmp_path / "run"), project="p", name="n")
+    (settings,) = modes
+    assert settings["offline"] is offline
+    assert (settings["project"], settings["name"]) == ("p", "n")
+    assert settings["save_dir"] == str(tmp_path / "run")
+    assert (tmp_path / "run").is_dir()
+
+
+@pytest.mark.parametrize("key", [None, "0123"])
+def test_disabled_means_disabled(key, modes, monkeypatch, tmp_path):
+    # An offline logger would overrule WANDB_MODE=disabled and write files.
+    if key:
+        monkeypatch.setenv("WANDB_API_KEY", key)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    wandb_logger(save_dir=str(tmp_path), project="p")
+    assert modes[0]["offline"] is False
+
+
+def test_a_disabled_run_takes_everything_and_writes_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    logger = wandb_logger(save_dir=str(tmp_path / "run"), project="p")
+    logger.log_metrics({"loss": 0.5}, step=1)
+    logger.experiment.finish()
+    wandb.teardown()  # it would remember the mode
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.slow
+def test_an_offline_run_is_written(monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_MODE", "offline")  # Lightning changes the variable; so it is put back
+    logger = wandb_logger(save_dir=str(tmp_path / "run"), project="p", name="n")
+    logger.log_metrics({"loss": 0.5}, step=1)
+    logger.experiment.finish()
+    wandb.teardown()
+    assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))

@@ -1,0 +1,155 @@
+"""report.html: one page that says what a run was and how it went, without anything from outside."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from lightning_fl.run import page
+from lightning_fl.run.saved import SavedRun
+from tests import saved
+
+VOID = {"meta", "img"}
+
+
+class Page(HTMLParser):
+    """Checks that tags close in order, and keeps text, tables, links and pictures."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.text, self.rows, self.links, self.pictures = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        attributes = dict(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+        self.links += [attributes["href"]] if "href" in attributes else []
+        self.pictures += [attributes["src"]] if "src" in attributes else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+        if self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+
+def write(folder, *runs, default=None):
+    """Write the page of runs and take it apart."""
+    pictures = page.write([SavedRun.read(run) for run in runs], folder, default)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|//|@import|url\(|<script|<link", re.sub(r"base64,[^\"]*", "", text))
+    parsed = Page(text)
+    assert len(parsed.pictures) == len(pictures)
+    assert all(picture.startswith("data:image/png;base64,iVBOR") for picture in parsed.pictures)
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pictures.values())
+    return parsed, list(pictures)
+
+
+def test_one_run(tmp_path):
+    folder = saved.run(tmp_path / "run")
+    shown, pictures = write(folder, folder, default=saved.changed(saved.CONFIG, aggregator=None))
+    assert pictures == ["recall", "drop", "confusion", "weights"]
+    assert "boba, 2 ipm, mnist_5k" in shown.text
+    assert "Completed after 2 rounds." in shown.text
+    for row in [
+        ["aggregator", "boba: f=1, p_min=-0.5", "average"],
+        ["accuracy", "75.00%"],
+        ["max-recall-drop", "25.00%"],
+        ["weight honest", "75.00%"],
+        ["weight Byzantine", "25.00%"],
+        ["floats up", "1,000"],
+        ["seconds", "1.2"],
+        ["class", "recall", "reference", "drop"],
+        ["0", "100.00%", "90.00%", "-10.00%"],
+        ["1", "50.00%", "75.00%", "25.00%"],
+    ]:
+        assert row in shown.rows, row
+    (settings,) = (text for text in shown.text if "aggregator.p_min=-0.5" in text)
+    assert "trainer.max_steps=4" in settings.splitlines()
+    assert {"config.yaml", "metrics.csv", "summary.json", "weights.csv", "recall.png"} <= set(shown.links)
+    assert all((folder / link).exists() for link in shown.links)
+
+
+def test_a_diverged_run_names_round_and_reason(tmp_path):
+    folder = saved.run(tmp_path / "run", summary=saved.SUMMARY | saved.DIVERGED)
+    shown, _ = write(folder, folder)
+    assert "Diverged after 2 rounds; round 3: <the> loss is nan." in shown.text
+    assert ["accuracy", "none; 75.0% in round 2"] in shown.rows
+    assert ["max-recall-drop", "none"] in shown.rows
+    assert '<p class="bad">Diverged' in (folder / "report.html").read_text()
+
+
+def test_a_run_that_diverged_at_once(tmp_path):
+    nothing = {"last_evaluation": {"round": None, "accuracy": None, "recall": None, "mrd": None}, "confusion": None}
+    nothing |= {"rounds": 0, "mean_weight": {"honest": None, "byzantine": None}}
+    summary = saved.SUMMARY | saved.DIVERGED | nothing
+    folder = saved.run(tmp_path / "run", metrics=None, weights=None, summary=summary)
+    shown, pictures = write(folder, folder)
+    assert pictures == []
+    assert ["accuracy", "none"] in shown.rows
+
+
+def test_settings_are_escaped(tmp_path):
+    config = saved.changed(saved.CONFIG, reference='<b>&"x"</b>')
+    folder = saved.run(tmp_path / "run", config)
+    shown, _ = write(folder, folder, default=saved.CONFIG)
+    assert ["reference", '<b>&"x"</b>', "null"] in shown.rows
+    assert "<b>" not in (folder / "report.html").read_text()
+
+
+def test_the_defaults_are_said_to_be(tmp_path):
+    folder = saved.run(tmp_path / "run")
+    assert "The defaults." in write(folder, folder, default=saved.CONFIG)[0].text
+
+
+def test_many_classes_are_folded(tmp_path):
+    many = {"recall": [0.5] * 30}
+    last = saved.SUMMARY["last_evaluation"] | many
+    summary = saved.SUMMARY | many | {"last_evaluation": last, "reference_recall": [0.75] * 30, "confusion": None}
+    folder = saved.run(tmp_path / "run", summary=summary)
+    shown, _ = write(folder, folder)
+    assert ["29", "50.00%", "75.00%", "25.00%"] in shown.rows
+    assert "<details open>" not in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("n", [2, 6])
+def test_several_runs(tmp_path, n):
+    attacks = [{"_target_": f"attack.{name}.{name.title()}"} for name in "abcdef"[:n]]
+    folders = [
+        saved.run(tmp_path / str(i), saved.changed(saved.CONFIG, adversary=attack)) for i, attack in enumerate(attacks)
+    ]
+    saved.run(
+        tmp_path / "0",
+        saved.changed(saved.CONFIG, adversary=attacks[0]),
+        [{"round": 1, "loss": 0.5}],
+        summary=saved.SUMMARY | saved.DIVERGED | {"mean_weight": {"honest": None, "byzantine": None}},
+    )
+    shown, pictures = write(tmp_path / "all", *folders, default=saved.CONFIG)
+    assert pictures == ["accuracy", "recall", "drop", "weights"]
+    assert f"{n} runs compared, boba, mnist_5k" in shown.text
+    assert "a: diverged after 2 rounds; round 3: <the> loss is nan." in shown.text
+    assert "b: completed after 2 rounds." in shown.text
+    header = next(row for row in shown.rows if row[0] == "run")
+    a, b = (dict(zip(header, next(row for row in shown.rows if row[0] == run), strict=True)) for run in "ab")
+    assert (a["status"], a["accuracy"], a["weight honest"]) == ("diverged", "none; 75.0% in round 2", "none")
+    assert (b["status"], b["accuracy"], b["max-recall-drop"]) == ("completed", "75.00%", "25.00%")
+    assert ["0", "", *["100.00%"] * (n - 1)] in shown.rows
+    assert all((tmp_path / "all" / link).resolve().exists() for link in shown.links)
+    assert "../1/metrics.csv" in shown.links
+
+
+def test_runs_without_reference_or_weights_have_no_such_pictures(tmp_path):
+    summary = saved.SUMMARY | {"mrd": None, "mean_weight": {"honest": None, "byzantine": None}}
+    folders = [saved.run(tmp_path / name, summary=summary) for name in "ab"]
+    assert write(tmp_path / "all", *folders)[1] == ["accuracy", "recall"]

@@ -1,0 +1,180 @@
+"""Runs read back from their folders, and what tells them apart."""
+
+import pytest
+
+from lightning_fl import DataError
+from lightning_fl.run.saved import SavedRun, changed, flat, labels, named, trust_shares
+from tests import saved
+
+AVERAGE = {"_target_": "lightning_fl.aggregator.average.Average"}
+MIMIC = {"_target_": "lightning_fl.adversary.mimic.Mimic", "target": 0}
+
+
+def test_reads_what_was_written(tmp_path):
+    run = SavedRun.read(saved.run(tmp_path))
+    assert run.config == saved.CONFIG
+    assert run.metrics == saved.METRICS
+    assert run.weights == saved.WEIGHTS
+    assert run.summary == saved.SUMMARY
+    assert (run.status, run.diverged, run.byzantine, run.reference) == ("completed", False, [3, 4], [0.9, 0.75])
+    assert run.topics == ["boba", "2 ipm", "mnist_5k"]
+
+
+def test_a_run_of_a_rule_that_is_no_weighting(tmp_path):
+    rows = [{"round": 1, "loss": 0.5}]
+    assert SavedRun.read(saved.run(tmp_path, metrics=rows, weights=None)).weights == []
+
+
+def test_a_run_that_diverged_at_once_has_no_rows(tmp_path):
+    summary = saved.SUMMARY | saved.DIVERGED | {"rounds": 0}
+    run = SavedRun.read(saved.run(tmp_path, metrics=None, weights=None, summary=summary))
+    assert run.diverged
+    assert run.metrics == run.weights == []
+
+
+def damage(name, content):
+    def write(folder):
+        if content is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(content)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (damage("config.yaml", None), r"config.yaml is not there; give the folder of a finished run"),
+        (damage("config.yaml", b"a: [1"), r"config.yaml cannot be read: "),
+        (damage("config.yaml", b"\xff\xfe\xff"), r"config.yaml cannot be read: "),
+        (damage("config.yaml", b"[1, 2]"), r"config.yaml needs named settings, got list"),
+        (damage("summary.json", None), r"summary.json is not there \(a run writes it when it ends\)"),
+        (damage("summary.json", b'{"status": '), r"summary.json cannot be read: "),
+        (damage("summary.json", b'{"status": "completed"}'), r"summary.json has no accuracy"),
+        (damage("metrics.csv", None), r"metrics.csv is not there"),
+        (damage("metrics.csv", b""), r"metrics.csv needs a column round, got no columns"),
+        (damage("metrics.csv", b"loss\n1\n"), r"metrics.csv needs a column round, got loss"),
+        (damage("metrics.csv", b"round,loss\n1,0.5\n2,hm\n"), r"metrics.csv, line 3: could not convert .*'hm'"),
+        (damage("metrics.csv", b"round,loss\n1,0.5\nx,0.5\n"), r"metrics.csv, line 3: .*'x'"),
+        (damage("metrics.csv", b"round,loss\n1,0.5\n2\n"), r"metrics.csv, line 3: needs as many values as columns"),
+        (damage("metrics.csv", b"round,loss\n1,0.5,7\n"), r"metrics.csv, line 2: needs as many values as columns"),
+        (damage("metrics.csv", b"round,loss\n\xff,0.5\n"), r"metrics.csv cannot be read: "),
+        (damage("weights.csv", None), r"weights.csv is not there"),
+        (damage("weights.csv", b"round,0\n1,"), None),
+    ],
+)
+def test_a_missing_or_broken_file_is_named(tmp_path, spoil, message):
+    folder = saved.run(tmp_path / "run")
+    spoil(folder)
+    if message is None:
+        assert SavedRun.read(folder).weights == [{"round": 1}]
+        return
+    with pytest.raises(DataError, match=message) as error:
+        SavedRun.read(folder)
+    assert str(folder) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_not_there():
+    with pytest.raises(DataError, match="nowhere is no folder; give the folder of a run"):
+        SavedRun.read("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([{}, {"aggregator": AVERAGE}], ["boba", "average"]),
+        ([{}, {"aggregator": None}], ["boba", "average"]),
+        ([{"adversary": {}, "federation__n_byzantine": 0}, {}], ["no attack", "ipm"]),
+        ([{}, {"aggregator": AVERAGE, "adversary": MIMIC}], ["boba, ipm", "average, mimic"]),
+        ([{}, {"aggregator__p_min": -1.0}, {"aggregator": AVERAGE}], ["boba, p_min=-0.5", "boba, p_min=-1", "average"]),
+        ([{"f": 2, "aggregator__f": 2}, {}], ["f=2", "f=1"]),
+        ([{"seed": 3, "data__seed": 3, "data__partition_seed": 3, "federation__seed": 3}, {}], ["seed=3", "seed=0"]),
+        ([{"data__partition_seed": 3}, {}], ["partition_seed=3", "partition_seed=0"]),
+        ([{"data__seed": 7}, {"data__seed": 7, "seed": 7}], ["seed=0", "seed=7"]),
+        ([{"data__seed": 3}, {}], ["data.seed=3", "data.seed=0"]),
+        ([{"server__lr": 0.1}, {"server__lr": 0.1000001}], ["lr=0.1", "lr=0.1000001"]),
+        ([{"model__hidden": [4, 4]}, {}], ["hidden=[4, 4]", "hidden=[8]"]),
+        (
+            [
+                {
+                    "run_dir": "y",
+                    "data_dir": "y",
+                    "data__corruption_cache": "y",
+                    "data__root": "y",
+                    "trainer__enable_progress_bar": True,
+                },
+                {},
+            ],
+            ["0", "1"],
+        ),
+        ([{"partition": {"_target_": "lightning_fl.partition.iid.Iid"}}, {}], ["0", "1"]),
+    ],
+)
+def test_labels_are_the_settings_that_differ(tmp_path, changes, expected):
+    folders = [saved.run(tmp_path / str(i), saved.changed(saved.CONFIG, **change)) for i, change in enumerate(changes)]
+    assert labels([SavedRun.read(folder) for folder in folders]) == expected
+
+
+def test_runs_alike_are_told_apart_by_folder_and_place(tmp_path):
+    config = saved.changed(saved.CONFIG, aggregator=AVERAGE)
+    folders = [saved.run(tmp_path / "a"), saved.run(tmp_path / "b"), saved.run(tmp_path / "c", config)]
+    runs = [SavedRun.read(folder) for folder in folders]
+    assert labels(runs) == ["boba (a)", "boba (b)", "average"]
+    assert labels([runs[0], runs[0]]) == ["a [0]", "a [1]"]
+    assert labels(runs[:1]) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "name"),
+    [
+        ("lightning_fl.data.mnist_5k.Mnist5k", {}, "mnist_5k"),
+        ("lightning_fl.aggregator.krum.MultiKrum", {"f": 3}, "multi_krum"),
+        ("torch.optim.SGD", {}, "sgd"),
+        ("lightning_fl.aggregator.bucketing.Bucketing", {"rule": {"_target_": "a.krum.Krum"}}, "bucketing(krum)"),
+        ("torch.optim.lr_scheduler.LambdaLR", {"lr_lambda": {"_target_": "a.late_decay.late_decay"}}, "late_decay"),
+    ],
+)
+def test_parts_are_named_as_in_conf(target, more, name):
+    assert named({"_target_": target, **more}) == name
+
+
+def test_nothing_has_a_name_too():
+    assert [named(None, "aggregator"), named({}, "adversary"), named([])] == ["average", "no attack", "none"]
+
+
+def test_what_differs_from_the_default(tmp_path):
+    default = saved.changed(saved.CONFIG, aggregator=None, newer_setting=1)
+    config = saved.changed(saved.CONFIG, trainer__max_steps=9, federation__seed=2, run_dir="elsewhere", reference="run")
+    assert changed(config, default) == [
+        ("aggregator", "boba: f=1, p_min=-0.5", "average"),
+        ("federation.seed", "2", "0"),
+        ("reference", "run", "null"),
+        ("trainer.max_steps", "9", "4"),
+    ]
+    assert changed(default, default) == []
+    assert changed({"server": {"lr": 0.1}}, {"server": {"lr": 0.1000001}}) == [("server.lr", "0.1", "0.1000001")]
+    moved = saved.changed(saved.CONFIG, data__corruption_cache="elsewhere")
+    assert changed(moved, saved.CONFIG) == []
+    without = saved.changed(saved.CONFIG, adversary={})
+    assert changed(without, saved.CONFIG) == [("adversary", "no attack", "ipm: factor=10")]
+
+
+def test_settings_are_spelled_as_on_the_command_line():
+    shown = dict(flat({"a": {"b": {"c": None}, "d": True}, "e": 1e-05, "f": {}, "g": [1]}))
+    assert shown == {"a.b.c": "null", "a.d": "true", "e": "1e-05", "f": "{}", "g": "[1]"}
+
+
+@pytest.mark.parametrize(
+    ("given", "shares"),
+    [
+        ({"honest": 3.0, "byzantine": 1.0}, (0.75, 0.25)),
+        ({"honest": 1.5, "byzantine": -0.5}, (0.75, -0.25)),
+        ({"honest": 0.9, "byzantine": None}, (1.0, 0.0)),
+        ({"honest": 0.0, "byzantine": 0.0}, (0.0, 0.0)),
+        ({"honest": None, "byzantine": None}, None),
+    ],
+)
+def test_trust_is_shared_by_size(given, shares):
+    assert trust_shares({"mean_weight": given}) == shares

@@ -1,0 +1,231 @@
+"""What a person reads before and after a run."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from pytorch_lightning.loggers.logger import DummyLogger
+
+from lightning_fl import Federation, Partition
+from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.aggregator.average import Average
+from lightning_fl.callback.record import Record
+from lightning_fl.run import summary as report
+from tests import training
+
+
+class Fixed(Partition):
+    """Samples 0-5 are class 0, 6-11 class 1, 12-17 class 2: client 0 holds 0-6, client 1 7-11, client 2 12-17."""
+
+    def assign(self, targets, n_clients, n_classes, generator):
+        return list(torch.arange(18).split([7, 5, 6]))
+
+
+class Pictures(DummyLogger):
+    """A logger that takes pictures."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = {}
+
+    def log_image(self, key, images):
+        self.taken[key] = images
+
+
+def run(n_byzantine=0, placement="supplement", server_samples=2, rounds=2, folder=None, **settings):
+    """A trained module and its record."""
+    data = training.data(Federation(3, n_byzantine, placement, "uniform"), Fixed(), server_samples)
+    record = Record(folder) if folder else None
+    callbacks = [Average(), *([Ipm(10.0)] if n_byzantine else []), *([record] if record else [])]
+    module = training.fit(training.trainer(callbacks, rounds, **settings), data_=data)
+    return module, record
+
+
+class Finished:
+    """What `summarise` looks at."""
+
+    def __init__(self, diverged=None):
+        self.diverged = diverged
+        self.reference_recall = [1.0, 0.75]
+        self.confusion = [[4, 0], [2, 2]]
+
+    data = SimpleNamespace(
+        federation=Federation(4, 1, "replacement", "samples"), clients=SimpleNamespace(sizes=[1, 2, 3, 4])
+    )
+
+
+class Timed(Record):
+    """A record of a known time."""
+
+    seconds = 1.23456
+
+
+def summarise(tmp_path, rows, status="completed", reason=None):
+    record = Timed(tmp_path)
+    record.metrics.rows = rows
+    return report.summarise(Finished(reason), record, status)
+
+
+COSTS = {f"communication/{name}": n for n, name in enumerate(["floats_up", "floats_down", "sample_gradients"], 5)}
+ROWS = [
+    COSTS | {"round": 1, "loss": 0.9, "weight/honest": 0.5, "weight/byzantine": 0.5},
+    COSTS
+    | {"round": 2, "loss": 0.8, "weight/honest": 1.0, "weight/byzantine": 0.0}
+    | {"accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5, "mrd": 0.25},
+]
+
+
+def test_summary_of_a_completed_run(tmp_path, unchecked):
+    assert summarise(tmp_path, ROWS) == {
+        "status": "completed",
+        "reason": None,
+        "rounds": 2,
+        "accuracy": 0.75,
+        "recall": [1.0, 0.5],
+        "mrd": 0.25,
+        "last_evaluation": {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25},
+        "mean_weight": {"honest": 0.75, "byzantine": 0.25},
+        "byzantine_share": 0.4,  # 4 of 10 samples
+        "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
+        "seconds": 1.235,
+        "byzantine_clients": [3],
+        "reference_recall": [1.0, 0.75],
+        "confusion": [[4, 0], [2, 2]],
+    }
+
+
+def test_the_result_of_a_diverged_run_is_null(tmp_path, unchecked):
+    summary = summarise(tmp_path, [*ROWS, {"round": 3, "loss": 9e9}], "diverged", "round 4: the loss is nan")
+    assert (summary["status"], summary["reason"], summary["rounds"]) == ("diverged", "round 4: the loss is nan", 3)
+    assert summary["accuracy"] is summary["recall"] is summary["mrd"] is None
+    assert summary["last_evaluation"] == {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25}
+
+
+def test_summary_of_a_run_without_a_round(tmp_path, unchecked):
+    summary = summarise(tmp_path, [], "interrupted")
+    assert summary["rounds"] == 0
+    assert summary["accuracy"] is summary["recall"] is summary["mrd"] is None
+    assert summary["mean_weight"] == {"honest": None, "byzantine": None}
+    json.dumps(summary, allow_nan=False)
+
+
+def results(tmp_path, *args):
+    """The lines, by their first column."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "b.csv").touch()
+    (folder / "a.png").touch()
+    lines = report.results(summarise(tmp_path, *args), folder).splitlines()
+    return dict(re.fullmatch(r"  (.*?)  +(.*)", line).groups() for line in lines), lines
+
+
+def test_results_of_a_completed_run(tmp_path, unchecked):
+    shown, _ = results(tmp_path, ROWS)
+    assert shown["status"] == "completed after 2 rounds, 1.2 s"
+    assert shown["accuracy"] == "75.00% (round 2)"
+    assert shown["recall"] == "0: 100.0%  1: 50.0%"
+    assert shown["max-recall-drop"] == "25.00%"
+    assert shown["weight given"] == "75.0% honest, 25.0% Byzantine (mean over rounds)"
+    assert shown["communication"] == "10 floats up, 12 down, 14 sample gradients"
+    assert shown["files"] == f"{tmp_path / 'files'}/: a.png, b.csv"
+
+
+def test_results_of_a_diverged_run_claim_no_accuracy(tmp_path, unchecked):
+    shown, _ = results(tmp_path, ROWS, "diverged", "round 3: the loss is nan")
+    assert shown["status"] == "diverged after 2 rounds, 1.2 s"
+    assert shown["reason"] == "round 3: the loss is nan"
+    assert shown["accuracy"] == "none; 75.0% when last measured (round 2)"
+    assert "recall" not in shown
+
+
+def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(7)}]
+    shown, lines = results(tmp_path / "a", rows)
+    assert shown["max-recall-drop"] == "needs a reference (reference=run)"
+    assert shown["weight given"] == "none: not a weighting"
+    assert [line.split()[0] for line in lines[2:4]] == ["recall", "5:"]  # five classes a line
+    shown, _ = results(tmp_path / "b", [{"round": 1, "loss": 0.5}], "interrupted")
+    assert shown["status"] == "interrupted after 1 rounds, 1.2 s"
+    assert "accuracy" not in shown
+
+
+def test_weights_that_do_not_sum_to_one_are_shown_as_shares(tmp_path, unchecked):
+    (tmp_path / "a").mkdir()
+    rows = [{"round": 1, "accuracy": 0.5, "recall/0": 0.5, "weight/honest": 12.0, "weight/byzantine": 4.0}]
+    shown, _ = results(tmp_path / "a", rows)
+    assert shown["weight given"] == "75.0% honest, 25.0% Byzantine (mean over rounds)"
+
+
+def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch, unchecked):
+    monkeypatch.chdir(tmp_path)
+    shown, _ = results(tmp_path, ROWS)
+    assert shown["files"].startswith("files/: ")
+
+
+FILES = ["confusion.png", "metrics.csv", "recall.png", "report.html", "summary.json", "weights.csv", "weights.png"]
+
+
+@pytest.mark.parametrize("n_byzantine", [0, 2])
+def test_write(n_byzantine, tmp_path):
+    pictures = Pictures()
+    module, record = run(n_byzantine, folder=tmp_path, logger=pictures)
+    summary = report.summarise(module, record, "completed")
+    report.write(module, record, summary, tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+    drawn = ("recall", "confusion", "weights")
+    assert all((tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG" for name in drawn)
+    assert pictures.taken == {f"curves/{name}": [str(tmp_path / f"{name}.png")] for name in drawn}
+    title = "Average, 2 Ipm" if n_byzantine else "Average, no attack"
+    assert f"<h1>{title}</h1>" in (tmp_path / "report.html").read_text()
+
+
+def test_confusion_agrees_with_recall_and_accuracy(tmp_path):
+    module, record = run(folder=tmp_path)
+    summary = report.summarise(module, record, "completed")
+    confusion = torch.tensor(summary["confusion"])
+    assert confusion.sum(1).tolist() == [3, 3, 3]
+    assert (confusion.diag() / 3).tolist() == pytest.approx(summary["recall"], abs=1e-6)
+    assert confusion.trace().item() / 9 == pytest.approx(summary["accuracy"], abs=1e-6)
+    assert summary["reference_recall"] is None
+
+
+def test_loggers_get_no_confusion():
+    module, _ = run()
+    assert not any("confusion" in name for name in [*module.evaluation, *module.trainer.logged_metrics])
+
+
+def test_lists_of_numbers_stand_on_one_line(tmp_path):
+    module, record = run(folder=tmp_path)
+    summary = report.summarise(module, record, "completed") | {
+        "reason": "a [\n 1,\n 2\n] b",
+        "recall": [0.5, None],
+    }
+    report.write(module, record, summary, tmp_path)
+    text = (tmp_path / "summary.json").read_text()
+    assert json.loads(text) == summary
+    assert '"recall": [0.5, null]' in text
+    assert len(text.splitlines()) < 50
+
+
+def test_the_page_shows_the_configuration_and_what_is_not_default(tmp_path):
+    module, record = run(folder=tmp_path)
+    (tmp_path / "config.yaml").write_text("trainer:\n  max_steps: 2\n")
+    summary = report.summarise(module, record, "completed")
+    report.write(module, record, summary, tmp_path, {"trainer": {"max_steps": 100}})
+    page = (tmp_path / "report.html").read_text()
+    assert "<tr><td>trainer.max_steps</td><td>2</td><td>100</td></tr>" in page
+    assert "trainer.max_steps=2</pre>" in page
+
+
+def test_write_without_anything_to_draw(tmp_path):
+    module, _ = run()
+    record = Record(tmp_path)
+    module.confusion = None
+    report.write(module, record, report.summarise(module, record, "interrupted"), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "summary.json"]
+    assert "Interrupted after 0 rounds." in (tmp_path / "report.html").read_text()

@@ -1,0 +1,78 @@
+"""A table's runs: which are there, which are missing, what they measured."""
+
+import pytest
+
+from lightning_fl import SettingError
+from lightning_fl.study import grid
+from lightning_fl.study.grid import Grid
+from lightning_fl.study.table import Table
+from tests import saved
+from tests.study.small import SMALL, finish
+
+
+def test_what_is_taken_from_a_run(tmp_path):
+    finish(tmp_path, [(10, 50.0), (20, 93.5), (30, 91.25)])
+    found = grid.measure(tmp_path, target=90.0)
+    assert found == {
+        "status": "completed",
+        "accuracy": 91.25,
+        "best": 93.5,
+        "rounds": 12,
+        "rounds_to": 20,
+        "loss": 0.5,
+        "rule_ms": pytest.approx(2.5),  # 1, 3, 3, 3 ms
+        "fits": 3.0,  # 6, 2, 2, 2
+        "explained": pytest.approx(99.0),  # 96, 100, 100, 100 %
+        "loss_ratio": pytest.approx(1.1),  # 1.4, 1, 1, 1
+        "loss_ratio_95": pytest.approx(1.34),  # 0.85 of the way from 1 to 1.4
+        "byzantine_share": 0.2,
+        "seconds": 100.0,
+        "recall": "50 25",
+    }
+    assert grid.measure(tmp_path, target=99.0)["rounds_to"] is None
+
+
+def test_a_run_that_diverged_in_its_first_round_left_no_rows(tmp_path):
+    last = {"round": None, "accuracy": None, "recall": None, "mrd": None}
+    summary = saved.SUMMARY | saved.DIVERGED | {"rounds": 0, "last_evaluation": last}
+    saved.run(tmp_path, metrics=None, weights=None, summary=summary)
+    found = grid.measure(tmp_path, target=90.0)
+    assert (found["status"], found["rounds"], found["accuracy"], found["loss"]) == ("diverged", 0, None, None)
+
+
+def test_the_drop_is_against_the_reference_of_the_same_seed(small):
+    made = small()
+    recalls = {
+        ("Average", 0): [0.9, 0.8],
+        ("BOBA", 0): [0.7, 0.85],
+        ("Average", 1): [0.5, 0.5],
+        ("BOBA", 1): [0.6, 0.9],
+    }
+    for (row, seed), recall in recalls.items():
+        finish(made.plan[(row, "Acc"), seed].folder, [(10, 90.0)], recall=recall)
+        made.look(made.plan[(row, "MRD"), seed])
+    assert made.over_seeds(("BOBA", "MRD"))[0] == [pytest.approx(20.0, abs=1e-4), 0.0]
+    assert made.mean("Average", "MRD") is None
+
+
+def test_the_largest_accuracy_stands_though_the_run_diverged(small):
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="best")
+    assert made.mean("BOBA", "IPM") == pytest.approx(55.0)
+
+
+def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
+    made = small({("BOBA", "Acc", 0): 90.0, ("Average", "IPM", 1): 10.0})
+    labels = [run.label for run in made.missing(["Average", "BOBA"], ["Acc", "MRD", "Wst"], [0, 1])]
+    assert labels == [
+        *["Acc, Average, seed 0", "IPM, Average, seed 0", "LIE, Average, seed 0"],
+        *["IPM, BOBA, seed 0", "LIE, BOBA, seed 0"],
+        *["Acc, Average, seed 1", "LIE, Average, seed 1"],
+        *["Acc, BOBA, seed 1", "IPM, BOBA, seed 1", "LIE, BOBA, seed 1"],
+    ]
+    assert [run.label for run in made.missing(["BOBA"], ["MRD"], [1])] == ["MRD, BOBA, seed 1"]
+    assert len(made.missing(["BOBA"], ["Acc"], [0])) == 0
+
+
+def test_seeds_come_from_the_option_for_them(tmp_path):
+    with pytest.raises(SettingError, match="seeds from --seeds"):
+        Grid(Table("small", SMALL), 1.0, ["seed=7"], [0], tmp_path)

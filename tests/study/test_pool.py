@@ -1,0 +1,214 @@
+"""Runs found again by their settings: names, locks, several at a time, stopped and continued."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from lightning_fl import SettingError
+from lightning_fl.run.check import checked
+from lightning_fl.run.identity import identity as name_of
+from lightning_fl.run.lock import claim
+from lightning_fl.study import pool
+
+# Stands for train.py: what it does is in its first override, and its folder in hydra.run.dir.
+FAKE = """
+import json, pathlib, signal, sys, time
+do, folder = sys.argv[1], next(a for a in sys.argv if a.startswith("hydra.run.dir="))[15:-1]
+folder = pathlib.Path(folder)
+(folder / "arguments.json").write_text(json.dumps(sys.argv[1:]))
+def end(status):
+    text = {"status": status, "rounds": 3, "seconds": 1.0, "last_evaluation": {"accuracy": 0.918}}
+    (folder / "summary.json").write_text(json.dumps(text))
+    sys.exit(0)
+if do == "fail":
+    print("Traceback\\nValueError: the reason\\nmore")
+    sys.exit(2)
+if do == "half" and not any(a.startswith("ckpt_path=") for a in sys.argv):
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "last.ckpt").write_text("")
+    sys.exit(-9)
+if do == "wait":
+    signal.signal(signal.SIGINT, lambda *_: end("interrupted"))
+    (folder / "started").touch()
+    time.sleep(60)
+end("diverged" if do == "diverge" else "completed")
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Replace train.py; gives a maker of pool."""
+    script = tmp_path / "fake.py"
+    script.write_text(FAKE)
+    monkeypatch.setattr(pool, "COMMAND", (sys.executable, str(script)))
+    return lambda what, name=None: pool.Run(what, (what,), tmp_path / (name or what))
+
+
+def identity(*overrides):
+    return name_of(checked(overrides))
+
+
+@pytest.mark.parametrize("override", ["ckpt_path=free.ckpt", "run_dir=x", "++run_name=x", "hydra.run.dir=x"])
+def test_runs_lie_and_start_where_they_are_put(override):
+    with pytest.raises(SettingError, match=f"a folder of its own.*got {re.escape(override)}; leave it out"):
+        checked(["aggregator=boba", override])
+
+
+def test_a_folder_s_name_reaches_hydra_as_it_is(tmp_path):
+    folder = tmp_path / "o'brien, ${x} = (1)"
+    (read,) = OverridesParser.create().parse_overrides([f"hydra.run.dir={pool._quoted(folder)}"])
+    assert read.value() == str(folder)
+
+
+def test_a_name_is_that_of_the_result():
+    name = identity("experiment=boba_mnist")
+    assert len(name) == 16
+    assert int(name, 16) >= 0
+    for same in ["data_dir=elsewhere", "checkpoint_every=3", "trainer.accelerator=cpu", "+aggregator=boba", "seed=0"]:
+        assert identity("experiment=boba_mnist", same) == name, same
+    for other in ["seed=1", "aggregator=krum", "server.lr=0.2", "trainer.max_steps=3", "adversary=none"]:
+        assert identity("experiment=boba_mnist", other) != name, other
+
+
+def test_attackers_that_do_not_attack_and_options_without_a_value_do_not_count():
+    assert identity("adversary=none", "federation.n_byzantine=3") == identity("adversary=none")
+    assert identity("federation.n_byzantine=3") != identity()
+    config = checked([])
+    name = name_of(config)
+    OmegaConf.set_struct(config, False)
+    config.data.later = None
+    config.later = {"option": None}
+    assert name_of(config) == name
+    config.later.option = False
+    assert name_of(config) != name
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("client.foo=3", "there is no setting client.foo; valid: batch_size"),
+        ("aggregator=bobo", "there is no aggregator bobo; did you mean boba"),
+        ("trainer.max_steps=many", "needs a whole number"),
+        ("server=[]", "a run needs server"),
+    ],
+)
+def test_what_train_refuses_is_refused_here(override, message):
+    with pytest.raises(SettingError, match=message):
+        checked([override])
+
+
+def test_a_folder_is_claimed_once(tmp_path):
+    first = claim(tmp_path / "a")
+    assert (tmp_path / "a" / "lock").read_text().startswith(f"{os.getpid()} on ")
+    assert claim(tmp_path / "a") is None
+    claim(tmp_path / "b").close()
+    first.close()
+    claim(tmp_path / "a").close()
+
+
+def test_a_killed_process_gives_its_claim_back(tmp_path):
+    code = "from lightning_fl.run.lock import claim; import time, pathlib"
+    code += f"; lock = claim(pathlib.Path({str(tmp_path)!r})); print(1, flush=True)"
+    code += "; time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"1\n"
+        assert claim(tmp_path) is None
+        other.kill()
+    claim(tmp_path).close()
+
+
+def test_each_run_ends_as_it_does_and_the_rest_goes_on(fake):
+    planned = [fake("fail"), fake("complete"), fake("diverge")]
+    found = {outcome.run.label: outcome for outcome in pool.execute(planned, workers=2)}
+    assert found["complete"].summary["status"] == "completed"
+    assert found["diverge"].summary["status"] == "diverged"
+    assert found["fail"].summary is None
+    assert found["fail"].error.startswith("ValueError: the reason (exit code 2; ")
+    assert "Traceback" in (found["fail"].run.folder / "train.log").read_text()
+
+
+def test_a_finished_run_is_not_trained_again(fake):
+    planned = [fake("complete")]
+    (first,) = pool.execute(planned)
+    (planned[0].folder / "arguments.json").unlink()
+    (second,) = pool.execute(planned)
+    assert second.summary == first.summary
+    assert not (planned[0].folder / "arguments.json").exists()
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(fake):
+    planned = [fake("half")]
+    (first,) = pool.execute(planned)
+    assert "no output" in first.error
+    (second,) = pool.execute(planned)
+    assert second.summary["status"] == "completed"
+    arguments = json.loads((planned[0].folder / "arguments.json").read_text())
+    assert f"ckpt_path='{planned[0].folder}/checkpoints/last.ckpt'" in arguments
+
+
+def test_a_run_that_another_process_trains_comes_last(fake):
+    planned = [fake("complete", "theirs"), fake("complete", "ours")]
+    with closing(claim(planned[0].folder)):
+        ours, theirs = pool.execute(planned)
+    assert ours.summary
+    assert (theirs.run, theirs.summary, theirs.error) == (planned[0], None, None)
+    assert pool.Progress(1, 1).line(theirs) == "[1/1] complete: another process trains it"
+
+
+def test_stopping_ends_the_running_ones_gently(fake):
+    planned = [fake("complete"), fake("wait")]
+    outcomes = pool.execute(planned, workers=2)
+    next(outcomes)
+    while not (planned[1].folder / "started").exists():
+        time.sleep(0.01)
+    assert claim(planned[1].folder) is None
+    outcomes.close()
+    assert json.loads((planned[1].folder / "summary.json").read_text())["status"] == "interrupted"
+    assert planned[1].summary() is None
+    claim(planned[1].folder).close()
+
+
+def test_a_lock_lasts_as_long_as_the_training(fake):
+    run = fake("wait")
+    with claim(run.folder) as lock:
+        process = pool._start(run, 1, lock)
+    while not (run.folder / "started").exists():
+        time.sleep(0.01)
+    assert claim(run.folder) is None
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    claim(run.folder).close()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_workers_share_the_cores(fake, monkeypatch):
+    monkeypatch.setattr(pool.torch, "get_num_threads", lambda: 7)
+    environments = []
+    monkeypatch.setattr(pool.subprocess, "Popen", lambda *_, env, **__: environments.append(env))
+    for workers in (1, 2, 20):
+        run = fake(f"run{workers}")
+        with claim(run.folder) as lock:
+            pool._start(run, workers, lock)
+    assert [env.get("OMP_NUM_THREADS") for env in environments] == [os.environ.get("OMP_NUM_THREADS"), "3", "1"]
+    with pytest.raises(SettingError, match="workers must be at least 1, got 0"):
+        next(pool.execute([], 0))
+
+
+def test_progress_says_how_long_the_rest_takes(fake):
+    progress = pool.Progress(112, workers=2)
+    summary = {"status": "completed", "rounds": 200, "last_evaluation": {"accuracy": 0.918}}
+    line = progress.line(pool.Outcome(fake("IPM, BOBA, seed 0"), summary, seconds=122.0))
+    assert line == "[  1/112] IPM, BOBA, seed 0: 91.8 % in 2 min 2 s; about 1 h 52 min left"
+    line = progress.line(pool.Outcome(fake("x"), None, "ValueError: no"))
+    assert line == "[  2/112, 1 failed] x: failed: ValueError: no; about 1 h 51 min left"
+    line = progress.line(pool.Outcome(fake("y"), {**summary, "status": "diverged"}, seconds=2.0))
+    assert "y: diverged after 200 rounds in 2 s" in line

@@ -1,0 +1,212 @@
+"""The published tables: as printed, read, judged."""
+
+from functools import cache
+from math import inf
+
+import pytest
+
+from lightning_fl import Aggregator, Client, SettingError
+from lightning_fl.aggregator.average import Average
+from lightning_fl.commands.reproduce import picked, seeds_of
+from lightning_fl.run.assemble import make
+from lightning_fl.run.check import checked
+from lightning_fl.study.table import TABLES, Printed, Table, judge, names
+from tests.study.small import SMALL
+
+NAMES = names()
+
+
+@cache
+def load(name: str) -> Table:
+    return Table.load(name)
+
+
+def printed(table: Table):
+    """The paper's own numbers, as judge asks for them."""
+    return lambda row, column: table.published[row, column].mean if (row, column) in table.published else None
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "column", "text"),
+    [
+        ("boba_1_mnist", "BOBA", "Acc", "92.5 (0.1)"),
+        ("boba_1_mnist", "CooMed", "MRD", "62.9 (24.3)"),
+        ("boba_1_cifar10", "RAGE", "MRD", "56.4 (10.0)"),
+        ("boba_1_ag_news", "ByGARS", "Acc", "44.9 (6.5)"),
+        ("boba_2_mnist", "BOBA", "IPM", "91.6 (0.2)"),
+        ("boba_2_mnist", "RAGE", "LIE", "80.6 (14.0)"),
+        ("boba_2_cifar10", "MKrum", "IPM", "50.9 (11.2)"),
+        ("boba_2_ag_news", "B-MKrum", "MinSum", "60.4 (28.3)"),
+        ("boba_2_ag_news", "FLTrust", "Wst", "85.7"),
+        ("boba_3_cifar10", "BOBA", "Wst", "62.8"),
+        ("boba_4_ablation", "BOBA w.o. stage 2", "Gauss", "24.8 (0.4)"),
+        ("boba_7_mnist", "BOBA", "IPM", "92.6 (1.1)"),
+        ("boba_8_participation", "0.75 MKrum", "IPM", "48.8 (32.6)"),
+        ("boba_9_cifar10", "AvgRej", "MRD", "25.2 (20.3)"),
+        ("fed_nga_3", "LeNet 0.2 0.4", "SV:GM", "19.34"),
+        ("fed_nga_3", "MLP 0.6 0.3", "GA:FedAvg", "85.87"),
+        ("raga_2", "RAGA 0.6", "SF 0.2", "97.76"),
+        ("raga_3", "MCA 0.2", "SF 0.3", "94.81"),
+        ("raga_4", "LeNet FedAvg", "LIE 0.4", "15.89"),
+        ("raga_5", "FedAvg", "SF 0.4", "21.88"),
+    ],
+)
+def test_cells_are_as_printed(table, row, column, text):
+    assert load(table).published[row, column].text == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_worst_cells_are_the_least_of_their_rows_but_for_the_doubtful(name):
+    table = load(name)
+    value = printed(table)
+    for (row, label), cell in table.published.items():
+        worst = table.columns[label].worst
+        if worst and (row, label) not in table.doubtful:
+            assert cell.mean == min(value(row, column) for column in worst)
+
+
+def test_the_papers_inconsistencies_are_marked():
+    marked = {(name, *cell) for name in NAMES for cell in load(name).doubtful}
+    assert {
+        ("boba_2_mnist", "SelfRej", "Wst"),
+        ("boba_2_cifar10", "TrMean", "Wst"),
+        ("boba_7_cifar10", "Average", "Wst"),
+        ("fed_nga_3", "LeNet 0.6 0.1", "SF:FedAvg"),
+        ("raga_3", "MCA 0.2", "SF 0.3"),
+    } <= marked
+    assert len(marked) == 11
+
+
+def test_a_table_and_its_part_print_the_same():
+    part, whole = load("boba_3_cifar10"), load("boba_9_cifar10")
+    assert part.published.items() <= whole.published.items()
+    assert part.rows.items() <= whole.rows.items()
+    for column, text in [("Acc", "88.3 (0.1)"), ("IPM", "87.7 (0.7)")]:
+        assert load("boba_8_participation").published["1.00 BOBA", column].text == text
+    assert load("boba_2_ag_news").published["BOBA", "IPM"].text == "87.7 (0.7)"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if load(name).published])
+def test_claims_hold_of_the_papers_own_numbers(name):
+    table = load(name)
+    assert table.claims
+    for claim in table.claims:
+        assert judge(table, claim, printed(table))[0] == "passed", claim["text"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_is_whole(name):
+    table = load(name)
+    assert (TABLES / f"{name}.yaml").read_text().startswith("# ")
+    assert table.title
+    assert "arXiv:" in table.source
+    for label in [*table.rows, *table.columns]:
+        assert not set(label) & set(",|\n"), label
+    for claim in table.claims:
+        assert judge(table, claim, lambda row, column: None) == (
+            "not measured yet",
+            f"{len(table.pairs(claim))} not measured",
+        )
+        assert judge(table, claim, lambda row, column: 1.0)[0] in {"passed", "failed"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_first_and_last_cell_compose(name):
+    cells = [given for _, given in load(name).runs()]
+    for given in (cells[0], cells[-1]):
+        config = checked(given)
+        assert config.federation.n_clients > 1
+        assert config.aggregator
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_and_column_composes(name):
+    table = load(name)
+    row, column = next(iter(table.rows)), next(iter(table.columns))
+    cells = [given for cell, given in table.runs() if cell[0] == row or cell[1] == column]
+    assert len(cells) >= len(table.rows)
+    for given in cells:
+        config = checked(given)
+        assert isinstance(make(config.client), Client)
+        assert isinstance(make(config.aggregator) if "aggregator" in config else Average(), Aggregator)
+
+
+def test_printed_numbers():
+    assert Printed.read("91.6 (0.2)") == Printed("91.6 (0.2)", 91.6, 0.2)
+    assert Printed.read("97.76") == Printed("97.76", 97.76, None)
+    assert Printed.read("-") is None
+    with pytest.raises(SettingError, match="looks like"):
+        Printed.read("about 90")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (
+            lambda: Table.load("boba_2_minst"),
+            "there is no table boba_2_minst; did you mean boba_2_mnist.*: boba_1_",
+        ),
+        (
+            lambda: picked("BOBA,Krumm", ["BOBA", "Krum"], "row"),
+            "no row Krumm; did you mean Krum.*: BOBA, K",
+        ),
+        (lambda: picked("", ["IPM"], "column"), "there is no column ; valid: IPM"),
+        (lambda: seeds_of("0"), "--seeds needs how many"),
+        (lambda: seeds_of("a"), "--seeds needs how many"),
+        (lambda: seeds_of("-1"), "--seeds needs how many"),
+    ],
+)
+def test_what_is_not_there_is_named(what, message):
+    with pytest.raises(SettingError, match=message):
+        what()
+
+
+BOTH = {"rows": ["BOBA", "Average"], "columns": ["Acc"]}
+
+
+def claim(relation, right, margin="0", share="1", left=None, **more):
+    where = left or {"rows": ["BOBA"], "columns": ["Acc"]}
+    return {"left": where, "relation": relation, "right": right, "margin": margin, "share": share, **more}
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [
+        (claim(">=", {"rows": ["Average"]}, "2"), "passed"),  # 92 >= 90 + 2
+        (claim(">=", {"rows": ["Average"]}, "2.1"), "failed"),
+        (claim(">=", {"rows": ["Average"]}, "-5"), "passed"),
+        (claim("<=", {"rows": ["Average"]}, "-2"), "passed"),
+        (claim("<=", {"rows": ["Average"]}), "failed"),
+        (claim("within", "91", "1"), "passed"),
+        (claim("within", "91", "0.9"), "failed"),
+        (claim(">=", {"columns": ["LIE"]}), "not measured yet"),
+        (claim(">=", {"rows": "others"}), "passed"),
+        (claim("spread", "52", left={"rows": ["BOBA"], "columns": ["Acc", "IPM"]}), "passed"),  # 92 - 40
+        (claim("spread", "51", left={"rows": ["BOBA"], "columns": ["Acc", "IPM"]}), "failed"),
+        # BOBA against 50: 92, 40 and one not measured.
+        (claim(">=", "50", left={"rows": ["BOBA"], "columns": ["Acc", "IPM", "LIE"]}), "failed"),
+        (claim(">=", "50", share="0.5", left={"rows": ["BOBA"], "columns": ["Acc", "IPM", "LIE"]}), "partly measured"),
+        (claim(">=", "50", share="0.3", left={"rows": ["BOBA"], "columns": ["Acc", "IPM", "LIE"]}), "passed"),
+        # In pairs: BOBA with Average and Average with BOBA, not each with itself.
+        (claim("within", {"rows": ["Average", "BOBA"]}, "2", pair="true", left=BOTH), "passed"),
+        (claim("within", {"rows": ["Average", "BOBA"]}, "1", pair="true", left=BOTH), "failed"),
+    ],
+)  # fmt: skip
+def test_claims(given, verdict):
+    known = {("BOBA", "Acc"): 92.0, ("BOBA", "IPM"): 40.0, ("Average", "Acc"): 90.0}
+    assert judge(Table("small", SMALL), given, lambda *cell: known.get(cell))[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("known", "verdict"),
+    [
+        ({"BOBA": inf, "Average": inf}, ("not reached", "by either side")),
+        ({"BOBA": inf, "Average": 90.0}, ("failed", "0 of 1 hold")),
+        ({"BOBA": 90.0, "Average": inf}, ("passed", "1 of 1 hold")),
+        ({"BOBA": inf}, ("not measured yet", "1 not measured")),
+    ],
+)
+def test_a_target_that_neither_reached_decides_nothing(known, verdict):
+    given = claim("<=", {"rows": ["Average"]})
+    assert judge(Table("small", SMALL), given, lambda row, column: known.get(row)) == verdict

@@ -1,0 +1,192 @@
+"""What is written and drawn of a table, and what is kept of it."""
+
+from statistics import stdev
+
+import pytest
+
+from lightning_fl.study import grid, table_report
+from lightning_fl.study.grid import Grid
+from lightning_fl.study.table import Table
+from tests.study.small import SMALL, everything, finish
+
+
+def test_means_are_over_seeds_and_the_worst_is_of_means(small):
+    accuracies = everything() | {("BOBA", "IPM", 0): 80.0, ("BOBA", "IPM", 1): 90.0, ("BOBA", "LIE", 0): 84.0}
+    made = small(accuracies)
+    assert made.mean("BOBA", "IPM") == pytest.approx(85.0)
+    assert made.mean("BOBA", "LIE") == pytest.approx(87.0)
+    assert made.mean("BOBA", "Wst") == pytest.approx(85.0)  # not 80, the least of all runs
+    text, miss = table_report.cell_text(made, ("BOBA", "IPM"))
+    assert text == f"**85.0** ({stdev([80, 90]):.1f}) −6.6*"
+    assert miss == "BOBA, IPM: 85.0, paper 91.6 (0.2), 33.0 s.d. of the paper"
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "difference", "missed"),
+    [(92.8, "+0.3", False), (92.9, "+0.4", True), (92.2, "−0.3", False), (89.9, "−2.6", True)],
+)
+def test_a_miss_is_three_deviations_or_two_points(small, accuracy, difference, missed):
+    made = small({("BOBA", "Acc", 0): accuracy})
+    text, miss = table_report.cell_text(made, ("BOBA", "Acc"))  # 92.5 (0.1)
+    assert text == f"**{accuracy}** {difference}" + "*" * missed
+    assert bool(miss) == missed
+
+
+def test_more_than_two_points_are_a_miss_whatever_the_deviation(small):
+    made = small({("BOBA", "Acc", 0): 94.6}, published={"BOBA": ["92.5 (9.0)", "-", "91.6", "92.5 (0.2)", "91.5"]})
+    assert table_report.cell_text(made, ("BOBA", "Acc"))[0] == "**94.6** +2.1*"
+
+
+def test_a_diverged_run_counts_as_chance_and_is_a_miss_where_the_paper_has_more(small):
+    runs_of = {("Average", "IPM", 0): 11.0, ("BOBA", "IPM", 0): 55.0}
+    made = small(runs_of, diverged=runs_of)
+    assert made.mean("Average", "IPM") == 10.0
+    assert table_report.cell_text(made, ("Average", "IPM")) == ("diverged†", "")
+    assert made.mean("BOBA", "IPM") == 10.0
+    miss = "BOBA, IPM: diverged, paper 91.6 (0.2)"
+    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("diverged*†", miss)
+    assert "## Apart from the paper: 1 of 2 cells" in table_report.markdown(made)
+    assert "- BOBA, IPM: after 12 rounds; last measured accuracy 55.0 %" in table_report.markdown(made)
+
+
+def test_the_time_of_a_rule_stands_though_the_run_diverged(small):
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="rule_ms", published={}, doubtful=[])
+    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("**2.0**†", "")  # 1 and 3 ms
+
+
+def test_a_doubtful_cell_that_diverged_is_no_miss(small):
+    doubtful = [{"rows": ["BOBA"], "columns": ["IPM"], "reason": "a reason"}]
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, doubtful=doubtful)
+    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("diverged†?", "")
+
+
+def test_a_target_not_reached(small):
+    made = small({("BOBA", "IPM", 0): 55.0}, value="rounds_to", target="50", published={}, doubtful=[])
+    assert table_report.cell_text(made, ("BOBA", "IPM"))[0] == "**10.0**"
+    made = small({("BOBA", "LIE", 0): 55.0}, value="rounds_to", target="60", published={}, doubtful=[])
+    assert table_report.cell_text(made, ("BOBA", "LIE"))[0] == "not reached"
+    finish(made.plan[("BOBA", "LIE"), 1].folder, [(10, 61.0)])
+    made.refresh()
+    assert table_report.cell_text(made, ("BOBA", "LIE"))[0] == "reached by 1 of 2"
+
+
+def test_doubtful_cells_are_marked_and_not_counted(small):
+    made = small(everything(50.0))
+    text, miss = table_report.cell_text(made, ("BOBA", "Wst"))
+    assert text == "**50.0** −41.5?"
+    assert not miss
+    assert "- BOBA, Wst: a reason" in table_report.markdown(made)
+
+
+def test_a_report_has_what_other_processes_finished(small):
+    made = small({("BOBA", "Acc", 0): 90.0})
+    finish(made.plan[("Average", "IPM"), 0].folder, [(10, 12.5)])
+    assert "**12.5**" in table_report.report(made).read_text()
+
+
+def test_what_was_kept_of_a_cell_with_other_settings_is_dropped(small):
+    made = small({("BOBA", "Acc", 0): 90.0})
+    path = table_report.keep(made)
+    rows = grid.read(path)
+    stale = [{**rows[0], "row": "Average", "identity": "0" * 16}, {**rows[0], "seed": 7, "identity": "1" * 16}]
+    grid.write(path, [*rows, *stale])
+    table_report.keep(made)
+    assert [(row["row"], row["column"], row["seed"]) for row in grid.read(path)] == [
+        *[("BOBA", "Acc", 0.0), ("BOBA", "Acc", 7.0), ("BOBA", "MRD", 0.0)]
+    ]
+
+
+def test_grids_elsewhere_keep_each_others_cells(small, tmp_path):
+    """Both began before the other had kept anything."""
+    first, second = small({("BOBA", "Acc", 0): 90.0}), small()
+    finish(second.plan[("Average", "IPM"), 0].folder, [(10, 12.5)])
+    second.refresh()
+    second.records = {n: r for n, r in second.records.items() if r["accuracy"] == 12.5}
+    table_report.keep(first)
+    rows = grid.read(table_report.keep(second))
+    assert {(row["row"], row["accuracy"]) for row in rows} == {("BOBA", 90.0), ("Average", 12.5)}
+
+
+def test_only_what_is_asked_for_or_was_measured_before_is_composed(small, tmp_path, monkeypatch):
+    table_report.keep(small({("Average", "IPM", 0): 12.5}))
+    composed = []
+    compose = grid.checked
+    monkeypatch.setattr(grid, "checked", lambda overrides: composed.append(overrides) or compose(overrides))
+    table = Table("small", SMALL)
+    made = Grid(table, 1.0, [], [0], tmp_path / "runs", table.trained(["BOBA"], ["Wst"]))
+    assert {cell for cell, _ in made.plan} == {("BOBA", "IPM"), ("BOBA", "LIE"), ("Average", "IPM")}
+    assert len(composed) == 3
+    assert made.mean("Average", "IPM") == 12.5
+    assert made.mean("BOBA", "Acc") is None
+    assert [run.label for run in made.missing(["BOBA"], ["Wst"], [0])] == ["IPM, BOBA, seed 0", "LIE, BOBA, seed 0"]
+
+
+def test_the_report(small):
+    made = small({key: 91.6 for key in everything() if key[1] != "LIE" or key[0] == "BOBA"})
+    text = table_report.markdown(made)
+    assert text.startswith("# A small table\n\nNobody. Measured by `python scripts/reproduce.py small`\n")
+    assert "seeds 0, 1; 10 runs, 16 min 40 s of training." in text
+    assert "| BOBA | **91.6** (0.0) −0.9*<br>92.5 (0.1) | **0.0** (0.0) −1.3<br>1.3 (1.7) |" in text
+    assert "| BOBA is best | not measured yet | 1 not measured |" in text
+    assert "## Apart from the paper: 4 of 6 cells" in text
+    rows = [line for line in text.splitlines() if line.startswith("|") and "<br>" in line]
+    assert {line.count("|") for line in rows} == {7}
+    empty = table_report.markdown(small(base=SMALL["base"] + " server.lr=0.3"))
+    assert "0 of 9 cells measured." in empty
+    assert "<br>" not in empty
+
+
+def test_cells_that_another_table_keeps_need_no_run(small, tmp_path):
+    made = small({("BOBA", "IPM", 0): 91.0})
+    path = table_report.keep(made)
+    path.rename(path.with_name("other.csv"))
+    (made.plan[("BOBA", "IPM"), 0].folder / "summary.json").unlink()
+    assert small().mean("BOBA", "IPM") == 91.0
+    assert small(value="rounds_to", target="95", published={}, doubtful=[]).mean("BOBA", "IPM") is None
+
+
+def test_kept_cells_need_no_run(small, tmp_path, monkeypatch):
+    made = small(everything(90.123456789))
+    assert table_report.keep(made) == tmp_path / "tables" / "measured" / "small.csv"
+    for run in made.plan.values():
+        (run.folder / "summary.json").unlink(missing_ok=True)
+    again = small()
+    assert again.missing(["Average", "BOBA"], list(SMALL["columns"]), [0, 1]) == []
+    assert again.mean("BOBA", "Wst") == pytest.approx(90.1235)
+    assert again.mean("BOBA", "MRD") == 0.0
+    before = (tmp_path / "tables" / "measured" / "small.csv").read_text()
+    table_report.keep(again)
+    assert (tmp_path / "tables" / "measured" / "small.csv").read_text() == before
+    other = small(base=SMALL["base"] + " server.lr=0.3")
+    assert len(other.missing(["BOBA"], ["Acc"], [0])) == 1
+
+
+def test_scale_multiplies_the_rounds_and_the_schedules(small, tmp_path):
+    table = Table("small", SMALL | {"base": "experiment=boba_mnist"})
+    made = Grid(table, 0.1, ["client.batch_size=8"], [0], tmp_path)
+    overrides = made.plan[("BOBA", "IPM"), 0].overrides
+    expected = ("trainer.max_steps=20", "schedule.lr_lambda.start=10", "schedule.lr_lambda.interval=1", "seed=0")
+    assert overrides[-4:] == expected
+    assert made.stem == "small_scale_0.1_client.batch_size=8"
+    assert "**Not the paper's setting: `rounds times 0.1`, `client.batch_size=8`.**" in table_report.markdown(made)
+    given = Table("small", SMALL | {"base": "experiment=raga_mnist_lenet"})
+    run = Grid(given, 0.1, [], [0], tmp_path).plan[("BOBA", "IPM"), 0]
+    assert run.overrides[-2:] == ("trainer.max_steps=50", "seed=0")
+
+
+@pytest.mark.parametrize("changes", [{}, {"published": {}}, {"published": {}, "x": "Attack"}])
+def test_a_picture_of_what_is_measured(small, changes, tmp_path):
+    assert table_report.figure(small(**changes)) is None
+    picture = table_report.figure(small(everything(), **changes))
+    picture.savefig(tmp_path / "picture.png")
+    axes = picture.axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    if "x" in changes:
+        assert labels == ["Average", "BOBA"]
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["Acc", "IPM", "LIE"]
+    elif "published" in changes:
+        assert labels == ["Acc", "IPM", "LIE"]
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["Average", "BOBA"]
+    else:
+        assert labels == ["Acc", "IPM", "LIE", "MRD"]
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["Average", "BOBA"]

@@ -1,0 +1,47 @@
+"""The README's table of everything in conf/."""
+
+import catalogue
+import pytest
+
+from tests import conf
+
+FILES = [path for group in sorted(conf.CONF.iterdir()) if group.is_dir() for path in sorted(group.glob("*.yaml"))]
+
+
+def test_the_readme_is_up_to_date():
+    readme = (catalogue.ROOT / "README.md").read_text()
+    assert catalogue.updated(readme) == readme, "python scripts/catalogue.py"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_file_says_what_it_is(path):
+    sentence = catalogue.sentence(path)
+    assert len(sentence) > 8
+    assert sentence.endswith(".")
+
+
+def test_everything_is_in_the_catalogue_once():
+    text = catalogue.catalogue()
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(FILES)
+    assert all(line.count(" | ") == 2 for line in rows)
+    assert {path.parent.name for path in FILES} == set(catalogue.GROUPS)
+    assert f"{len(conf.names('aggregator'))} rules, {len(conf.names('adversary'))} attacks" in text
+
+
+def test_the_first_sentence_of_the_first_comment(tmp_path):
+    path = tmp_path / "x.yaml"
+    long = "# @package _global_\n# A rule (arXiv:1.2, 0.5\n# of it) w.o. c.\n# More.\na: 1\n# No.\n"
+    for text, sentence in [
+        (long, "A rule (arXiv:1.2, 0.5 of it) w.o. c."),
+        ("# One.  Two.\n", "One."),
+        ("a: 1  # No.\n", ""),
+        ("# No end\n", ""),
+    ]:
+        path.write_text(text)
+        assert catalogue.sentence(path) == sentence
+
+
+def test_markers_are_needed():
+    with pytest.raises(SystemExit, match="needs <!-- catalogue -->"):
+        catalogue.updated("nothing\n")

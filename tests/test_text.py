@@ -1,0 +1,23 @@
+"""What a terminal shows."""
+
+from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.aggregator.average import Average
+from lightning_fl.text import settings, table
+
+
+def test_settings_show_what_a_thing_was_made_with():
+    class Wrapped(Average):
+        def __init__(self, rule, f, hidden):
+            self.rule, self.f = rule, f
+
+    assert settings(Wrapped(Ipm(2.0), 3, "x")) == "Wrapped(rule=Ipm(factor=2.0), f=3)"
+
+
+def test_a_table_is_aligned():
+    assert table(["a", "long name"], [["1", "2"], ["three", "4"]]).splitlines() == [
+        "      a  long name",
+        "  ----------------",
+        "      1          2",
+        "  three          4",
+    ]
+    assert table(["a"], []).splitlines() == ["  a", "  -"]
