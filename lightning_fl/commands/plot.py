@@ -18,7 +18,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run import page
 from lightning_fl.run.assemble import make_data
 from lightning_fl.run.check import checked
-from lightning_fl.run.config import default_settings
+from lightning_fl.run.config import default_settings, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.saved import SavedRun, named
 
@@ -71,8 +71,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; or partition and settings of train.py")
     parser.add_argument("--out", help="where to write: a folder; for partition a PNG file, else runs/partition.png")
-    given, more = parser.parse_known_intermixed_args(sys.argv[1:])
     with explained():
+        given, more = parser.parse_known_intermixed_args(take_own(sys.argv[1:]))
         if given.runs[0] == "partition":
             partition([*given.runs[1:], *more], given.out)
         elif more:

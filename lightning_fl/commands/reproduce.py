@@ -19,7 +19,7 @@ from contextlib import closing
 from pathlib import Path
 
 from lightning_fl.errors import SettingError
-from lightning_fl.run.config import choose, spelled
+from lightning_fl.run.config import choose, spelled, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.pool import Progress, execute, stop_when_told
@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("runs/tables"), help="of runs and reports")
     parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
     parser.add_argument("--dry-run", action="store_true", help="train nothing: list what is missing, write the report")
-    return parser.parse_intermixed_args()
+    return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
 
 def reproduce(given: argparse.Namespace) -> int:
@@ -94,8 +94,8 @@ def reproduce(given: argparse.Namespace) -> int:
 def main() -> None:
     """Run the command line."""
     stop_when_told()
-    given = arguments()
     with explained():
+        given = arguments()
         if given.table is None:
             print(overview(given.folder))
         else:

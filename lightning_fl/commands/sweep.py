@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lightning_fl.errors import SettingError
+from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.pool import Progress, execute, stop_when_told
 from lightning_fl.study.sweep import Sweep, check, grid, search, write
@@ -80,4 +81,4 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what would run")
     stop_when_told()
     with explained():
-        sys.exit(run(parser.parse_intermixed_args()))
+        sys.exit(run(parser.parse_intermixed_args(take_own(sys.argv[1:]))))

@@ -7,17 +7,14 @@ python scripts/train.py -m +aggregator=average,boba          several runs
 python scripts/train.py --help                               every group and setting
 """
 
-import logging
 import os
 import sys
-import warnings
-from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from lightning_fl.run.config import CONF, check_choices, settle, spelled
+from lightning_fl.run.config import CONF, check_choices, own_folder, settle, spelled, take_own
 from lightning_fl.run.explain import explained
 
 
@@ -25,24 +22,19 @@ from lightning_fl.run.explain import explained
 def run(config: DictConfig) -> None:
     """Train what the command line asks for."""
     with explained():
-        # Not earlier: a name that is not there is told before torch is imported.
-        from lightning_fl.run.check import check
-        from lightning_fl.run.reference import reference_recall
-        from lightning_fl.run.train import train
+        from lightning_fl.run.command import carry_out  # not earlier: a wrong name is told before torch is imported
 
-        check(config, HydraConfig.get().runtime.choices)
-        summary = train(settle(config), Path(config.run_dir), reference_recall(config))
-        if summary["status"] == "interrupted":
-            raise KeyboardInterrupt  # ends the other runs of -m, too
+        carry_out(settle(config), HydraConfig.get().runtime.choices)
 
 
 def main() -> None:
     """Run the command line."""
-    arguments = spelled(sys.argv[1:])  # Hydra takes flags only before the rest
-    sys.argv[1:] = sorted(arguments, key=lambda argument: argument not in {"-m", "--multirun"})
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors come through, to be explained here
     with explained():
+        arguments = take_own(spelled(sys.argv[1:]))
         check_choices(arguments)
+        own = own_folder()
+        flags = [argument for argument in arguments if argument in {"-m", "--multirun"}]
+        rest = [argument for argument in arguments if argument not in flags]
+        sys.argv[1:] = [*flags, *(["--config-dir", str(own)] if own else []), *rest]  # Hydra wants flags first
         run()

@@ -7,14 +7,13 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-import hydra
 from hydra.errors import HydraException
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fl.errors import SettingError
-from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, no_such, settle, spelled
+from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, composed, file, no_such, spelled
 from lightning_fl.run.explain import explain
 from lightning_fl.run.identity import comparable
 from lightning_fl.run.saved import changed
@@ -35,14 +34,11 @@ def checked(overrides: Sequence[str]) -> DictConfig:
     arguments = [*spelled(overrides), "run_dir=unused", "run_name=unused", "logger=[]"]
     check_choices(arguments)
     try:
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            config = hydra.compose("train", arguments, return_hydra_config=True)
-        with flag_override(config, ["struct", "readonly"], False):
-            chosen = config.pop("hydra").runtime.choices
+        config, chosen = composed(arguments)
         check(config, chosen)
     except (HydraException, OmegaConfBaseException) as error:
         raise SettingError(f"{explain(error, arguments)} ({' '.join(overrides)})") from error
-    return settle(config)
+    return config
 
 
 def check(config: DictConfig, chosen: Mapping[str, Any]) -> None:
@@ -100,8 +96,8 @@ def _defaults(group: str = "", choice: str = "") -> Any:
     config: Any = OmegaConf.load(CONF / "train.yaml")
     if not group:
         return OmegaConf.to_container(config)
-    config[group] = OmegaConf.load(CONF / group / f"{choice}.yaml")
-    if "defaults" in config[group]:  # it takes settings over from other files
+    config[group] = OmegaConf.load(file(group, choice))
+    if "defaults" in config[group]:  # the file inherits settings: compose it
         config = compose([f"{group}={choice}"])
     return OmegaConf.to_container(config[group], resolve=True) or {}
 

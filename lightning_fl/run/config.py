@@ -1,6 +1,13 @@
-"""Where configurations lie, what can be chosen there, and what a choice composes to."""
+"""Where configurations lie, what can be chosen there, and what a choice composes to.
 
+Configurations of one's own lie in a folder with the groups' names (``aggregator/my_rule.yaml``): ``conf`` in the
+working folder, or what --config-dir or the environment variable LIGHTNING_FL_CONF names.  The folder that holds it is
+on Python's path, so that ``_target_: my_rule.MyRule`` finds ``my_rule.py`` there.
+"""
+
+import os
 import re
+import sys
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
@@ -10,19 +17,92 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 from lightning_fl.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+OWN = "LIGHTNING_FL_CONF"  # an environment variable, so that processes started from here know it, too
+
+
+def own_folder() -> Path | None:
+    """Find the folder of configurations of one's own, and let Python import from the folder beside it.
+
+    Raises:
+        SettingError: If the folder asked for is not there or has no group, or one of its files has the name of ours.
+    """
+    given = os.environ.get(OWN)
+    folder = Path(given or "conf").resolve()
+    groups = [group for group in GROUPS if (folder / group).is_dir()]
+    if folder == CONF.resolve() or not (given or groups):
+        return None
+    if not groups:
+        raise SettingError(f"a folder of configurations needs one of {', '.join(GROUPS)} in it, got {folder}.")
+    for group in groups:
+        twice = sorted({path.name for path in (folder / group).glob("*.yaml")} & {f"{n}.yaml" for n in _ours(group)})
+        if twice:
+            raise SettingError(
+                f"{folder / group / twice[0]} has the name of a configuration of lightning-fl; give it another."
+            )
+    if str(folder.parent) not in sys.path:
+        sys.path.append(str(folder.parent))
+    return folder
+
+
+def take_own(arguments: list[str]) -> list[str]:
+    """Take --config-dir out of a command line, for `own_folder`.
+
+    Returns:
+        The same list, without it.
+
+    Raises:
+        SettingError: If it names no folder.
+    """
+    for i, argument in enumerate(arguments):
+        flag, equals, folder = argument.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            taken = arguments[i : i + (1 if equals else 2)]
+            folder = taken[-1] if not equals else folder
+            if not (equals or len(taken) == 2) or not Path(folder).is_dir():
+                raise SettingError(f"--config-dir needs a folder of configurations, got {folder}.")
+            os.environ[OWN] = str(Path(folder).resolve())
+            del arguments[i : i + len(taken)]
+            break
+    return arguments
+
+
+def _ours(group: str) -> list[str]:
+    return [path.stem for path in (CONF / group).glob("*.yaml")]
+
+
+def choices(group: str) -> list[str]:
+    """List what can be chosen of a group."""
+    own = own_folder()
+    return sorted([*_ours(group), *(path.stem for path in (own / group).glob("*.yaml"))] if own else _ours(group))
+
+
+def file(group: str, choice: str) -> Path:
+    """Find a choice's file."""
+    own = own_folder()
+    path = CONF / group / f"{choice}.yaml"
+    return path if own is None or path.exists() else own / group / f"{choice}.yaml"
 
 
 def compose(arguments: Sequence[str]) -> DictConfig:
     """Compose what the command line would; unlike `check.checked` it checks nothing."""
-    inside = GlobalHydra.instance().is_initialized()
+    return composed(arguments)[0]
+
+
+def composed(arguments: Sequence[str]) -> tuple[DictConfig, dict[str, Any]]:
+    """Compose what the command line would, and say which file of each group it took."""
+    inside, own = GlobalHydra.instance().is_initialized(), own_folder()
+    search = [f"hydra.searchpath=['file://{own}']"] if own else []
     with nullcontext() if inside else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return settle(hydra.compose("train", list(arguments)))
+        config = hydra.compose("train", [*arguments, *search], return_hydra_config=True)
+    with flag_override(config, ["struct", "readonly"], False):
+        chosen = dict(config.pop("hydra").runtime.choices)
+    return settle(config), chosen
 
 
 @cache
@@ -40,7 +120,7 @@ def settle(config: DictConfig) -> DictConfig:
 
 
 def spelled(arguments: Sequence[str]) -> list[str]:
-    """Let +adversary=x mean adversary=x for every group, chosen by default or not."""
+    """Treat +GROUP=x as GROUP=x, whether or not the group has a default."""
     return [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
 
 
@@ -79,8 +159,3 @@ def check_choices(arguments: Sequence[str]) -> None:
             )
         for choice in given.split(","):
             choose(choice, choices(group), group)
-
-
-def choices(group: str) -> list[str]:
-    """List what can be chosen of a group."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))

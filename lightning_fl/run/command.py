@@ -1,0 +1,31 @@
+"""One run, from its settings to its summary, as a command carries it out."""
+
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from lightning_fl.run.check import check
+from lightning_fl.run.reference import reference_recall
+from lightning_fl.run.train import train
+
+
+def carry_out(config: DictConfig, chosen: Mapping[str, Any]) -> None:
+    """Check the settings, train the reference if one is asked for, and the run.
+
+    Args:
+        config: What ``conf/train.yaml`` composes.
+        chosen: The file chosen of each group, as Hydra knows it.
+
+    Raises:
+        KeyboardInterrupt: If a person stopped the run after one of its rounds, with everything saved.
+    """
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    check(config, chosen)
+    summary = train(config, Path(config.run_dir), reference_recall(config))
+    if summary["status"] == "interrupted":
+        raise KeyboardInterrupt  # ends the other runs of -m, too
