@@ -1,35 +1,42 @@
-"""Runs of train.py found again by their settings, several at a time.
+"""Run several trainings at once; a run whose settings match a finished one is reused.
 
 A run's folder is named by its `identity`.  It is finished when its ``summary.json`` says completed or diverged; another
 call then takes that result.  A run that was stopped goes on from its checkpoint.  Processes may share a folder of runs:
-each run is locked by the process that trains it.
+each run is locked by the process that trains it.  A worker is forked for one run, from a server that has imported torch
+and Lightning once; what goes wrong in it costs that run alone.
 """
 
 import json
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
 from lightning_fl.errors import SettingError
+from lightning_fl.run.command import carry_out
+from lightning_fl.run.config import composed
+from lightning_fl.run.explain import explained
 from lightning_fl.run.lock import claim
 
-COMMAND = (sys.executable, "-m", "lightning_fl", "train")
 FINISHED = ("completed", "diverged")
+HELD = 75  # exit code of a worker that finds another process training its run
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what a person calls it, what train.py is told, and where its files go."""
+    """One run: what a person calls it, its settings as for train.py, and where its files go."""
 
     label: str
     overrides: tuple[str, ...]
@@ -72,64 +79,93 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, N
     """
     if workers < 1:
         raise SettingError(f"workers must be at least 1, got {workers}.")
-    waiting, locked, active = list(runs), list[Run](), list[tuple[Run, subprocess.Popen[bytes], float]]()
+    waiting, held, active = list(runs), list[Run](), list[tuple[Run, BaseProcess, float]]()
     try:
         while waiting or active:
             while waiting and len(active) < workers:
                 run = waiting.pop(0)
-                lock = claim(run.folder)
-                if lock is None:
-                    locked.append(run)
-                    continue
-                with lock:
-                    summary = run.summary()
-                    if summary is None:
-                        active.append((run, _start(run, workers, lock), time.monotonic()))
-                if summary is not None:
-                    yield Outcome(run, summary)
-            for run, process, started in [entry for entry in active if entry[1].poll() is not None]:
+                if run.summary() is None:
+                    active.append((run, _start(run, workers), time.monotonic()))
+                else:
+                    yield Outcome(run, run.summary())
+            if active and all(process.exitcode is None for _, process, _ in active):
+                wait([process.sentinel for _, process, _ in active])
+            for run, process, started in [entry for entry in active if entry[1].exitcode is not None]:
                 active.remove((run, process, started))
+                if process.exitcode == HELD:
+                    held.append(run)
+                    continue
                 summary = run.summary()
-                error = None if summary else _last_words(run, process.returncode)
+                error = None if summary else _last_words(run, process.exitcode)
                 yield Outcome(run, summary, error, time.monotonic() - started)
-            if active:
-                time.sleep(0.1)
     finally:
         for _, process, _ in active:
-            process.send_signal(signal.SIGINT)
+            with suppress(ProcessLookupError):
+                os.kill(process.pid or 0, signal.SIGINT)
         for _, process, _ in active:
-            process.wait()
-    for run in locked:
+            process.join()
+    for run in held:
         yield Outcome(run, run.summary())
 
 
-def _start(run: Run, workers: int, lock: TextIO) -> subprocess.Popen[bytes]:
-    checkpoint = run.folder / "checkpoints" / "last.ckpt"
-    overrides = [*run.overrides, "logger=[]", "trainer.enable_progress_bar=false"]
-    overrides.append(f"hydra.run.dir={_quoted(run.folder)}")
-    if checkpoint.exists():
-        overrides.append(f"ckpt_path={_quoted(checkpoint)}")
-    environment = dict(os.environ)
-    if workers > 1:
-        environment["OMP_NUM_THREADS"] = str(max(torch.get_num_threads() // workers, 1))
-    with (run.folder / "train.log").open("w") as log:
-        return subprocess.Popen(
-            [*COMMAND, *overrides],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            pass_fds=[lock.fileno()],  # the lock lasts as long as the training
-            start_new_session=True,  # Ctrl-C reaches this process only, which passes it on
-        )
+def _start(run: Run, workers: int) -> BaseProcess:
+    """Start a worker for one run."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    methods = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    context.set_forkserver_preload([__name__])
+    threads = max(torch.get_num_threads() // workers, 1)
+    process = context.Process(target=work, args=(run, threads, Path.cwd(), dict(os.environ)))
+    process.start()
+    return process  # type: ignore[no-any-return]
 
 
-def _quoted(path: Path) -> str:
-    """A path as Hydra reads it back, whatever it holds."""
+def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) -> None:
+    """Train one run into its folder; what it prints goes to ``train.log`` there.
+
+    Args:
+        run: The run.
+        threads: How many torch may use.
+        place: The working folder.
+        environment: Variables of the process that asks, which may have changed since the server started.
+    """
+    begin(run, place, environment)
+    torch.set_num_threads(threads)
+    lock = claim(run.folder)
+    if lock is None:
+        sys.exit(HELD)
+    with lock, explained():
+        if run.summary() is not None:  # another process has just finished it
+            return
+        settings = ["logger=[]", "trainer.enable_progress_bar=false", f"run_name={_quoted(run.folder.name)}"]
+        settings.append(f"run_dir={_quoted(run.folder)}")
+        checkpoint = run.folder / "checkpoints" / "last.ckpt"
+        if checkpoint.exists():
+            settings.append(f"ckpt_path={_quoted(checkpoint)}")
+        carry_out(*composed([*run.overrides, *settings]))
+
+
+def begin(run: Run, place: Path, environment: Mapping[str, str]) -> None:
+    """Make a forked worker what a process started by hand would be."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C reaches the process that asks, which passes it on
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(place)
+    log = os.open(run.folder / "train.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def _quoted(path: Path | str) -> str:
+    """Quote a path so that Hydra reads it back, whatever it holds."""
     return "'" + str(path).replace("'", r"\'") + "'"
 
 
-def _last_words(run: Run, code: int) -> str:
+def _last_words(run: Run, code: int | None) -> str:
     lines = (run.folder / "train.log").read_text(errors="replace").strip().splitlines()
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines
     return f"{errors[-1] if errors else 'no output'} (exit code {code}; {run.folder / 'train.log'})"

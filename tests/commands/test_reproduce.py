@@ -68,13 +68,13 @@ def test_a_grid_that_is_stopped_goes_on(command, tmp_path, monkeypatch):
     cells = ["small", "--columns", "Acc", "--workers", "2", "checkpoint_every=1"]
     start = pool._start
 
-    def kill_boba(run, workers, lock):
-        process = start(run, workers, lock)
+    def kill_boba(run, workers):
+        process = start(run, workers)
         if "aggregator=boba" in run.overrides and not (run.folder / "checkpoints").exists():
-            while not (run.folder / "checkpoints" / "last.ckpt").exists() and process.poll() is None:
+            while not (run.folder / "checkpoints" / "last.ckpt").exists() and process.exitcode is None:
                 pass
             process.kill()
-            process.wait()
+            process.join()
             (run.folder / "summary.json").unlink(missing_ok=True)
         return process
 

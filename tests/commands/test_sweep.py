@@ -64,13 +64,14 @@ def trained(monkeypatch):
     started = []
 
     class Process:
-        def __init__(self, returncode):
-            self.returncode = returncode
+        def __init__(self, exitcode):
+            self.exitcode = exitcode
 
-        def poll(self):
-            return self.returncode
-
-    def start(run, workers, lock):
+    def start(run, workers):
+        lock = claim(run.folder)
+        if lock is None:
+            return Process(pool.HELD)
+        lock.close()
         if len(started) == start.kill_at:
             raise KeyboardInterrupt
         values = dict(override.split("=", 1) for override in run.overrides)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -18,38 +17,13 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity as name_of
 from lightning_fl.run.lock import claim
 from lightning_fl.study import pool
-
-# Stands for train.py: what it does is in its first override, and its folder in hydra.run.dir.
-FAKE = """
-import json, pathlib, signal, sys, time
-do, folder = sys.argv[1], next(a for a in sys.argv if a.startswith("hydra.run.dir="))[15:-1]
-folder = pathlib.Path(folder)
-(folder / "arguments.json").write_text(json.dumps(sys.argv[1:]))
-def end(status):
-    text = {"status": status, "rounds": 3, "seconds": 1.0, "last_evaluation": {"accuracy": 0.918}}
-    (folder / "summary.json").write_text(json.dumps(text))
-    sys.exit(0)
-if do == "fail":
-    print("Traceback\\nValueError: the reason\\nmore")
-    sys.exit(2)
-if do == "half" and not any(a.startswith("ckpt_path=") for a in sys.argv):
-    (folder / "checkpoints").mkdir()
-    (folder / "checkpoints" / "last.ckpt").write_text("")
-    sys.exit(-9)
-if do == "wait":
-    signal.signal(signal.SIGINT, lambda *_: end("interrupted"))
-    (folder / "started").touch()
-    time.sleep(60)
-end("diverged" if do == "diverge" else "completed")
-"""
+from tests.study import fake as stand_in
 
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Replace train.py; gives a maker of pool."""
-    script = tmp_path / "fake.py"
-    script.write_text(FAKE)
-    monkeypatch.setattr(pool, "COMMAND", (sys.executable, str(script)))
+    """Replace the training; gives a maker of runs."""
+    monkeypatch.setattr(pool, "work", stand_in.work)
     return lambda what, name=None: pool.Run(what, (what,), tmp_path / (name or what))
 
 
@@ -139,20 +113,43 @@ def test_each_run_ends_as_it_does_and_the_rest_goes_on(fake):
 def test_a_finished_run_is_not_trained_again(fake):
     planned = [fake("complete")]
     (first,) = pool.execute(planned)
-    (planned[0].folder / "arguments.json").unlink()
+    (planned[0].folder / "given.json").unlink()
     (second,) = pool.execute(planned)
     assert second.summary == first.summary
-    assert not (planned[0].folder / "arguments.json").exists()
+    assert not (planned[0].folder / "given.json").exists()
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint(fake):
-    planned = [fake("half")]
-    (first,) = pool.execute(planned)
-    assert "no output" in first.error
-    (second,) = pool.execute(planned)
-    assert second.summary["status"] == "completed"
-    arguments = json.loads((planned[0].folder / "arguments.json").read_text())
-    assert f"ckpt_path='{planned[0].folder}/checkpoints/last.ckpt'" in arguments
+def test_a_worker_that_dies_costs_one_run(fake):
+    dead, done = pool.execute([fake("die"), fake("complete")])
+    assert (dead.summary, done.summary["status"]) == (None, "completed")
+    assert dead.error.startswith("no output (exit code -9; ")
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    """In this process: what a worker does once it has begun."""
+    run, told = pool.Run("x", ("data=synthetic", "seed=3"), tmp_path / "it's"), []
+    monkeypatch.setattr(pool, "begin", lambda *_: None)
+    monkeypatch.setattr(pool.torch, "set_num_threads", told.append)
+    monkeypatch.setattr(pool, "carry_out", lambda config, chosen: told.append((config, chosen)))
+    pool.work(run, 1, tmp_path, {})
+    (run.folder / "checkpoints").mkdir()
+    (run.folder / "checkpoints" / "last.ckpt").touch()
+    pool.work(run, 1, tmp_path, {})
+    (_, (first, chosen), _, (second, _)) = told
+    assert (first.seed, first.ckpt_path, first.run_dir, first.get("logger")) == (3, None, str(run.folder), [])
+    assert chosen["data"] == "synthetic"
+    assert second.ckpt_path == str(run.folder / "checkpoints" / "last.ckpt")
+
+
+def test_a_worker_is_where_and_what_the_asking_process_is(fake, tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        monkeypatch.setenv("A_VARIABLE", name)
+        run = fake("complete", f"run {name}")
+        list(pool.execute([run]))
+        given = json.loads((run.folder / "given.json").read_text())
+        assert (given["place"], given["here"], given["variable"]) == (*[str(tmp_path / name)] * 2, name)
 
 
 def test_a_run_that_another_process_trains_comes_last(fake):
@@ -177,28 +174,13 @@ def test_stopping_ends_the_running_ones_gently(fake):
     claim(planned[1].folder).close()
 
 
-def test_a_lock_lasts_as_long_as_the_training(fake):
-    run = fake("wait")
-    with claim(run.folder) as lock:
-        process = pool._start(run, 1, lock)
-    while not (run.folder / "started").exists():
-        time.sleep(0.01)
-    assert claim(run.folder) is None
-    process.send_signal(signal.SIGINT)
-    process.wait()
-    claim(run.folder).close()
-
-
-@pytest.mark.usefixtures("unchecked")
 def test_workers_share_the_cores(fake, monkeypatch):
     monkeypatch.setattr(pool.torch, "get_num_threads", lambda: 7)
-    environments = []
-    monkeypatch.setattr(pool.subprocess, "Popen", lambda *_, env, **__: environments.append(env))
-    for workers in (1, 2, 20):
-        run = fake(f"run{workers}")
-        with claim(run.folder) as lock:
-            pool._start(run, workers, lock)
-    assert [env.get("OMP_NUM_THREADS") for env in environments] == [os.environ.get("OMP_NUM_THREADS"), "3", "1"]
+    runs = {workers: fake("complete", f"run{workers}") for workers in (1, 2, 20)}
+    for workers, run in runs.items():
+        list(pool.execute([run], workers))
+    given = [json.loads((run.folder / "given.json").read_text())["threads"] for run in runs.values()]
+    assert given == [7, 3, 1]
     with pytest.raises(SettingError, match="workers must be at least 1, got 0"):
         next(pool.execute([], 0))
 
