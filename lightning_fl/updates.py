@@ -1,13 +1,20 @@
 """What the clients sent this round, and the two passes over it that every weighting needs.
 
 Nearly every rule of the field is a *weighting*: its output is sum_i a_i x_i, and the a_i depend only on inner products
-between rows.  So the d columns are read once for the Gram matrix and once for the combination, whatever the rule
+between rows.  So the d columns are read once for the inner products and once for the combination, whatever the rule
 iterates in between.
+
+Inner products about 0 serve rules that look at lengths and angles.  Distances need another origin: of rows that share a
+large offset, ||x_i||^2 + ||x_j||^2 - 2 <x_i, x_j> keeps no digit.  So they come from inner products about an origin in
+the middle of the rows, found in the same pass.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
@@ -18,6 +25,12 @@ from lightning_fl.errors import DivergedError, SettingError
 _COLUMNS_CPU, _COLUMNS_GPU = 2**12, 2**17
 # Rows of the Gram matrix at a time.
 _ROWS = 32
+# Columns added up to one for the choice of a block's middle row.
+_SUMMED = 64
+# Share of the squared lengths that a squared distance must exceed to be more than rounding.
+_SAME = 2.0**-44
+# Different extra rows whose products are kept.
+_SEEN = 4
 
 
 def check_rows(rows: Tensor, name: str) -> None:
@@ -40,10 +53,15 @@ def check_rows(rows: Tensor, name: str) -> None:
 
 
 def _float64_columns(*blocks: Tensor) -> Iterator[Tensor]:
-    """Stack the blocks, some columns at a time."""
-    width = _COLUMNS_CPU if blocks[0].device.type == "cpu" else _COLUMNS_GPU
-    for start in range(0, blocks[0].shape[1], width):
-        yield torch.cat([block[:, start : start + width].double() for block in blocks])
+    """Stack the blocks, some columns at a time; what is yielded may be written to, and is overwritten by the next."""
+    width = min(_COLUMNS_CPU if blocks[0].device.type == "cpu" else _COLUMNS_GPU, blocks[0].shape[1])
+    sizes = [len(block) for block in blocks]
+    memory = blocks[0].new_empty(sum(sizes) * width, dtype=torch.float64)
+    for columns in zip(*(block.split(width, dim=1) for block in blocks), strict=True):
+        stacked = memory[: sum(sizes) * columns[0].shape[1]].view(sum(sizes), -1)
+        for part, block in zip(stacked.split(sizes), columns, strict=True):
+            part.copy_(block)
+        yield stacked
 
 
 def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
@@ -65,10 +83,15 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     n = sum(len(block) for block in blocks)
     gram = blocks[0].new_zeros(n, n, dtype=torch.float64)
     for columns in _float64_columns(*blocks):
-        for i in range(0, n, _ROWS):  # on and below the diagonal, where half of the work is
-            rows = slice(i, i + _ROWS)
-            gram[rows, : i + _ROWS] += columns[rows] @ columns[: i + _ROWS].T  # addmm_ into the sum rounds more
+        _add_products(gram, columns)
     return gram.tril() + gram.tril(-1).T
+
+
+def _add_products(gram: Tensor, columns: Tensor) -> None:
+    """Add some columns' inner products, on and below the diagonal, where half of the work is."""
+    for i in range(0, len(columns), _ROWS):
+        rows = slice(i, i + _ROWS)
+        gram[rows, : i + _ROWS] += columns[rows] @ columns[: i + _ROWS].T  # addmm_ into the sum rounds more
 
 
 def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"]:
@@ -103,11 +126,185 @@ def squared_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
     return (lengths[:, None] + lengths - 2 * gram).clamp(min=0).fill_diagonal_(0)
 
 
-class Updates:
-    """The rows of one round with their data weights and, once somebody asks, their Gram matrix.
+def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> Int64[Tensor, " n"]:
+    """Find for each row the first one whose squared distance from it is rounding: at most 2^-43 min(s_i, s_j).
 
     Args:
-        rows: One update a row.  Updates are pseudo-gradients: the server subtracts them.
+        gram: Inner products about any origin.
+        scale: s_i, the squared length that rounding is relative to, such as the Gram matrix's diagonal.
+
+    Returns:
+        Row numbers; a row that is like none before it, or not finite, is its own.
+
+    >>> gram = gram_matrix(torch.tensor([[1.0], [2.0], [1.0]]))
+    >>> equal_rows(gram, gram.diagonal())
+    tensor([0, 1, 0])
+    """
+    limit = 2 * _SAME * torch.minimum(scale[:, None], scale).nan_to_num(nan=-1, posinf=-1)
+    same = (squared_distances(gram) <= limit).fill_diagonal_(True)
+    return same.to(torch.uint8).argmax(1)
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Inner products between rows x_i about an origin r in the middle of them, and what leads back to the origin 0.
+
+    A rule that does not see a common offset takes `gram` where it would take inner products.  Rows whose distance is
+    rounding have become one.
+
+    Args:
+        gram: <x_i - r, x_j - r>.
+        offset: <x_i - r, r>.
+        square: <r, r>.
+        scale: The squared lengths that the rounding of ``gram`` is relative to; its diagonal, unless rows were mixed.
+    """
+
+    gram: Float64[Tensor, "n n"]
+    offset: Float64[Tensor, " n"]
+    square: Float64[Tensor, ""]
+    scale: Float64[Tensor, " n"]
+
+    def __getitem__(self, rows: slice) -> "Centred":
+        """Some of the rows."""
+        return Centred(self.gram[rows, rows], self.offset[rows], self.square, self.scale[rows])
+
+    def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int) -> "Centred":
+        """Find the same for the rows y_i = sum_j matrix_ij x_j.
+
+        The origin moves to one of them: they may lie much closer together than the x_i.  A row that a non-finite one
+        has part in is not finite.
+
+        Args:
+            matrix: Coefficients.
+            n_middle: Among how many of the first rows the new origin lies.
+        """
+        gram, known, broken = _finite_part(self.gram, matrix)
+        offset, scale = (x.masked_fill(~self.gram.diagonal().isfinite(), 0) for x in (self.offset, self.scale))
+
+        def products(a: Tensor, a_r: Tensor, b: Tensor, b_r: Tensor) -> Tensor:
+            """<sum_j a_j (x_j - r) + a_r r, sum_j b_j (x_j - r) + b_r r> for rows a and b."""
+            along_r = (a @ offset)[:, None] * b_r + a_r[:, None] * (b @ offset) + self.square * a_r[:, None] * b_r
+            return a @ gram @ b.T + along_r
+
+        def inner(a: Tensor, a_r: Tensor) -> tuple[Tensor, Tensor]:
+            """All products, and what rounding is relative to."""
+            # Rounding is charged to the row: one in which huge ones cancel is never near others.
+            found = products(a, a_r, a, a_r)
+            reach = (a.abs() @ scale.sqrt() + a_r.abs() * self.square.sqrt()).square()
+            found = (found + found.T) / 2 + (_SAME / 4 * reach).diag()
+            return found.masked_fill(broken | broken[:, None], torch.nan), reach.masked_fill(broken, torch.nan)
+
+        about_r, _ = inner(known, known.sum(1) - 1)
+        origin = known[_middle_row(about_r, n_middle)][None]
+        apart = known - origin
+        apart_r, origin_r = apart.sum(1), origin.sum(1)
+        about, reach = inner(apart, apart_r)
+        offset_apart = products(apart, apart_r, origin, origin_r)[:, 0].masked_fill(broken, torch.nan)
+        return _merged(about, offset_apart, products(origin, origin_r, origin, origin_r)[0, 0], reach)
+
+
+def _finite_part(gram: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Inner products and coefficients without the rows that are not finite, and which mixed rows these have part in."""
+    finite = gram.diagonal().isfinite()
+    known = gram.masked_fill(~(finite & finite[:, None]), 0)
+    return known, matrix.masked_fill(~finite, 0), (matrix[:, ~finite] != 0).any(1)
+
+
+def _mixed_gram(gram: Tensor, matrix: Tensor) -> Tensor:
+    gram, matrix, broken = _finite_part(gram, matrix)
+    mixed = matrix @ gram @ matrix.T
+    return ((mixed + mixed.T) / 2).masked_fill(broken | broken[:, None], torch.nan)
+
+
+def _merged(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Centred:
+    gram.diagonal().clamp_(min=0)
+    first = equal_rows(gram, scale)
+    return Centred(gram[first][:, first], offset[first], square, scale[first])
+
+
+def _middle_row(gram: Tensor, n_middle: int) -> Tensor:
+    """Of the first rows, the number of the one with the smallest ball around it that holds more than half of them.
+
+    Where more than half are honest, the row is near some of these, whatever the others are.  Rows that are not finite
+    do not count; where there are no others, rows after the first ones do.
+    """
+    finite = gram.diagonal().isfinite()
+    among = finite[:n_middle]
+    half = int(among.sum()) // 2  # beside itself
+    if not among.any():
+        return finite.to(torch.uint8).argmax()
+    distances = squared_distances(gram[:n_middle, :n_middle])  # NaN and inf come last
+    if distances.device.type == "cpu":  # a fourth of torch's time
+        radii = torch.from_numpy(np.partition(distances.numpy(), half, axis=1)[:, half])
+    else:
+        radii = distances.kthvalue(half + 1, dim=1).values
+    return radii.masked_fill(~among, torch.inf).argmin()
+
+
+@cache
+def _signs(device: torch.device) -> Tensor:
+    signs = 2 * torch.randint(2, (_SUMMED,), generator=torch.Generator().manual_seed(0)) - 1
+    return signs.double().to(device)
+
+
+def _sums(columns: Tensor) -> Tensor:
+    """Add up every 64 columns, with fixed random signs: distances between the sums are about those between the rows.
+
+    A selection of columns would not do: a row may be like the others there and huge elsewhere.
+    """
+    whole = columns.shape[1] // _SUMMED * _SUMMED
+    sums = columns[:, :whole].reshape(-1, _SUMMED) @ _signs(columns.device)
+    return torch.cat([sums.view(len(columns), -1), columns[:, whole:]], dim=1)
+
+
+def centred_products(rows: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) -> Centred:
+    """Compute all inner products between rows about an origin among them, in float64.
+
+    In each block of columns the origin is the row with the smallest ball around it that holds more than half of the
+    rows, so that fewer than half, whatever they are, do not move it away from the others.  In sum r is no row.
+
+    Args:
+        rows: Rows among which the origin lies.
+        others: Further rows (of the server), without copying them.
+
+    Returns:
+        Inner products between all of them, in order.  A row with NaN or inf spoils its own entries, nothing else, and
+        shows on the diagonal.
+
+    >>> centred_products(torch.tensor([[1e9], [1e9 + 64], [7e30]])).gram[:2, :2]
+    tensor([[   0.,    0.],
+            [   0., 4096.]], dtype=torch.float64)
+    """
+    n = len(rows) + sum(len(block) for block in others)
+    gram, offset, square = (rows.new_zeros(shape, dtype=torch.float64) for shape in [(n, n), (n,), ()])
+    for columns in _float64_columns(rows, *others):
+        sums = _sums(columns)
+        origin = columns[_middle_row(sums @ sums.T, len(rows))].clone()
+        columns -= origin
+        _add_products(gram, columns)
+        offset += columns @ origin
+        square += origin @ origin
+    gram = gram.tril() + gram.tril(-1).T
+    return _merged(gram, offset, square, gram.diagonal())
+
+
+def _shares(data_weights: Tensor | None, n: int, device: torch.device) -> Tensor:
+    if data_weights is None:
+        data_weights = torch.ones(n)
+    weights = data_weights.to(device, torch.float64)
+    if weights.shape != (n,) or not (weights.isfinite().all() and (weights >= 0).all() and weights.sum() > 0):
+        raise SettingError(
+            f"weights must be {n} finite numbers >= 0 with a positive sum, one for each row of updates, "
+            f"got {tuple(weights.shape)}: {weights.tolist()[:5]}..."
+        )
+    return weights / weights.sum()
+
+
+class Updates:
+    """The rows of one round with their data weights and, once somebody asks, their inner products.
+
+    Args:
+        rows: One update per row.  Updates are pseudo-gradients: the server subtracts them.
         data_weights: Share of each client in the data, at least 0 with a positive sum; normalised to sum 1.
             None: equal shares.
         ids: Number of each client, for a rule that remembers clients.  None: the rows are not single clients.
@@ -130,29 +327,49 @@ class Updates:
         self.rows = rows
         self.ids = ids
         self.n, self.d = rows.shape
-        if data_weights is None:
-            data_weights = rows.new_ones(self.n, dtype=torch.float64)
-        weights = data_weights.to(rows.device, torch.float64)
-        if weights.shape != (self.n,) or not (weights.isfinite().all() and (weights >= 0).all() and weights.sum() > 0):
-            raise SettingError(
-                f"weights must be {self.n} finite numbers >= 0 with a positive sum, one for each row of updates, "
-                f"got {tuple(weights.shape)}: {weights.tolist()[:5]}..."
-            )
-        self.data_weights = weights / weights.sum()
+        self.data_weights = _shares(data_weights, self.n, rows.device)
+        self._seen: dict[tuple[str, int, int], tuple[Tensor, Any]] = {}
 
     @cached_property
     def gram(self) -> Float64[Tensor, "n n"]:
         """Inner products between the rows; see `gram_matrix`."""
         return gram_matrix(self.rows)
 
+    @cached_property
+    def centred(self) -> Centred:
+        """Inner products about the middle of the rows; see `centred_products`."""
+        return centred_products(self.rows)
+
+    @cached_property
+    def distances(self) -> Float64[Tensor, "n n"]:
+        """||x_i - x_j||^2, whatever offset the rows share; 0 where it is rounding, inf for a row with NaN or inf."""
+        return squared_distances(self.centred.gram).nan_to_num(nan=torch.inf, posinf=torch.inf)
+
     def gram_with(self, extra: Float[Tensor, "k d"]) -> Float64[Tensor, "m m"]:
-        """Inner products between the rows followed by k further rows (of the server), in one pass over d."""
+        """Inner products between the rows followed by k further rows (of the server), in one pass over d.
+
+        What was asked about the last few extra rows is kept, for an adversary who asks a rule several times.
+        """
+        gram = self._asked("gram", extra, lambda: gram_matrix(self.rows, extra.to(self.rows.device)))
+        self.gram = gram[: self.n, : self.n]
+        return gram
+
+    def centred_with(self, extra: Float[Tensor, "k d"]) -> Centred:
+        """Inner products between the rows followed by k further rows, about the middle of the rows; as `gram_with`."""
+        centred = self._asked("centred", extra, lambda: centred_products(self.rows, extra.to(self.rows.device)))
+        self.centred = centred[: self.n]
+        return centred
+
+    def _asked(self, what: str, extra: Tensor, compute: Callable[[], Any]) -> Any:
         check_rows(extra, "server rows")
         if extra.shape[1] != self.d:
             raise SettingError(f"server rows must have the updates' length {self.d}, got {extra.shape[1]}.")
-        gram = gram_matrix(self.rows, extra.to(self.rows.device))
-        self.gram = gram[: self.n, : self.n]
-        return gram
+        key = what, extra.data_ptr(), len(extra)
+        if key not in self._seen:
+            if len(self._seen) == _SEEN:
+                self._seen.clear()
+            self._seen[key] = extra, compute()  # keeping the tensor alive keeps its address from being reused
+        return self._seen[key][1]
 
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
@@ -177,6 +394,96 @@ class Updates:
             used = weights != 0
             combined = weights[used] @ self.rows[used]
         return combined
+
+    def mixed(self, matrix: Float[Tensor, "m n"], data_weights: Float[Tensor, " m"] | None = None) -> "Updates":
+        """Mix the rows, y_i = sum_j matrix_ij x_j, without computing a y: all that a weighting asks follows from the x.
+
+        <y_i, y_k> = (M G M^T)_ik, and weights a of the y are the weights M^T a of the x.  A mixed row is not finite if
+        a non-finite row has a share in it, however huge the finite ones are.
+
+        Args:
+            matrix: M.  A diagonal one scales the rows, which remain those of their clients.
+            data_weights: Of the mixed rows.  None: as before for a diagonal matrix, else equal shares.
+
+        Returns:
+            The mixed rows; ``ids`` is None unless M is diagonal.  ``rows`` is computed if somebody asks.
+
+        >>> mixed = Updates(torch.tensor([[0.0, 1.0], [4.0, 1.0]])).mixed(torch.tensor([[0.5, 0.5]]))
+        >>> mixed.gram, mixed.rows
+        (tensor([[5.]], dtype=torch.float64), tensor([[2., 1.]]))
+        """
+        matrix = matrix.to(self.data_weights)
+        scales = matrix.shape[0] == matrix.shape[1] and torch.equal(matrix, matrix.diagonal().diag())
+        if data_weights is None and scales:
+            data_weights = self.data_weights
+        return _Mixed(*self._unmixed(matrix), data_weights, self.ids if scales else None)
+
+    def _unmixed(self, matrix: Tensor) -> tuple["Updates", Tensor]:
+        """Rows that are not mixed, and the matrix that makes of them what the given one makes of these."""
+        return self, matrix
+
+    def columns(self, index: Int64[Tensor, " k"] | slice) -> "Updates":
+        """Some columns of the rows, with the same data weights and ids."""
+        return Updates(self.rows[:, index], self.data_weights, self.ids)
+
+
+class _Mixed(Updates):
+    """The rows M X of the rows X of others; see `Updates.mixed`."""
+
+    def __init__(self, source: Updates, matrix: Tensor, data_weights: Tensor | None, ids: Sequence[int] | None):
+        self.source, self.matrix, self.ids = source, matrix, ids
+        self.n, self.d = len(matrix), source.d
+        self.data_weights = _shares(data_weights, self.n, matrix.device)
+
+    @cached_property
+    def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
+        rows, matrix = self.source.rows, self.matrix
+        mixed = matrix.to(rows) @ rows
+        if not mixed.sum().isfinite():  # 0 * inf is NaN: leave those rows out
+            finite = rows.isfinite().all(1)
+            mixed = matrix[:, finite].to(rows) @ rows[finite]
+            mixed[(matrix[:, ~finite] != 0).any(1)] = torch.nan
+        return mixed
+
+    @cached_property
+    def gram(self) -> Float64[Tensor, "n n"]:
+        return _mixed_gram(self.source.gram, self.matrix)
+
+    @cached_property
+    def centred(self) -> Centred:
+        return self.source.centred.mixed(self.matrix, self.n)
+
+    def gram_with(self, extra: Float[Tensor, "k d"]) -> Float64[Tensor, "m m"]:
+        gram = _mixed_gram(self.source.gram_with(extra), self._beside(extra))
+        self.gram = gram[: self.n, : self.n]
+        return gram
+
+    def centred_with(self, extra: Float[Tensor, "k d"]) -> Centred:
+        centred = self.source.centred_with(extra).mixed(self._beside(extra), self.n)
+        self.centred = centred[: self.n]
+        return centred
+
+    def _beside(self, extra: Tensor) -> Tensor:
+        return torch.block_diag(self.matrix, torch.eye(len(extra)).to(self.matrix))
+
+    @cached_property
+    def squares(self) -> Float64[Tensor, " n"]:
+        return self.gram.diagonal()
+
+    def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
+        products = self.source.products(vector)
+        broken = ~products.isfinite()
+        mixed = self.matrix @ products.masked_fill(broken, 0)
+        return mixed.masked_fill((self.matrix[:, broken] != 0).any(1), torch.nan)
+
+    def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
+        return self.source.combine(weights.to(self.matrix) @ self.matrix)
+
+    def columns(self, index: Int64[Tensor, " k"] | slice) -> Updates:
+        return _Mixed(self.source.columns(index), self.matrix, self.data_weights, self.ids)
+
+    def _unmixed(self, matrix: Tensor) -> tuple[Updates, Tensor]:
+        return self.source, matrix @ self.matrix
 
 
 def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " d"]:

@@ -7,6 +7,8 @@ from torch import nn
 from lightning_fl import SettingError, Updates
 from lightning_fl.updates import (
     _COLUMNS_CPU,
+    centred_products,
+    equal_rows,
     finite_rows,
     flatten,
     gram_matrix,
@@ -132,6 +134,211 @@ def test_gram_with_gives_the_updates_own_gram_too(draw):
     torch.testing.assert_close(together, slow_gram(torch.cat([rows, extra])), rtol=1e-12, atol=1e-11)
     assert torch.equal(updates.gram, together[:5, :5])
     assert updates.gram.data_ptr() == together.data_ptr()  # not computed again
+
+
+OFFSETS = [0.0, 1e3, 1e6, 1e7]
+
+
+def shifted(n, d, offset, draw, hostile=False):
+    """Rows of spread 1 about a common offset, which float64 holds exactly; hostile: 7 of 1e30 and one NaN."""
+    rows = (torch.randn(n, d, generator=draw, dtype=torch.float64) * 2**20).round() / 2**20
+    rows += (offset * torch.randn(d, generator=draw, dtype=torch.float64)).round()
+    if hostile:
+        rows[3:10] = 1e30
+        rows[3:6] *= -1
+        rows[12, d // 2] = NAN
+    return rows, [i for i in range(n) if not (hostile and (3 <= i < 10 or i == 12))]
+
+
+def slow_distances(rows):
+    """All squared distances, one pair at a time."""
+    return torch.tensor([[float((a - b).square().sum()) for b in rows] for a in rows], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("d", [1, 63, 64, _COLUMNS_CPU + 65])
+def test_distances_are_exact_at_any_offset(d, offset, hostile, draw):
+    rows, fine = shifted(25, d, offset, draw, hostile)
+    distances = Updates(rows).distances
+    assert distances.dtype == torch.float64
+    assert (distances.diagonal() == 0).all()
+    torch.testing.assert_close(distances[fine][:, fine], slow_distances(rows[fine]), rtol=1e-12, atol=1e-12)
+    if hostile:
+        assert (distances[12, [i for i in range(25) if i != 12]] == INF).all()
+        huge = 4e60 * d
+        torch.testing.assert_close(distances[3, 8], torch.tensor(huge, dtype=torch.float64), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("k", [0, 77, _COLUMNS_CPU - 1, _COLUMNS_CPU + 99])
+def test_rows_that_are_huge_in_one_coordinate_do_not_become_the_origin(k, draw):
+    """They are otherwise the mean of the others, nearer to all of them than any of these."""
+    rows, _ = shifted(25, _COLUMNS_CPU + 100, 1e6, draw)
+    rows[14:] = rows[:14].mean(0)
+    rows[14:, k] += 1e30
+    torch.testing.assert_close(Updates(rows).distances[:14, :14], slow_distances(rows[:14]), rtol=1e-12, atol=0)
+
+
+def test_distances_of_float32_rows_do_not_round_to_float32(draw):
+    rows = 1000 + 0.001 * torch.randn(40, 500, generator=draw)
+    torch.testing.assert_close(Updates(rows).distances, slow_distances(rows.double()), rtol=1e-12, atol=0)
+
+
+def test_rows_that_differ_by_rounding_are_one(draw):
+    """Inner products, not only distances: every rule sees the tie, and the first row counts."""
+    rows, _ = shifted(9, 700, 1e3, draw)
+    rows[5], rows[7] = rows[2], rows[2] * (1 + 2**-52)
+    updates = Updates(rows)
+    assert updates.distances[2, [5, 7]].tolist() == [0, 0]
+    assert torch.equal(updates.centred.gram[5], updates.centred.gram[2])
+    assert equal_rows(updates.centred.gram, updates.centred.scale).tolist() == [0, 1, 2, 3, 4, 2, 6, 2, 8]
+    gram = torch.tensor([[INF, NAN, INF], [NAN, NAN, NAN], [INF, NAN, 1.0]]).double()
+    assert equal_rows(gram, gram.diagonal()).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_the_way_back_from_the_centred_products_leads_to_the_gram_matrix(offset, hostile, draw):
+    rows, fine = shifted(25, 5000, offset, draw, hostile)
+    centred = centred_products(rows)
+    assert torch.equal(centred.gram[fine][:, fine], centred.gram[fine][:, fine].T)
+    gram = centred.gram + centred.offset[:, None] + centred.offset + centred.square
+    expected = slow_gram(rows[fine])
+    torch.testing.assert_close(gram[fine][:, fine], expected, rtol=1e-11, atol=1e-13 * float(expected.max()))
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_centred_with_has_the_server_rows_too(offset, draw):
+    rows, fine = shifted(25, 900, offset, draw, hostile=True)
+    extra = rows[:2] + 3
+    updates = Updates(rows)
+    together = updates.centred_with(extra)
+    keep = [*fine, 25, 26]
+    expected = slow_distances(torch.cat([rows, extra])[keep])
+    torch.testing.assert_close(squared_distances(together.gram)[keep][:, keep], expected, rtol=1e-12, atol=1e-12)
+    assert updates.centred.gram.data_ptr() == together.gram.data_ptr()  # not computed again
+    only = Updates(rows[12:13]).centred_with(extra)  # no finite row: the server's ones are right all the same
+    torch.testing.assert_close(squared_distances(only.gram)[1:, 1:], expected[-2:, -2:], rtol=1e-12, atol=0)
+
+
+def test_what_was_asked_about_extra_rows_is_kept(draw, monkeypatch):
+    rows, *extra = torch.randn(7, 3, 50, generator=draw)
+    updates, read = Updates(rows), []
+    monkeypatch.setattr("lightning_fl.updates.gram_matrix", lambda *x: read.append(1) or gram_matrix(*x))
+    for _ in range(3):
+        for server in extra[:4]:
+            torch.testing.assert_close(updates.gram_with(server[:2]), slow_gram(torch.cat([rows, server[:2]])))
+    assert len(read) == 4
+    for server in extra:
+        updates.gram_with(server)
+    updates.mixed(torch.eye(3)).gram_with(extra[-1])
+    assert len(read) == 10
+
+
+def mixing(n, draw, kind):
+    """Means of five neighbours, pairs, scales, or anything."""
+    if kind == "means":
+        order = torch.stack([torch.randperm(n, generator=draw)[:5] for _ in range(n)])
+        return torch.zeros(n, n, dtype=torch.float64).scatter_(1, order, 0.2)
+    if kind == "pairs":
+        return torch.eye(n, dtype=torch.float64)[torch.randperm(n, generator=draw)].view(n // 2, 2, n).mean(1)
+    if kind == "scales":
+        return torch.rand(n, generator=draw, dtype=torch.float64).diag()
+    return torch.randn(n + 3, n, generator=draw, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", ["means", "pairs", "scales", "any"])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_mixed_is_what_the_product_would_be(kind, offset, draw):
+    rows, extra = shifted(24, 700, offset, draw)[0], torch.randn(2, 700, generator=draw, dtype=torch.float64)
+    matrix = mixing(24, draw, kind)
+    explicit, mixed = Updates(matrix @ rows), Updates(rows).mixed(matrix)
+    both = torch.cat([matrix @ rows, extra])
+    assert (mixed.n, mixed.d) == (len(matrix), 700)
+    tolerance = {"rtol": 1e-9, "atol": 1e-11 * float(explicit.squares.max())}
+    torch.testing.assert_close(mixed.gram, slow_gram(matrix @ rows), **tolerance)
+    torch.testing.assert_close(mixed.squares, explicit.squares, **tolerance)
+    torch.testing.assert_close(mixed.distances, slow_distances(matrix @ rows), **tolerance)
+    torch.testing.assert_close(mixed.products(extra[0]), explicit.products(extra[0]), **tolerance)
+    torch.testing.assert_close(mixed.gram_with(extra), slow_gram(both), **tolerance)
+    centred = mixed.centred_with(extra)
+    torch.testing.assert_close(squared_distances(centred.gram), slow_distances(both), **tolerance)
+    back = centred.gram + centred.offset[:, None] + centred.offset + centred.square
+    torch.testing.assert_close(back, slow_gram(both), **tolerance)
+    weights = torch.randn(len(matrix), generator=draw)
+    torch.testing.assert_close(mixed.combine(weights), explicit.combine(weights), rtol=1e-9, atol=1e-9 * (1 + offset))
+    assert "rows" not in vars(mixed)
+    torch.testing.assert_close(mixed.rows, matrix @ rows)
+    index = torch.tensor([3, 699, 3])
+    torch.testing.assert_close(mixed.columns(index).gram, slow_gram((matrix @ rows)[:, index]), **tolerance)
+    torch.testing.assert_close(mixed.columns(slice(5, 9)).rows, mixed.rows[:, 5:9])
+
+
+@pytest.mark.parametrize("kind", ["means", "pairs", "scales"])
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_distances_of_mixed_rows_are_exact_at_any_offset(offset, kind, draw):
+    """Also beside rows of 1e30 that have a share in others only."""
+    rows, fine = shifted(24, 700, offset, draw, hostile=True)
+    matrix = mixing(24, draw, kind)
+    if kind != "scales":  # hostile rows have a share in a minority
+        rest = mixing(len(fine), draw, kind)
+        matrix[-len(rest) :] = 0
+        matrix[-len(rest) :, fine] = rest
+    broken = matrix[:, 12] != 0
+    rest = ((matrix[:, 3:10] == 0).all(1) & ~broken).nonzero().flatten()
+    beside = matrix[rest].sum(1) - matrix[rest[0]].sum()
+    exact = matrix[rest][:, fine] @ (rows[fine] - rows[0]) + beside[:, None] * rows[0]
+    distances = Updates(rows).mixed(matrix).distances
+    tolerance = 1e-9 + 1e-13 * offset
+    torch.testing.assert_close(distances[rest][:, rest], slow_distances(exact), rtol=tolerance, atol=tolerance)
+    assert (distances[broken][:, rest] == INF).all()
+
+
+def test_mixing_composes(draw):
+    rows = torch.randn(24, 60, generator=draw, dtype=torch.float64)
+    first, second, third = (mixing(24, draw, kind) for kind in ["scales", "means", "pairs"])
+    mixed = Updates(rows).mixed(first).mixed(second).mixed(third)
+    expected = third @ second @ first @ rows
+    torch.testing.assert_close(mixed.rows, expected)
+    torch.testing.assert_close(mixed.gram, expected @ expected.T)
+    torch.testing.assert_close(mixed.combine(torch.ones(12)), expected.sum(0))
+
+
+def test_mixed_rows_are_single_clients_only_if_scaled():
+    weights, matrix = torch.tensor([1.0, 3.0]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])
+    updates = Updates(torch.ones(2, 3), weights, ids=[4, 9])
+    scaled = updates.mixed(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
+    assert scaled.ids == [4, 9]
+    assert scaled.data_weights.tolist() == [0.25, 0.75]
+    mixed = scaled.mixed(matrix)
+    assert mixed.ids is None
+    assert mixed.data_weights.tolist() == [0.5, 0.5]
+    assert updates.mixed(matrix, weights).mixed(torch.eye(2)).data_weights.tolist() == [0.25, 0.75]
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_a_mixed_row_is_as_finite_as_its_parts(bad, draw):
+    rows = torch.randn(4, 70, generator=draw)
+    rows[3, 1], rows[2] = bad, 1e30
+    matrix = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 1e-30, 1e-30, 0.0], [0.5, 0.0, 0.0, 0.5], [0.0, 1.0, 0.0, 0.0]])
+    for mixed in [Updates(rows).mixed(matrix), Updates(rows).mixed(torch.eye(4)).mixed(matrix)]:
+        expected = matrix[:, :3] @ rows[:3]
+        for finite in [mixed.squares, mixed.gram.diagonal(), mixed.products(rows[0]), mixed.centred.gram.diagonal()]:
+            assert finite.isfinite().tolist() == [True, True, False, True]
+        assert mixed.rows.isfinite().all(1).tolist() == [True, True, False, True]
+        fine = [0, 1, 3]
+        torch.testing.assert_close(mixed.rows[fine], expected[fine])
+        torch.testing.assert_close(mixed.gram[fine][:, fine], slow_gram(expected[fine]), rtol=1e-6, atol=1e-5)
+        torch.testing.assert_close(mixed.combine(torch.tensor([1.0, 0.0, 0.0, 1.0])), expected[0] + expected[3])
+
+
+def test_columns_keep_weights_and_ids(draw):
+    rows = torch.randn(5, 40, generator=draw)
+    some = Updates(rows, torch.arange(1.0, 6.0), ids=range(5)).columns(torch.tensor([7, 0, 39]))
+    assert torch.equal(some.rows, rows[:, [7, 0, 39]])
+    torch.testing.assert_close(some.gram, slow_gram(rows[:, [7, 0, 39]]))
+    torch.testing.assert_close(some.data_weights, torch.arange(1.0, 6.0).double() / 15)
+    assert list(some.ids) == list(range(5))
 
 
 def test_gram_with_rows_of_another_length_is_refused():

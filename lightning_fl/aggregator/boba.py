@@ -101,7 +101,8 @@ def boba_solution(
     """Solve BOBA (Algorithm 1) on inner products; see `boba`.
 
     Args:
-        gram: Inner products of n client rows followed by c class rows.
+        gram: Inner products of n client rows followed by c class rows, about any origin; one in the middle of the
+            client rows keeps most digits.
         n_classes: c.
         f: See `boba`, as for the others.
         p_min: Smallest label share accepted.
@@ -240,7 +241,7 @@ def boba(
     tensor([0.5600, 0.4400])
     """
     rows = Updates(updates)
-    gram = rows.gram_with(class_updates)
+    gram = rows.centred_with(class_updates).gram
     solution = boba_solution(gram, len(class_updates), f, p_min, max_iter, stage_1, stage_2)
     return _combine(rows, class_updates, solution)
 
@@ -271,7 +272,7 @@ class Boba(Aggregator):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         class_updates = server.class_updates
-        gram = updates.gram_with(class_updates)
+        gram = updates.centred_with(class_updates).gram
         solution = boba_solution(
             gram, len(class_updates), self.f, self.p_min, self.max_iter, self.stage_1, self.stage_2
         )

@@ -24,7 +24,7 @@ def maximum_correntropy_weights(
     """Find the coefficients of the point of maximum correntropy; see `maximum_correntropy`.
 
     Args:
-        gram: Inner products between the rows.
+        gram: Inner products between the rows, about any origin; one in their middle keeps most digits.
         weights: alpha, at least 0 with a positive sum.
         bandwidth: See `maximum_correntropy`.
         eps: See `maximum_correntropy`.
@@ -102,7 +102,7 @@ def maximum_correntropy(
     tensor([0.5000, 0.5000])
     """
     rows = Updates(updates, weights)
-    return rows.combine(maximum_correntropy_weights(rows.gram, rows.data_weights, bandwidth, eps))
+    return rows.combine(maximum_correntropy_weights(rows.centred.gram, rows.data_weights, bandwidth, eps))
 
 
 class Correntropy(Weighting):
@@ -118,4 +118,4 @@ class Correntropy(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Return the normalised kernel values; see the base class."""
-        return maximum_correntropy_weights(updates.gram, updates.data_weights, self.bandwidth, self.eps)
+        return maximum_correntropy_weights(updates.centred.gram, updates.data_weights, self.bandwidth, self.eps)

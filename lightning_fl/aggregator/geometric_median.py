@@ -14,9 +14,8 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows, squared_distances
+from lightning_fl.updates import Updates, equal_rows, finite_rows, squared_distances
 
-_SAME = 2.0**-44  # of the squared lengths: a squared distance that rounding alone can make
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems
 
 
@@ -35,9 +34,7 @@ def centre_on_majority(
     Returns:
         Inner products about that row, squared distances to it, and the radius.
     """
-    lengths = gram.diagonal()
-    same = squared_distances(gram) <= _SAME * (lengths[:, None] + lengths)
-    first = same.to(torch.uint8).argmax(1)
+    first = equal_rows(gram, gram.diagonal().clamp(min=0))
     gram = gram[first][:, first]
     distances = squared_distances(gram)
     order = distances.argsort(dim=1, stable=True)
@@ -60,7 +57,7 @@ def geometric_median_weights(
     A_k ||y - y*|| - 2 S_k - (1 - A_k) ||y - y*|| <= 0.
 
     Args:
-        gram: Inner products between the rows.
+        gram: Inner products between the rows, about any origin; one in their middle keeps most digits.
         weights: alpha, at least 0 with a positive sum.
         eps: See `geometric_median`.
 
@@ -160,8 +157,8 @@ def geometric_median(
     Note:
         The paper bounds the gap by eps itself (9); here it is relative, so that scaling the updates scales the result,
         and relative to a radius that f < n / 2 Byzantine clients cannot stretch.  As long as the radius is at most 1
-        the bound is the paper's or tighter.  It holds up to the rounding of the inner products, which hides distances
-        below 1e-7 of the rows' length, and for 100 Newton steps.  A non-finite update gets weight 0.
+        the bound is the paper's or tighter.  It holds up to the rounding of inner products, which hides distances
+        below 1e-7 of those to the middle of the rows, and for 100 Newton steps.  A non-finite update gets weight 0.
 
     The corners of a convex quadrilateral have their median where the diagonals cross, here y = x and y = 2 - x:
 
@@ -170,7 +167,7 @@ def geometric_median(
     tensor([1., 1.])
     """
     rows = Updates(updates, weights)
-    return rows.combine(geometric_median_weights(rows.gram, rows.data_weights, eps))
+    return rows.combine(geometric_median_weights(rows.centred.gram, rows.data_weights, eps))
 
 
 class GeometricMedian(Weighting):
@@ -185,4 +182,4 @@ class GeometricMedian(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Return the coefficients of the median; see the base class."""
-        return geometric_median_weights(updates.gram, updates.data_weights, self.eps)
+        return geometric_median_weights(updates.centred.gram, updates.data_weights, self.eps)

@@ -66,7 +66,7 @@ def krum(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
     tensor([1.])
     """
     rows = Updates(updates)
-    return rows.combine(krum_weights(rows.gram, f))
+    return rows.combine(krum_weights(rows.centred.gram, f))
 
 
 def multi_krum(updates: Float[Tensor, "n d"], f: int, m: int | None = None) -> Float[Tensor, " d"]:
@@ -92,7 +92,7 @@ def multi_krum(updates: Float[Tensor, "n d"], f: int, m: int | None = None) -> F
     tensor([2.])
     """
     rows = Updates(updates)
-    return rows.combine(multi_krum_weights(rows.gram, f, m))
+    return rows.combine(multi_krum_weights(rows.centred.gram, f, m))
 
 
 class Krum(Weighting):
@@ -107,7 +107,7 @@ class Krum(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return krum_weights(updates.gram, self.f)
+        return krum_weights(updates.centred.gram, self.f)
 
 
 class MultiKrum(Weighting):
@@ -123,4 +123,4 @@ class MultiKrum(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return multi_krum_weights(updates.gram, self.f, self.m)
+        return multi_krum_weights(updates.centred.gram, self.f, self.m)

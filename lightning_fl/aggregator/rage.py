@@ -18,21 +18,36 @@ from lightning_fl.updates import Updates, finite_rows
 _TIE = 1e-9
 
 
-def rage_weights(gram: Float64[Tensor, "n n"], n_iterations: int, centred: bool = False) -> Float64[Tensor, " n"]:
+def rage_weights(
+    gram: Float64[Tensor, "n n"],
+    n_iterations: int,
+    centred: bool = False,
+    offset: Float64[Tensor, " n"] | None = None,
+) -> Float64[Tensor, " n"]:
     """Weigh the rows from their inner products; see `rage`.
 
     Every direction v is a combination of rows, so the d columns are not needed: v = sum_j direction_j (x_j - mu), up to
     a factor which cancels in tau_i / tau_max.
+
+    Args:
+        gram: <x_i - r, x_j - r> about any origin r; one in the middle of the rows keeps most digits.
+        n_iterations: See `rage`.
+        centred: See `rage`.
+        offset: <x_i - r, r>, which scores that are not centred need.  None: r = 0.
+
+    Returns:
+        w_i / sum w; 0 where a row is not finite.
     """
     n = len(gram)
     _check(n, n_iterations)
     rows = finite_rows(gram.diagonal(), "rage")
     inner = gram[rows][:, rows]
+    along_r = torch.zeros_like(inner.diagonal()) if offset is None else offset[rows]
     kept = torch.full_like(inner.diagonal(), 1 / len(rows))
     for _ in range(n_iterations - (n - len(rows))):
-        offset = inner @ kept
-        scores = inner - offset[:, None]  # <x_i, x_j - mu>
-        covariance = scores - offset + kept @ offset  # <x_i - mu, x_j - mu>
+        mean = inner @ kept
+        covariance = inner - mean[:, None] - mean + kept @ mean  # <x_i - mu, x_j - mu>
+        scores = inner - mean[:, None] + along_r - kept @ along_r  # <x_i, x_j - mu>
         root = kept.sqrt()
         direction = root * torch.linalg.eigh(root[:, None] * covariance * root).eigenvectors[:, -1]
         along = ((covariance if centred else scores) @ direction).abs()
@@ -84,7 +99,8 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int, centred: bool = False
     tensor([1.5372])
     """
     rows = Updates(updates)
-    return rows.combine(rage_weights(rows.gram, n_iterations, centred))
+    inner = rows.centred
+    return rows.combine(rage_weights(inner.gram, n_iterations, centred, inner.offset))
 
 
 class Rage(Weighting):
@@ -100,4 +116,5 @@ class Rage(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return rage_weights(updates.gram, self.n_iterations, self.centred)
+        inner = updates.centred
+        return rage_weights(inner.gram, self.n_iterations, self.centred, inner.offset)

@@ -14,6 +14,8 @@ RULES = conf.names("aggregator")
 NOT_ROBUST = {"average", "self_rejection", "average_rejection"}
 # Rows are drawn into buckets, so the order of rows decides who meets whom.
 ORDER_MATTERS = {name for name in RULES if name.startswith("bucketing")}
+# Rules of distances, which move with the rows.
+TRANSLATED = {"krum", "multi_krum", "geometric_median", "correntropy"}
 HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, "copy"]
 
 
@@ -88,6 +90,25 @@ def test_hostile_rows_leave_it_finite_and_near(name, hostile, whole, seed):
     if aggregation.weights is not None:
         broken = ~bad.isfinite().all(1)
         assert (aggregation.weights[H:][broken] == 0).all()
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e7])
+@pytest.mark.parametrize("name", sorted(TRANSLATED))
+def test_an_offset_that_all_share_changes_nothing(name, offset, hostile):
+    """Multiples of 2^-20 and of 1 add up exactly, so the weights must not see the offset."""
+    draw = torch.Generator().manual_seed(0)
+    rows = (torch.randn(25, 60, generator=draw, dtype=torch.float64) * 2**20).round() / 2**20
+    shift = (offset * torch.randn(60, generator=draw, dtype=torch.float64)).round()
+    there = rows + shift
+    if hostile:
+        for some in (rows, there):
+            some[3:10] = 1e30
+            some[12, 5] = torch.nan
+    rule = conf.make("aggregator", name, f=8)
+    expected, found = (rule.aggregate(Updates(some), world.oracle()) for some in (rows, there))
+    torch.testing.assert_close(found.weights, expected.weights, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found.update - shift, expected.update, rtol=0, atol=1e-6 + 1e-14 * offset)
 
 
 @pytest.mark.parametrize("name", RULES)
