@@ -37,9 +37,9 @@ def class_clients(data: Samples) -> ClientBatch:
     return ClientBatch(data, indices, range(len(indices)))
 
 
-def oracle(learning_rate: float = 0.1) -> ServerOracle:
-    """A server that holds six samples of each class."""
-    return ServerOracle(model(), Gradient(), class_clients(samples()), Round(0, learning_rate, 0))
+def oracle(learning_rate: float = 0.1, index: int = 0) -> ServerOracle:
+    """A server that holds six samples of each class, in the round of that number."""
+    return ServerOracle(model(), Gradient(), class_clients(samples()), Round(index, learning_rate, 0))
 
 
 def context(rule=lambda updates: updates.rows.mean(0), learning_rate: float = 0.1) -> AttackContext:

@@ -59,6 +59,19 @@ class Aggregator(pl.Callback, ABC):
             SettingError: If the rule cannot serve so many.
         """
 
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Say where the rule runs beyond what is proven of it.
+
+        Args:
+            n: See `check`.
+            n_classes: See `check`.
+
+        Returns:
+            A sentence such as "no guarantee: needs n >= 2f + 3, has 7 updates for f = 3"; None if its bound on f holds
+            or it has none.
+        """
+        return None
+
 
 class Weighting(Aggregator):
     """A rule of the form sum_i a_i x_i."""
@@ -76,6 +89,8 @@ class Weighting(Aggregator):
 class Wrapper(Aggregator):
     """A rule that asks another one, and passes the end of a round and the memory on to it.
 
+    What is proven of it is what is proven of the other one.
+
     Args:
         rule: The other one; of Lightning's hooks it may have these three only.
 
@@ -92,6 +107,10 @@ class Wrapper(Aggregator):
                     f"{type(rule).__name__} with {name}; use that rule by itself."
                 )
         self.rule = rule
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Pass on what the rule says; see the base class."""
+        return self.rule.guarantee(n, n_classes)
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Tell the rule that the round is over."""

@@ -269,6 +269,12 @@ class Boba(Aggregator):
         """Check f, p_min, max_iter and stage_1; see the base class."""
         _check(n, n_classes, self.f, self.p_min, self.max_iter, self.stage_1)
 
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Say whether any n - 2f honest clients can span c classes (Assumption 5.3); see the base class."""
+        if n >= 2 * self.f + n_classes:
+            return None
+        return f"no guarantee: needs n >= 2f + c, has {n} updates for f = {self.f} and c = {n_classes}"
+
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         class_updates = server.class_updates

@@ -96,6 +96,11 @@ class Bucketing(Wrapper):
         _check(n, self.s, self.leftover)
         self.rule.check(_count(n, self.s, self.leftover), n_classes)
 
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Pass on what the rule says of so many buckets; see the base class."""
+        text = self.rule.guarantee(_count(n, self.s, self.leftover), n_classes)
+        return text and text.replace("updates", "buckets")
+
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         buckets = draw_buckets(updates.n, self.s, server.generator("bucketing"), self.leftover)

@@ -4,57 +4,80 @@ Peva Blanchard, El Mahdi El Mhamdi, Rachid Guerraoui, Julien Stainer. Machine Le
 Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 """
 
+from typing import Literal, get_args
+
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows, squared_distances
 
+Neighbours = Literal["n-f-2", "n-f-1"]
+_FEWEST = {"n-f-2": 3, "n-f-1": 2}  # n - f from which a neighbour counts
+_PROVEN = {"n-f-2": 3, "n-f-1": 1}  # n - 2f from which the guarantee holds
 
-def krum_weights(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, " n"]:
+
+def krum_weights(gram: Float64[Tensor, "n n"], f: int, neighbours: Neighbours = "n-f-2") -> Float64[Tensor, " n"]:
     """Give the row of least score weight 1, from inner products; see `krum`."""
-    return multi_krum_weights(gram, f, m=1)
+    return multi_krum_weights(gram, f, 1, neighbours)
 
 
-def multi_krum_weights(gram: Float64[Tensor, "n n"], f: int, m: int | None = None) -> Float64[Tensor, " n"]:
+def multi_krum_weights(
+    gram: Float64[Tensor, "n n"], f: int, m: int | None = None, neighbours: Neighbours = "n-f-2"
+) -> Float64[Tensor, " n"]:
     """Give the m rows of least score weight 1/m each, from inner products; see `multi_krum`."""
     n = len(gram)
-    _check(n, f, m)
+    _check(n, f, m, neighbours)
     rows = finite_rows(gram.diagonal(), "krum")
     keep = len(rows) - max(f - (n - len(rows)), 0)
     m = keep if m is None else min(m, len(rows))
     distances = squared_distances(gram[rows][:, rows])
-    scores = distances.sort(dim=1).values[:, : keep - 1].sum(1)  # itself at 0, and keep - 2 others
+    others = keep - 2 if neighbours == "n-f-2" else keep - 1
+    scores = distances.sort(dim=1).values[:, : 1 + others].sum(1)  # itself at 0
     weights = gram.new_zeros(n)
     weights[rows[scores.argsort(stable=True)[:m]]] = 1 / m
     return weights
 
 
-def _check(n: int, f: int, m: int | None) -> None:
-    if not 0 <= f <= n - 3:
+def _check(n: int, f: int, m: int | None, neighbours: str) -> None:
+    check_choice("krum's neighbours", neighbours, get_args(Neighbours))
+    fewest = _FEWEST[neighbours]
+    if not 0 <= f <= n - fewest:
         raise SettingError(
-            f"krum needs f >= 0 and n >= f + 3 updates, so that n - f - 2 >= 1 neighbours count, got n={n} and f={f}; "
-            f"change f or add clients."
+            f"krum needs f >= 0 and n >= f + {fewest} updates, so that {neighbours.replace('-', ' - ')} >= 1 "
+            f"neighbours count, got n={n} and f={f}; change f or add clients."
         )
     if m is not None and not 1 <= m <= n:
         raise SettingError(f"multi_krum needs 1 <= m <= n, got m={m} and n={n}; set aggregator.m, or null for n - f.")
 
 
-def krum(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+def _beyond(n: int, f: int, m: int, neighbours: Neighbours) -> str | None:
+    """Say what no longer holds: the bound on f, or that a mean of m rows must leave f rows out."""
+    proven = _PROVEN[neighbours]
+    if n < 2 * f + proven:
+        return f"no guarantee: needs n >= 2f + {proven}, has {n} updates for f = {f}"
+    return None if m <= n - f else f"no guarantee: needs m <= n - f, has {n} updates for f = {f} and m = {m}"
+
+
+def krum(updates: Float[Tensor, "n d"], f: int, neighbours: Neighbours = "n-f-2") -> Float[Tensor, " d"]:
     """Return the update of least score, s(i) = sum of ||x_i - x_j||^2 over the n - f - 2 nearest others j (sec. 4).
 
+    The paper's guarantee needs n >= 2f + 3.  The rule runs beyond, as under bucketing, and promises nothing there: from
+    n = 2f + 1 on, f copies of one row, whatever it is, have the score 0.
+
     Args:
-        updates: One update a row.
-        f: Byzantine clients tolerated, 0 <= f <= n - 3.  The paper's guarantee needs n >= 2f + 3; the rule does not,
-            and under bucketing it runs beyond.
+        updates: One update per row.
+        f: Byzantine clients tolerated, 0 <= f <= n - 3.
+        neighbours: How many others count in a score.  "n-f-2": the paper's.  "n-f-1": the form that is proven to be
+            (f, kappa)-robust for n >= 2f + 1 (Allouah et al. 2023, arXiv:2302.01772); f may be n - 2.
 
     Returns:
         One of the updates; of equal scores, the first.
 
     Raises:
-        SettingError: If updates are not a floating-point matrix, f is out of range, or no row is finite.
+        SettingError: If updates are not a floating-point matrix, a setting is out of range, or no row is finite.
 
     Note:
         A row with NaN or inf is never chosen, is nobody's neighbour, and counts as one of the f.
@@ -66,16 +89,19 @@ def krum(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
     tensor([1.])
     """
     rows = Updates(updates)
-    return rows.combine(krum_weights(rows.centred.gram, f))
+    return rows.combine(krum_weights(rows.centred.gram, f, neighbours))
 
 
-def multi_krum(updates: Float[Tensor, "n d"], f: int, m: int | None = None) -> Float[Tensor, " d"]:
+def multi_krum(
+    updates: Float[Tensor, "n d"], f: int, m: int | None = None, neighbours: Neighbours = "n-f-2"
+) -> Float[Tensor, " d"]:
     """Average the m updates of least score; see `krum`.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         f: Byzantine clients tolerated, 0 <= f <= n - 3.
-        m: How many to average, 1 <= m <= n.  None: n - f (the BOBA paper's).
+        m: How many to average, 1 <= m <= n.  None: n - f (the BOBA paper's); with more there is no guarantee.
+        neighbours: See `krum`.
 
     Returns:
         Their mean.
@@ -92,35 +118,45 @@ def multi_krum(updates: Float[Tensor, "n d"], f: int, m: int | None = None) -> F
     tensor([2.])
     """
     rows = Updates(updates)
-    return rows.combine(multi_krum_weights(rows.centred.gram, f, m))
+    return rows.combine(multi_krum_weights(rows.centred.gram, f, m, neighbours))
 
 
 class Krum(Weighting):
-    """Take the update of least score; see `krum` for f."""
+    """Take the update of least score; see `krum` for the settings."""
 
-    def __init__(self, f: int):
+    def __init__(self, f: int, neighbours: Neighbours = "n-f-2"):
         self.f = f
+        self.neighbours = neighbours
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        _check(n, self.f, None)
+        """Check f and neighbours; see the base class."""
+        _check(n, self.f, None, self.neighbours)
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Compare f with the bound of the proof; see the base class."""
+        return _beyond(n, self.f, 1, self.neighbours)
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return krum_weights(updates.centred.gram, self.f)
+        return krum_weights(updates.centred.gram, self.f, self.neighbours)
 
 
 class MultiKrum(Weighting):
-    """Average the m updates of least score; see `multi_krum` for f and m."""
+    """Average the m updates of least score; see `multi_krum` for the settings."""
 
-    def __init__(self, f: int, m: int | None):
+    def __init__(self, f: int, m: int | None = None, neighbours: Neighbours = "n-f-2"):
         self.f = f
         self.m = m
+        self.neighbours = neighbours
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check f and m; see the base class."""
-        _check(n, self.f, self.m)
+        """Check f, m and neighbours; see the base class."""
+        _check(n, self.f, self.m, self.neighbours)
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Compare f and m with the bounds of the proof; see the base class."""
+        return _beyond(n, self.f, n - self.f if self.m is None else self.m, self.neighbours)
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return multi_krum_weights(updates.centred.gram, self.f, self.m)
+        return multi_krum_weights(updates.centred.gram, self.f, self.m, self.neighbours)

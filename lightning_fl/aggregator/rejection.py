@@ -6,12 +6,15 @@ Zeno: Cong Xie, Oluwasanmi Koyejo, Indranil Gupta. Zeno: Distributed Stochastic 
 Fault-tolerance. ICML 2019. arXiv:1805.10032.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from hashlib import blake2b
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from lightning_fl import seeding
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -22,22 +25,52 @@ Losses = Float[Tensor, " n"] | Callable[[Tensor], Tensor]
 _CANDIDATES = 16
 
 
-def self_rejection_weights(updates: Float[Tensor, "n d"], f: int, losses: Losses) -> Float64[Tensor, " n"]:
+def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
+    """Put the rows into a random order that does not depend on the one in which they arrived.
+
+    Each row draws a number from the seed and its client's.  Where rows are not single clients, what a row holds stands
+    in for the client, and copies are counted: the update that a rule makes is still the same in whatever order they
+    come.
+
+    Args:
+        updates: The round.
+        seed: Of all orders, which.
+
+    Returns:
+        Row numbers; every order of the clients is equally likely over seeds.
+    """
+    names = updates.ids
+    if names is None:
+        copies: Counter[str] = Counter()
+        names = []
+        for row in updates.rows.detach().cpu():
+            content = blake2b(row.contiguous().view(torch.uint8).numpy()).hexdigest()
+            names.append(f"{content} {copies[content]}")
+            copies[content] += 1
+    draws = [seeding.derive_seed(seed, name) for name in names]
+    return torch.tensor(draws, device=updates.rows.device).argsort()
+
+
+def self_rejection_weights(
+    updates: Float[Tensor, "n d"], f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
+) -> Float64[Tensor, " n"]:
     """Weigh the updates by `self_rejection`."""
-    clients, _ = _finite(updates, f, "self_rejection")
+    clients, _ = _finite(updates, f, "self_rejection", order)
     return _equal_weights(_ask(losses, updates)[clients], clients, updates, f)
 
 
-def average_rejection_weights(updates: Float[Tensor, "n d"], f: int, losses: Losses) -> Float64[Tensor, " n"]:
+def average_rejection_weights(
+    updates: Float[Tensor, "n d"], f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
+) -> Float64[Tensor, " n"]:
     """Weigh the updates by `average_rejection`."""
-    clients, _ = _finite(updates, f, "average_rejection")
+    clients, _ = _finite(updates, f, "average_rejection", order)
     if callable(losses):
-        rows, m = updates if len(clients) == len(updates) else updates[clients], len(clients)
-        shares, blocks = rows.new_ones(m, m).fill_diagonal_(0) / max(m - 1, 1), rows.split(_CANDIDATES)
+        m, blocks = len(clients), clients.split(_CANDIDATES)
+        shares = updates.new_ones(m, m).fill_diagonal_(0) / max(m - 1, 1)
         # Not mean minus row: beside a row of 1e30 that would leave nothing of the others.
-        sums = torch.stack([block.sum(0) for block in blocks])
+        sums = torch.stack([updates[block].sum(0) for block in blocks])
         outside = shares[: len(blocks), : len(blocks)] @ sums
-        inside = (shares[: len(block), : len(block)] @ block for block in blocks)
+        inside = (shares[: len(block), : len(block)] @ updates[block] for block in blocks)
         values = torch.cat([_ask(losses, own.add_(rest)) for own, rest in zip(inside, outside, strict=True)])
     else:
         values = _ask(losses, updates)[clients]
@@ -45,10 +78,15 @@ def average_rejection_weights(updates: Float[Tensor, "n d"], f: int, losses: Los
 
 
 def zeno_weights(
-    updates: Float[Tensor, "n d"], f: int, losses: Losses, learning_rate: float, rho: float
+    updates: Float[Tensor, "n d"],
+    f: int,
+    losses: Losses,
+    learning_rate: float,
+    rho: float,
+    order: Int64[Tensor, " n"] | None = None,
 ) -> Float64[Tensor, " n"]:
     """Weigh the updates by `zeno`."""
-    clients, squares = _finite(updates, f, "zeno")
+    clients, squares = _finite(updates, f, "zeno", order)
     scores = _ask(losses, updates) + rho * learning_rate**2 * squares
     return _equal_weights(scores[clients], clients, updates, f)
 
@@ -61,11 +99,15 @@ def _check(n: int, f: int, rule: str) -> None:
         )
 
 
-def _finite(updates: Tensor, f: int, rule: str) -> tuple[Int64[Tensor, " m"], Float64[Tensor, " n"]]:
-    """Check the arguments; return who is finite, and ||u_i||^2."""
-    squares = Updates(updates).squares
+def _finite(
+    updates: Tensor, f: int, rule: str, order: Tensor | None
+) -> tuple[Int64[Tensor, " m"], Float64[Tensor, " n"]]:
+    """Check the arguments; return who is finite, those first who come first in the order, and ||u_i||^2."""
+    rows = Updates(updates)
     _check(len(updates), f, rule)
-    return finite_rows(squares, rule), squares
+    clients = finite_rows(rows.squares, rule)
+    order = draw_order(rows, 0) if order is None else order
+    return order[torch.isin(order, clients)], rows.squares
 
 
 def _ask(losses: Losses, candidates: Tensor) -> Float64[Tensor, " k"]:
@@ -79,19 +121,22 @@ def _ask(losses: Losses, candidates: Tensor) -> Float64[Tensor, " k"]:
 
 
 def _equal_weights(scores: Tensor, clients: Tensor, updates: Tensor, f: int) -> Float64[Tensor, " n"]:
-    """Give the n - f clients with the smallest scores equal weights."""
+    """Give the n - f clients with the smallest scores equal weights; of equal scores, the first count."""
     kept = clients[scores.argsort(stable=True)[: len(updates) - f]]
     return scores.new_zeros(len(updates)).index_fill(0, kept, 1 / len(kept))
 
 
-def self_rejection(updates: Float[Tensor, "n d"], f: int, losses: Losses) -> Float[Tensor, " d"]:
+def self_rejection(
+    updates: Float[Tensor, "n d"], f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
+) -> Float[Tensor, " d"]:
     """Average the n - f updates after which the server's loss L_s(w - eta u_i) is smallest.
 
     Args:
-        updates: One update a client.  One with NaN or inf has weight 0 and counts among the f.
+        updates: One update per client.  One with NaN or inf has weight 0 and counts among the f.
         f: Byzantine clients tolerated, 0 <= f < n.
         losses: (n,) server's loss after each update alone, or a function that maps (k, d) updates to (k,) losses.  NaN
             counts as inf.
+        order: Row numbers; of equally good updates, those stay that come first in it.  None: `draw_order` with seed 0.
 
     Returns:
         The aggregated update.
@@ -106,10 +151,12 @@ def self_rejection(updates: Float[Tensor, "n d"], f: int, losses: Losses) -> Flo
     >>> self_rejection(torch.tensor([[1.0], [3.0], [-9.0]]), f=1, losses=torch.tensor([0.5, 0.4, 7.0]))
     tensor([2.])
     """
-    return Updates(updates).combine(self_rejection_weights(updates, f, losses))
+    return Updates(updates).combine(self_rejection_weights(updates, f, losses, order))
 
 
-def average_rejection(updates: Float[Tensor, "n d"], f: int, losses: Losses) -> Float[Tensor, " d"]:
+def average_rejection(
+    updates: Float[Tensor, "n d"], f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
+) -> Float[Tensor, " d"]:
     """Average the n - f updates without which the server's loss is largest.
 
     The loss without client i is L_s(w - eta/(m-1) sum_{j != i} u_j), over the m finite updates.
@@ -119,6 +166,7 @@ def average_rejection(updates: Float[Tensor, "n d"], f: int, losses: Losses) -> 
         f: See `self_rejection`.
         losses: (n,) server's loss without each client, or a function that maps (k, d) updates to (k,) losses; it is
             asked for the m leave-one-out means.  NaN counts as inf.
+        order: See `self_rejection`; the means are summed in it, too.
 
     Returns:
         The aggregated update.
@@ -128,16 +176,21 @@ def average_rejection(updates: Float[Tensor, "n d"], f: int, losses: Losses) -> 
 
     Note:
         Several large updates mask each other: without one of them the loss is as large as with it, and where all
-        losses are inf the first n - f clients stay.  That is the rule (BOBA's Table 2a: 9.8 % under Gaussian noise).
+        losses are inf, chance says who stays.  That is the rule (BOBA's Table 2a: 9.8 % under Gaussian noise).
 
     >>> average_rejection(torch.tensor([[1.0], [3.0], [-9.0]]), f=1, losses=torch.tensor([6.0, 7.0, 0.4]))
     tensor([2.])
     """
-    return Updates(updates).combine(average_rejection_weights(updates, f, losses))
+    return Updates(updates).combine(average_rejection_weights(updates, f, losses, order))
 
 
 def zeno(
-    updates: Float[Tensor, "n d"], f: int, losses: Losses, learning_rate: float, rho: float = 5e-4
+    updates: Float[Tensor, "n d"],
+    f: int,
+    losses: Losses,
+    learning_rate: float,
+    rho: float = 5e-4,
+    order: Int64[Tensor, " n"] | None = None,
 ) -> Float[Tensor, " d"]:
     """Average the n - f updates with the smallest L_s(w_i) + rho ||w_i - w||^2, where w_i = w - eta u_i.
 
@@ -147,6 +200,7 @@ def zeno(
         losses: See `self_rejection`.
         learning_rate: eta, the server's rate this round.
         rho: Price of a squared step, at least 0.
+        order: See `self_rejection`.
 
     Returns:
         The aggregated update.
@@ -162,7 +216,7 @@ def zeno(
     >>> zeno(torch.tensor([[2.0], [3.0], [100.0]]), 1, torch.tensor([0.5, 0.4, 0.1]), learning_rate=0.1, rho=1.0)
     tensor([2.5000])
     """
-    return Updates(updates).combine(zeno_weights(updates, f, losses, learning_rate, rho))
+    return Updates(updates).combine(zeno_weights(updates, f, losses, learning_rate, rho, order))
 
 
 class _Rejection(Weighting):
@@ -175,6 +229,10 @@ class _Rejection(Weighting):
         """Check f; see the base class."""
         _check(n, self.f, self.name)
 
+    def order(self, updates: Updates, server: ServerOracle) -> Int64[Tensor, " n"]:
+        """Draw who is preferred this round among equally good updates."""
+        return draw_order(updates, seeding.derive_seed(server.round.seed, "server", "ties", server.round.index))
+
 
 class SelfRejection(_Rejection):
     """Reject the f updates after which the server's loss is largest; see `self_rejection`."""
@@ -183,7 +241,7 @@ class SelfRejection(_Rejection):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return self_rejection_weights(updates.rows, self.f, server.losses_after)
+        return self_rejection_weights(updates.rows, self.f, server.losses_after, self.order(updates, server))
 
 
 class AverageRejection(_Rejection):
@@ -193,7 +251,7 @@ class AverageRejection(_Rejection):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return average_rejection_weights(updates.rows, self.f, server.losses_after)
+        return average_rejection_weights(updates.rows, self.f, server.losses_after, self.order(updates, server))
 
 
 class Zeno(_Rejection):
@@ -213,4 +271,11 @@ class Zeno(_Rejection):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return zeno_weights(updates.rows, self.f, server.losses_after, server.round.learning_rate, self.rho)
+        return zeno_weights(
+            updates.rows,
+            self.f,
+            server.losses_after,
+            server.round.learning_rate,
+            self.rho,
+            self.order(updates, server),
+        )

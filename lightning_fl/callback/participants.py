@@ -34,9 +34,11 @@ def participants(module: FederatedModule) -> str:
         present = [len(group) for group in federation.participants(0)]
         adversary += f"; {present[0]} and {present[1]} of them a round"
     corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
+    beyond = module.aggregator.guarantee(federation.n, data.n_classes)
     lines = [
         f"Clients    {honest} honest + {adversary}",
         f"Server     {settings(module.aggregator)}, {server}",
+        *([f"           {beyond}"] if beyond else []),
         f"Model      {type(module.model).__name__}, d = {d:,}",
         f"Data       {type(data).__name__}, {len(data.train):,} training and {len(data.test):,} test samples"
         + corrupted,

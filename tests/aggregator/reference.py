@@ -186,13 +186,13 @@ def normalized_average(x, weights=None):
     return total
 
 
-def krum_scores(x, f):
-    """Sum of squared distances to the n - f - 2 nearest others."""
+def krum_scores(x, f, fewer=2):
+    """Sum of squared distances to the n - f - 2 nearest others, or n - f - 1."""
     n = len(x)
     scores = []
     for i in range(n):
         others = sorted(sum((x[i] - x[j]) ** 2) for j in range(n) if j != i)
-        scores.append(sum(others[: n - f - 2]))
+        scores.append(sum(others[: n - f - fewer]))
     return scores
 
 

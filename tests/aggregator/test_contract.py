@@ -5,7 +5,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import Aggregator, SettingError, Updates
+from lightning_fl import Aggregation, Aggregator, SettingError, Updates
 from tests import conf, world
 
 H, F = 12, 3
@@ -16,12 +16,22 @@ NOT_ROBUST = {"average", "self_rejection", "average_rejection"}
 ORDER_MATTERS = {name for name in RULES if name.startswith("bucketing")}
 # Rules of distances, which move with the rows.
 TRANSLATED = {"krum", "multi_krum", "geometric_median", "correntropy"}
+# A sum grows with the number of rows.
+SUMS = {"clipped_sum"}
 HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, "copy"]
+# What F clients send beside honest rows; each row of "huge" is another one.
+BAD = {
+    "nobody": [],
+    "one huge": [1e30],
+    "huge": [1e30, -2e30, 3e30],
+    "huge copies": [1e30, 1e30, 1e30],
+    "broken": [float("nan"), float("inf"), 1e30],
+}
 
 
-def make(name: str) -> Aggregator:
-    """A rule as conf has it, told that F clients may lie."""
-    return conf.make("aggregator", name, f=F, n_iterations=F)
+def make(name: str, f: int = F) -> Aggregator:
+    """A rule as conf has it, told that f clients may lie."""
+    return conf.make("aggregator", name, f=f, n_iterations=f)
 
 
 def apply(rule: Aggregator, rows: torch.Tensor) -> torch.Tensor:
@@ -67,29 +77,63 @@ def test_asking_twice_gives_the_same_answer(name):
     assert torch.equal(apply(rule, rows), first)
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["clients", "rows"])
+@pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("name", [name for name in RULES if name not in ORDER_MATTERS])
-def test_the_order_of_rows_is_irrelevant(name):
-    rows = world.honest_updates(H)
-    order = torch.randperm(H, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(apply(make(name), rows[order]), apply(make(name), rows), rtol=1e-4, atol=1e-5)
+def test_the_order_of_rows_is_irrelevant(name, bad, named):
+    rows = torch.cat([world.honest_updates(H), torch.tensor(BAD[bad])[:, None].expand(-1, world.D)])
+    draw = torch.Generator().manual_seed(1)
+    reverse, shuffled = torch.arange(len(rows)).flip(0), torch.randperm(len(rows), generator=draw)
+    rule = make(name)
+
+    def ask(order: torch.Tensor) -> Aggregation:
+        return rule.aggregate(Updates(rows[order], ids=order.tolist() if named else None), world.oracle())
+
+    plain = ask(torch.arange(len(rows)))
+    for order in [reverse, shuffled]:
+        other = ask(order)
+        torch.testing.assert_close(other.update, plain.update, rtol=1e-4, atol=1e-5, equal_nan=True)
+        if plain.weights is not None:
+            expected, found = plain.weights.double(), torch.empty(len(rows), dtype=torch.float64)
+            found[order] = other.weights.double()
+            if bad == "huge copies":  # which of the copies counts is all the same
+                expected[H:], found[H:] = expected[H:].sort().values, found[H:].sort().values
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name not in NOT_ROBUST])
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=F), st.booleans(), st.integers(0, 5))
-def test_hostile_rows_leave_it_finite_and_near(name, hostile, whole, seed):
-    """At most F rows of anything: the update stays finite and within ten times the largest honest row."""
-    honest = world.honest_updates(H, seed=seed)
-    bad = honest[: len(hostile)].clone()
+@given(
+    st.integers(5, 24),
+    st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=F),
+    st.booleans(),
+    st.integers(0, 5),
+    st.integers(0, 100),
+)
+def test_hostile_rows_leave_it_finite_and_near(name, h, hostile, whole, seed, index):
+    """At most f rows of anything: the update stays finite and within ten times the largest honest row (a sum: h + f).
+
+    Where a rule says itself that nothing is guaranteed for so many rows, nothing is asked of it.
+    """
+    f = len(hostile)
+    rule = make(name, f)
+    try:
+        rule.check(h + f, world.CLASSES)
+    except SettingError:
+        return
+    if rule.guarantee(h + f, world.CLASSES):
+        return
+    honest = world.honest_updates(h, seed=seed)
+    bad = honest[:f].clone()
     for row, value in zip(bad, hostile, strict=True):
         if value != "copy":
             row[slice(None) if whole else slice(4)] = value
-    aggregation = make(name).aggregate(Updates(torch.cat([honest, bad])), world.oracle())
+    aggregation = rule.aggregate(Updates(torch.cat([honest, bad])), world.oracle(index=index))
     assert aggregation.update.isfinite().all()
-    assert aggregation.update.norm() <= 10 * honest.norm(dim=1).max()
+    assert aggregation.update.norm() <= (h + f if name in SUMS else 10) * honest.norm(dim=1).max()
     if aggregation.weights is not None:
         broken = ~bad.isfinite().all(1)
-        assert (aggregation.weights[H:][broken] == 0).all()
+        assert (aggregation.weights[h:][broken] == 0).all()
 
 
 @pytest.mark.parametrize("hostile", [False, True])
@@ -130,3 +174,22 @@ def test_f_out_of_range_raises_before_training(name, f):
     rule = conf.make("aggregator", name, f=f)
     with pytest.raises(SettingError, match=f"got .*f={f}"):
         rule.check(H + F, world.CLASSES)
+
+
+def test_guarantees_end_where_the_bounds_do():
+    """The sentence that a run shows; n and f are those that the rule itself sees."""
+    krum = "no guarantee: needs n >= 2f + 3, has 7 updates for f = 3"
+    expected = {
+        ("krum", 7, 3): krum,
+        ("krum", 9, 3): None,
+        ("multi_krum", 7, 3): krum,
+        ("bucketing_krum", 15, 3): krum.replace("updates", "buckets"),
+        ("bucketing_krum", 17, 3): "no guarantee: needs n >= 2f + 3, has 8 buckets for f = 3",
+        ("bucketing_krum", 18, 3): None,
+        ("boba", 8, 3): "no guarantee: needs n >= 2f + c, has 8 updates for f = 3 and c = 3",
+        ("boba", 9, 3): None,
+        ("average", 3, 3): None,
+        ("trimmed_mean", 7, 3): None,
+    }
+    for (name, n, f), text in expected.items():
+        assert make(name, f).guarantee(n, world.CLASSES) == text

@@ -52,6 +52,53 @@ def test_literal_multi_krum():
     torch.testing.assert_close(multi_krum(torch.tensor(x), 2), torch.tensor([6.2, 6.2]).double())
 
 
+def test_literal_neighbours():
+    """n - f - 2 = 1 other: scores 1 1 4 4 25.  n - f - 1 = 2: 10 5 8 20 74."""
+    x = torch.tensor([[0.0], [1.0], [3.0], [5.0], [10.0]])
+    assert krum(x, 2).item() == 0
+    assert krum(x, 2, "n-f-1").item() == 1
+    assert multi_krum(x, 2, 2).item() == 0.5
+    assert multi_krum(x, 2, 2, "n-f-1").item() == 2
+
+
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+@pytest.mark.parametrize("f", [0, 3, N - 2])
+def test_one_more_neighbour_agrees_with_the_loop(name, f):
+    x = torch.as_tensor(reference.problem(name, N, D))
+    loop = reference.mean_of_best(x.numpy(), reference.krum_scores(x.numpy(), f, 1), 1)
+    np.testing.assert_allclose(krum(x, f, "n-f-1").numpy(), loop, rtol=1e-12)
+    loop = reference.mean_of_best(x.numpy(), reference.krum_scores(x.numpy(), f, 1), N - f)
+    np.testing.assert_allclose(multi_krum(x, f, neighbours="n-f-1").numpy(), loop, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("neighbours", "n"), [("n-f-2", 8), ("n-f-1", 7)])
+def test_equal_honest_rows_win_within_the_bound(neighbours, n):
+    """n - f equal rows against f = 3 of anything; one row fewer, f copies are as good."""
+    f = 3
+    for bad in [7.0, 1e30, torch.nan]:
+        x = torch.cat([torch.full((f, 2), bad), torch.zeros(n - f, 2)])
+        assert krum(x, f, neighbours).tolist() == multi_krum(x, f, None, neighbours).tolist() == [0, 0]
+        assert krum(x.flip(0), f, neighbours).tolist() == [0, 0]
+    assert krum(torch.tensor([[7.0], [7.0], [0.0], [0.0], [0.0]]), 2).item() == 7
+
+
+@pytest.mark.parametrize(
+    ("rule", "n", "text"),
+    [
+        (Krum(3), 9, None),
+        (Krum(3), 8, "no guarantee: needs n >= 2f + 3, has 8 updates for f = 3"),
+        (Krum(3, "n-f-1"), 7, None),
+        (Krum(3, "n-f-1"), 6, "no guarantee: needs n >= 2f + 1, has 6 updates for f = 3"),
+        (MultiKrum(3, None), 9, None),
+        (MultiKrum(3, 6), 9, None),
+        (MultiKrum(3, 7), 9, "no guarantee: needs m <= n - f, has 9 updates for f = 3 and m = 7"),
+    ],
+)
+def test_says_where_its_guarantee_ends(rule, n, text):
+    rule.check(n, 3)
+    assert rule.guarantee(n, 3) == text
+
+
 def test_of_equal_scores_the_first_counts():
     x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
     assert krum(x, f=1).item() == 0
@@ -135,6 +182,15 @@ def test_runs_as_far_as_it_means_something():
     assert krum(torch.randn(6, 2), 3).isfinite().all()
     with pytest.raises(SettingError, match="n=6 and f=4"):
         Krum(4).check(6, 3)
+    Krum(4, "n-f-1").check(6, 3)
+    with pytest.raises(SettingError, match=r"n >= f \+ 2 updates, so that n - f - 1 >= 1 .*n=6 and f=5"):
+        Krum(5, "n-f-1").check(6, 3)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_another_word():
+    with pytest.raises(SettingError, match="krum's neighbours must be one of n-f-2, n-f-1, got 'all'"):
+        krum(torch.randn(6, 2), 1, "all")
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -11,9 +13,11 @@ from lightning_fl.aggregator.rejection import (
     Zeno,
     average_rejection,
     average_rejection_weights,
+    draw_order,
     self_rejection,
     self_rejection_weights,
     zeno,
+    zeno_weights,
 )
 from tests import world
 from tests.aggregator import reference
@@ -149,6 +153,63 @@ def test_hostile_rows_leave_the_mean_inside_the_honest_rows(rule, hostile, seed,
     result = RULES[rule][0](x, F)
     assert result.isfinite().all()
     assert result.abs().max() <= honest.abs().max() * (1 + 1e-6)
+
+
+TIED = {
+    "self": lambda x, order=None: self_rejection_weights(x, 1, torch.zeros(len(x)), order),
+    "average": lambda x, order=None: average_rejection_weights(x, 1, torch.full((len(x),), torch.inf), order),
+    "zeno": lambda x, order=None: zeno_weights(x, 1, torch.full((len(x),), torch.inf), RATE, RHO, order),
+}
+
+
+@pytest.mark.parametrize("rule", TIED)
+def test_of_equal_losses_the_order_given_decides(rule):
+    x = torch.tensor([[1.0], [2.0], [3.0]])
+    assert TIED[rule](x, torch.tensor([2, 0, 1])).tolist() == [0.5, 0, 0.5]
+    assert TIED[rule](x, torch.tensor([1, 2, 0])).tolist() == [0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("rule", TIED)
+def test_nobody_is_preferred_for_where_he_stands(rule):
+    """By itself, and drawn for a round; copies are one another's equals."""
+    for x in [torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.tensor([[1.0], [2.0], [2.0], [4.0]])]:
+        for order in [[3, 2, 1, 0], [1, 3, 0, 2]]:
+            weights, moved = TIED[rule](x), TIED[rule](x[order])
+            torch.testing.assert_close(moved @ x[order].double(), weights @ x.double())
+            if len(x.unique()) == 4:
+                assert torch.equal(moved, weights[order])
+
+
+@pytest.mark.parametrize("ids", [None, [7, 3, 11, 5]], ids=["rows", "clients"])
+def test_the_draw_is_fair_and_follows_the_clients(ids):
+    """Of 24 orders of four rows, two of them copies, each comes in 1/24 of 2,400 draws: 100, standard deviation 9.8."""
+    x = torch.tensor([[1.0], [2.0], [2.0], [4.0]])
+    counts = Counter(tuple(draw_order(Updates(x, ids=ids), seed).tolist()) for seed in range(2400))
+    assert len(counts) == 24
+    assert 60 < min(counts.values()) <= max(counts.values()) < 140
+    if ids:
+        place = [2, 0, 3, 1]
+        for seed in range(20):
+            order, moved = (
+                draw_order(Updates(rows, ids=names), seed)
+                for rows, names in [(x, ids), (x[place], [ids[i] for i in place])]
+            )
+            assert torch.tensor(place)[moved].tolist() == order.tolist()
+
+
+def test_huge_rows_do_not_favour_who_comes_first():
+    """Under three huge rows no leave-one-out loss is finite: whom the rule drops changes with the round and the client.
+
+    A stable sort kept the first rows in every round.
+    """
+    rows = torch.cat([world.honest_updates(6), torch.full((3, world.D), 1e38)])
+    rule, ids = AverageRejection(3), list(range(9))
+    kept = torch.stack([rule.weights(Updates(rows, ids=ids), world.oracle(index=t)) > 0 for t in range(60)])
+    assert 20 < kept.sum(0).min() <= kept.sum(0).max() < 60
+    back = torch.stack(
+        [rule.weights(Updates(rows.flip(0), ids=ids[::-1]), world.oracle(index=t)).flip(0) > 0 for t in range(60)]
+    )
+    assert torch.equal(back, kept)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -5,6 +5,7 @@ import torch
 from lightning_fl import Federation, Partition
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.krum import Krum
 from lightning_fl.callback.participants import Participants, participants
 from tests import training
 
@@ -65,3 +66,11 @@ def test_replaced_clients_are_not_counted():
 
 def test_without_attack():
     assert described()[0] == "Clients    3 honest + no Byzantine client"
+
+
+def test_a_rule_beyond_its_guarantee_says_so(capsys):
+    training.fit(training.trainer([Krum(1), Participants()], rounds=1))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "Server     Krum(f=1, neighbours=n-f-2), 2 samples of each class"
+    assert lines[2] == "           no guarantee: needs n >= 2f + 3, has 4 updates for f = 1"
+    assert lines[3].startswith("Model ")
