@@ -1,13 +1,17 @@
 """What the server does with the updates of a round."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import pytorch_lightning as pl
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
+from lightning_fl import seeding
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -123,3 +127,40 @@ class Wrapper(Aggregator):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Give the rule back what it remembered."""
         self.rule.load_state_dict(state_dict)
+
+
+def check_minority(n: int, f: int, rule: str) -> None:
+    """Check that the tolerated rows are fewer than half.
+
+    Raises:
+        SettingError: If they are not, or f is negative.
+    """
+    if not 0 <= 2 * f < n:
+        raise SettingError(
+            f"{rule} needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients."
+        )
+
+
+def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
+    """Put the rows into a random order that does not depend on the one in which they arrived.
+
+    Each row draws a number from the seed and its client's.  Where rows are not single clients, what a row holds stands
+    in for the client, and copies are counted: the update that a rule makes is still the same in whatever order they
+    come.
+
+    Args:
+        updates: The round.
+        seed: Which of all orders.
+
+    Returns:
+        Row numbers; every order of the clients is equally likely over seeds.
+    """
+    names: list[int | str] = list(updates.ids or ())
+    if not names:
+        copies: Counter[str] = Counter()
+        for row in updates.rows.detach().cpu():
+            content = blake2b(row.contiguous().view(torch.uint8).numpy()).hexdigest()
+            names.append(f"{content} {copies[content]}")
+            copies[content] += 1
+    draws = [seeding.derive_seed(seed, name) for name in names]
+    return torch.tensor(draws, device=updates.rows.device).argsort()

@@ -6,16 +6,14 @@ Zeno: Cong Xie, Oluwasanmi Koyejo, Indranil Gupta. Zeno: Distributed Stochastic 
 Fault-tolerance. ICML 2019. arXiv:1805.10032.
 """
 
-from collections import Counter
 from collections.abc import Callable
-from hashlib import blake2b
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Weighting, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -23,32 +21,6 @@ from lightning_fl.updates import Updates, finite_rows
 Losses = Float[Tensor, " n"] | Callable[[Tensor], Tensor]
 # Candidates made at a time: 16 leave-one-out means need little memory beside the updates.
 _CANDIDATES = 16
-
-
-def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
-    """Put the rows into a random order that does not depend on the one in which they arrived.
-
-    Each row draws a number from the seed and its client's.  Where rows are not single clients, what a row holds stands
-    in for the client, and copies are counted: the update that a rule makes is still the same in whatever order they
-    come.
-
-    Args:
-        updates: The round.
-        seed: Of all orders, which.
-
-    Returns:
-        Row numbers; every order of the clients is equally likely over seeds.
-    """
-    names = updates.ids
-    if names is None:
-        copies: Counter[str] = Counter()
-        names = []
-        for row in updates.rows.detach().cpu():
-            content = blake2b(row.contiguous().view(torch.uint8).numpy()).hexdigest()
-            names.append(f"{content} {copies[content]}")
-            copies[content] += 1
-    draws = [seeding.derive_seed(seed, name) for name in names]
-    return torch.tensor(draws, device=updates.rows.device).argsort()
 
 
 def self_rejection_weights(

@@ -230,6 +230,135 @@ def rage(x, n_iterations, centred=False):
     return sum(w_i * row for w_i, row in zip(w, x, strict=True)) / sum(w)
 
 
+# The literal problems of several rules.
+X = np.array([[0, 0], [1, 0.5], [0.2, 2], [2, 1.3], [1.1, 3], [0.7, 1.1], [10, -9]])
+Z = np.array(
+    [
+        [1, 2, -1],
+        [1.5, 1.8, -0.6],
+        [0.4, 2.5, -1.2],
+        [0.9, 1.2, 0.1],
+        [1.2, 2.2, -2],
+        [-3, 0.5, 4],
+        [-2.9, 0.6, 4.2],
+    ]
+)
+
+
+def distance(a, b):
+    """||a - b||."""
+    return np.sqrt(sum((float(p) - float(q)) ** 2 for p, q in zip(a, b, strict=True)))
+
+
+def mean_of(x, rows):
+    """Mean of some rows."""
+    return sum(x[i] for i in rows) / len(rows)
+
+
+def medoid(x):
+    """The row with the least sum of distances to all others."""
+    return mean_of_best(x, [sum(distance(a, b) for b in x) for a in x], 1)
+
+
+def aksel(x, f):
+    """Mean of the n - f rows nearest to the coordinate-wise median."""
+    pivot = median(x, "mean")
+    return mean_of_best(x, [distance(row, pivot) for row in x], len(x) - f)
+
+
+def monna(x, f, trusted):
+    """Mean of the n - f rows nearest to one of them, this one first."""
+    return mean_of_best(x, [-1 if i == trusted else distance(row, x[trusted]) for i, row in enumerate(x)], len(x) - f)
+
+
+def monna_of_server(x, f, server, include):
+    """Mean of the n - f rows nearest to the server's, which may count as one more."""
+    near = np.argsort([distance(row, server) for row in x], kind="stable")[: len(x) - f]
+    rows = [x[i] for i in near] + ([server] if include else [])
+    return sum(rows) / len(rows)
+
+
+def minimum_diameter_average(x, f):
+    """Mean of the subset of n - f rows with the least diameter, the first of equal ones, and the subset."""
+    best, least = None, np.inf
+    for subset in combinations(range(len(x)), len(x) - f):
+        diameter = max([distance(x[i], x[j]) for i, j in combinations(subset, 2)], default=0)
+        if diameter < least:
+            best, least = subset, diameter
+    return mean_of(x, best), best
+
+
+def top_variance(x):
+    """Largest eigenvalue of the d x d covariance, about the mean and over the number of rows."""
+    mean = sum(x) / len(x)
+    covariance = sum(np.outer(row - mean, row - mean) for row in x) / len(x)
+    return np.linalg.eigvalsh(covariance)[-1]
+
+
+def smallest_eigenvalue_average(x, f):
+    """Mean of the subset of n - f rows with the least top variance, the first of equal ones, and the subset."""
+    best, least = None, np.inf
+    for subset in combinations(range(len(x)), len(x) - f):
+        variance = top_variance(x[list(subset)])
+        if variance < least * (1 - 1e-12):
+            best, least = subset, variance
+    return mean_of(x, best), best
+
+
+def caf(x, f):
+    """The mean of least variance, its c and (sum c, lambda) of every step, with d x d covariances."""
+    n, steps = len(x), []
+    c, least = [1.0] * n, np.inf
+    result, best = sum(x) / n, list(c)
+    while sum(c) > n - 2 * f + 1e-12:
+        mu = sum(c_i * row for c_i, row in zip(c, x, strict=True)) / sum(c)
+        covariance = sum(c_i * np.outer(row - mu, row - mu) for c_i, row in zip(c, x, strict=True)) / sum(c)
+        values, vectors = np.linalg.eigh(covariance)
+        steps.append((sum(c), values[-1]))
+        if values[-1] < least:
+            result, best, least = mu, list(c), values[-1]
+        tau = [((row - mu) @ vectors[:, -1]) ** 2 for row in x]
+        highest = max(t for t, c_i in zip(tau, c, strict=True) if c_i > 0)
+        if values[-1] <= 1e-13 * max(row @ row for row, c_i in zip(x, c, strict=True) if c_i > 0):
+            break
+        c = [c_i * (1 - t / highest) if t < highest * (1 - 1e-9) else 0.0 for t, c_i in zip(tau, c, strict=True)]
+    return result, best, steps
+
+
+def clip(vector, radius):
+    """The vector, no longer than the radius."""
+    norm = np.sqrt(sum(value**2 for value in vector))
+    return vector if norm <= radius else vector * (radius / norm)
+
+
+def centred_clipping(x, radius, start=None, n_iterations=1):
+    """L times v + mean of the clipped differences."""
+    v = np.zeros(x.shape[1]) if start is None else start
+    for _ in range(n_iterations):
+        v = v + sum(clip(row - v, radius) for row in x) / len(x)
+    return v
+
+
+def sequential_centred_clipping(x, buckets, radius, start=None, average_first=False):
+    """For each bucket v + mean of the clipped differences, or + the clipped mean of them."""
+    v = np.zeros(x.shape[1]) if start is None else start
+    for bucket in buckets:
+        if average_first:
+            v = v + clip(sum(x[i] for i in bucket) / len(bucket) - v, radius)
+        else:
+            v = v + sum(clip(x[i] - v, radius) for i in bucket) / len(bucket)
+    return v
+
+
+def rfa(x, weights, nu, n_iterations):
+    """Weiszfeld steps from 0, distances below nu counting as nu."""
+    z = np.zeros(x.shape[1])
+    for _ in range(n_iterations):
+        w = [a / max(nu, distance(z, row)) for a, row in zip(weights, x, strict=True)]
+        z = sum(w_i * row for w_i, row in zip(w, x, strict=True)) / sum(w)
+    return z
+
+
 def clipped_sum(x, radius, p=2.0):
     """Sum of g_n min(1, radius / ||g_n||_p)."""
     return sum(row * min(1.0, radius / np.linalg.norm(row, p)) for row in x)

@@ -16,6 +16,11 @@ NOT_ROBUST = {"average", "self_rejection", "average_rejection"}
 ORDER_MATTERS = {name for name in RULES if name.startswith("bucketing")}
 # Rules of distances, which move with the rows.
 TRANSLATED = {"krum", "multi_krum", "geometric_median", "correntropy"}
+# Where n - f rows are one and the same, so is the result: what being (f, kappa)-robust with any kappa means.
+EXACT = [
+    *["aksel", "caf", "correntropy", "geometric_median", "krum", "mda", "median", "medoid", "multi_krum", "smea"],
+    "trimmed_mean",
+]
 # A sum grows with the number of rows.
 SUMS = {"clipped_sum"}
 HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, "copy"]
@@ -174,6 +179,18 @@ def test_f_out_of_range_raises_before_training(name, f):
     rule = conf.make("aggregator", name, f=f)
     with pytest.raises(SettingError, match=f"got .*f={f}"):
         rule.check(H + F, world.CLASSES)
+
+
+@pytest.mark.parametrize("bad", [bad for bad in BAD if bad != "nobody"])
+@pytest.mark.parametrize("name", EXACT)
+def test_equal_rows_win(name, bad):
+    """n - f of them, for the smallest n with a guarantee; both ends of the order are hostile in turn."""
+    f, row = len(BAD[bad]), world.honest_updates(1)
+    rule = make(name, f)
+    n = next(n for n in range(f + 3, 20) if 2 * f < n and not rule.guarantee(n, world.CLASSES))
+    rows = torch.cat([row.expand(n - f, -1), torch.tensor(BAD[bad])[:, None].expand(-1, world.D)])
+    for x in [rows, rows.flip(0)]:
+        torch.testing.assert_close(apply(rule, x), row[0])
 
 
 def test_guarantees_end_where_the_bounds_do():

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.base import draw_order
 from lightning_fl.aggregator.rejection import (
     AverageRejection,
     SelfRejection,
     Zeno,
     average_rejection,
     average_rejection_weights,
-    draw_order,
     self_rejection,
     self_rejection_weights,
     zeno,

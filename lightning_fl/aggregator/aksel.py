@@ -1,0 +1,79 @@
+"""AKSEL: average the updates nearest to their coordinate-wise median.
+
+Amine Boussetta, El Mahdi El Mhamdi, Rachid Guerraoui, Alexandre Maurer, Sébastien Rouault. AKSEL: Fast Byzantine SGD.
+OPODIS 2020.
+"""
+
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Weighting, check_minority
+from lightning_fl.aggregator.median import median
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+# Columns converted to float64 at a time.
+_COLUMNS = 2**14
+
+
+def aksel_weights(distances: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
+    """Give the n - f rows nearest to the pivot equal weights; see `aksel`.
+
+    Args:
+        distances: From each row to the pivot, squared or not; NaN or inf where a row is not finite.
+        f: See `aksel`.
+    """
+    n = len(distances)
+    check_minority(n, f, "aksel")
+    rows = finite_rows(distances, "aksel")
+    keep = min(n - f, len(rows))
+    nearest = rows[distances[rows].argsort(stable=True)[:keep]]
+    return distances.new_zeros(n).index_fill(0, nearest, 1 / keep)
+
+
+def aksel(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+    """Average the n - f updates nearest to the coordinate-wise median, in Euclidean distance.
+
+    Args:
+        updates: One update per row.
+        f: Byzantine clients tolerated, 0 <= 2f < n.
+
+    Returns:
+        Their mean; of equally near updates the first count.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, f is out of range, or no update is finite.
+
+    Note:
+        The median of an even number is the mean of the middle two.  An update with NaN or inf is left out and counts
+        among the f.
+
+    The median is (2, 1), the squared distances 4, 1, 5 and 65:
+
+    >>> import torch
+    >>> aksel(torch.tensor([[2.0, -1.0], [1.0, 1.0], [3.0, 3.0], [10.0, 0.0], [2.0, 1.0]]), f=2)
+    tensor([1.6667, 0.3333])
+    """
+    return Updates(updates).combine(aksel_weights(_to_the_median(updates), f))
+
+
+def _to_the_median(rows: Tensor) -> Float64[Tensor, " n"]:
+    """Squared distances to the coordinate-wise median, by subtraction."""
+    pivot = median(rows, middle="mean")
+    blocks = zip(rows.split(_COLUMNS, dim=1), pivot.split(_COLUMNS), strict=True)
+    return sum((block.double() - centre.double()).square().sum(1) for block, centre in blocks)  # type: ignore[return-value]
+
+
+class Aksel(Weighting):
+    """Average the n - f updates nearest to the coordinate-wise median; see `aksel` for the setting."""
+
+    def __init__(self, f: int):
+        self.f = f
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f; see the base class."""
+        check_minority(n, self.f, "aksel")
+
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        return aksel_weights(_to_the_median(updates.rows), self.f)

@@ -1,0 +1,317 @@
+"""Centred clipping: move from the last round's result towards every update, but by no more than a radius each.
+
+Sai Praneeth Karimireddy, Lie He, Martin Jaggi. Learning from History for Byzantine Robust Optimization. ICML 2021.
+arXiv:2012.10333.
+Sequential: Kerem Ozfatura, Emre Ozfatura, Alptekin Kupcu, Deniz Gunduz. Byzantines Can Also Learn from History: Fall of
+Centered Clipping in Federated Learning. IEEE Transactions on Information Forensics and Security 19, 2024.
+arXiv:2208.09894.
+
+The centre is a combination of the rows and of where it started, with coefficients of sum 1.  So all distances follow
+from one Gram matrix of the rows and the start, about any origin.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from lightning_fl import seeding
+from lightning_fl.aggregator.base import Aggregation, Aggregator, draw_order
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+
+def centred_clipping_weights(
+    gram: Float64[Tensor, "m m"], radius: float, n_iterations: int = 1
+) -> tuple[Float64[Tensor, " m"], Float64[Tensor, " n"]]:
+    """Find the coefficients of the centre from inner products; see `centred_clipping`.
+
+    Args:
+        gram: Inner products of n client rows followed by the start, about any origin.
+        radius: See `centred_clipping`.
+        n_iterations: See `centred_clipping`.
+
+    Returns:
+        Coefficients of all rows, with sum 1, and the last step's factors min(1, tau / ||x_i - v||).
+    """
+    _check(radius, n_iterations)
+    inner, finite = _known(gram)
+    centre = torch.zeros_like(inner[0])
+    centre[-1] = 1
+    for _ in range(n_iterations):
+        factors = _factors(inner, centre, radius) * finite
+        centre = centre * (1 - factors.mean())
+        centre[:-1] += factors / len(factors)
+    return centre, factors
+
+
+def sequential_centred_clipping_weights(
+    gram: Float64[Tensor, "m m"], buckets: Sequence[Tensor], radius: float, average_first: bool = False
+) -> tuple[Float64[Tensor, " m"], Float64[Tensor, " n"]]:
+    """Find the coefficients of the centre from inner products; see `sequential_centred_clipping`.
+
+    Args:
+        gram: Inner products of n client rows followed by the start, about any origin.
+        buckets: See `sequential_centred_clipping`.
+        radius: See `sequential_centred_clipping`.
+        average_first: See `sequential_centred_clipping`.
+
+    Returns:
+        Coefficients of all rows, with sum 1, and by which factor each row's step was shortened.
+    """
+    _check(radius)
+    inner, finite = _known(gram)
+    centre = torch.zeros_like(inner[0])
+    centre[-1] = 1
+    factors = torch.zeros_like(centre[:-1])
+    for bucket in buckets:
+        present = finite[bucket].to(centre)
+        if average_first:
+            step = torch.zeros_like(centre).index_put((bucket,), present) - present.sum() * centre
+            length = (step @ inner @ step).clamp(min=0).sqrt() / len(bucket)
+            factors[bucket] = present * _shorten(length, radius)
+        else:
+            factors[bucket] = present * _factors(inner, centre, radius)[bucket]
+        shares = factors[bucket] / len(bucket)
+        centre = centre * (1 - shares.sum())
+        centre[bucket] += shares
+    return centre, factors
+
+
+def _check(radius: float, n_iterations: int = 1) -> None:
+    if not 0 < radius < torch.inf:
+        raise SettingError(f"centred_clipping needs a finite radius > 0, got {radius}; set aggregator.radius.")
+    if n_iterations < 1:
+        raise SettingError(f"centred_clipping needs n_iterations >= 1, got {n_iterations}.")
+
+
+def _known(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Inner products without NaN and inf, and which client rows are finite."""
+    finite_rows(gram.diagonal()[:-1], "centred_clipping")
+    finite = gram.diagonal().isfinite()
+    return gram.masked_fill(~(finite & finite[:, None]), 0), finite[:-1]
+
+
+def _factors(inner: Tensor, centre: Tensor, radius: float) -> Tensor:
+    """min(1, tau / ||x_i - v||) for the client rows."""
+    products = inner @ centre
+    squares = inner.diagonal() - 2 * products + centre @ products
+    return _shorten(squares[:-1].clamp(min=0).sqrt(), radius)
+
+
+def _shorten(length: Tensor, radius: float) -> Tensor:
+    return (radius / length).clamp(max=1)  # 1 at length 0
+
+
+def centred_clipping(
+    updates: Float[Tensor, "n d"],
+    radius: float,
+    start: Float[Tensor, " d"] | None = None,
+    n_iterations: int = 1,
+) -> Float[Tensor, " d"]:
+    """Repeat v <- v + (1/n) sum_i (x_i - v) min(1, tau / ||x_i - v||).
+
+    Args:
+        updates: One update per row.
+        radius: tau, the longest step towards one update, > 0 in the unit of the updates.  The authors take
+            10 / (1 - beta) for the momentum m = beta m + g, that is 10 for m = beta m + (1 - beta) g; byzfl 100.
+        start: The first v: the last round's result.  None: 0, as in the first round.
+        n_iterations: L, at least 1.
+
+    Returns:
+        The last v.
+
+    Raises:
+        SettingError: If shapes or settings do not fit, or no update is finite.
+
+    Note:
+        An update with NaN or inf moves nothing, and still counts in n.
+
+    >>> centred_clipping(torch.tensor([[0.5], [3.0], [40.0]]), radius=1.0)
+    tensor([0.8333])
+    """
+    rows, start = Updates(updates), _start(updates, start)
+    coefficients, _ = centred_clipping_weights(rows.gram_with(start[None]), radius, n_iterations)
+    return _combine(rows, start, coefficients)
+
+
+def sequential_centred_clipping(
+    updates: Float[Tensor, "n d"],
+    buckets: Sequence[Sequence[int] | Int64[Tensor, " _"]],
+    radius: float,
+    start: Float[Tensor, " d"] | None = None,
+    average_first: bool = False,
+) -> Float[Tensor, " d"]:
+    """Go through buckets of updates and step, for each, by the mean of the clipped differences from the centre so far.
+
+    Args:
+        updates: One update per row.
+        buckets: Numbers of the updates in each bucket, in order.
+        radius: tau, the longest step of a bucket, > 0 in the unit of the updates: B buckets move the centre by up to
+            B tau.
+        start: The first v: the last round's result.  None: 0, as in the first round.
+        average_first: Whether a bucket's mean is clipped instead of its differences.
+
+    Returns:
+        The last v.
+
+    Raises:
+        SettingError: If shapes or settings do not fit, or no update is finite.
+
+    Note:
+        An update with NaN or inf moves nothing, and still counts in its bucket.
+
+    The first bucket moves v from 0 to (0.5 + 1) / 2, the second from there by 1:
+
+    >>> sequential_centred_clipping(torch.tensor([[0.5], [3.0], [40.0]]), [[0, 1], [2]], radius=1.0)
+    tensor([1.7500])
+    """
+    rows, start = Updates(updates), _start(updates, start)
+    index = [torch.as_tensor(bucket, device=updates.device) for bucket in buckets]
+    gram = rows.gram_with(start[None])
+    coefficients, _ = sequential_centred_clipping_weights(gram, index, radius, average_first)
+    return _combine(rows, start, coefficients)
+
+
+def _start(rows: Tensor, start: Tensor | None) -> Tensor:
+    return rows.new_zeros(rows.shape[1]) if start is None else start.to(rows)
+
+
+def _combine(updates: Updates, start: Tensor, coefficients: Tensor) -> Tensor:
+    return updates.combine(coefficients[:-1]) + coefficients[-1].to(start) * start
+
+
+def similarity_buckets(
+    similarity: Float[Tensor, " n"] | None, n_clusters: int, order: Int64[Tensor, " n"]
+) -> list[Int64[Tensor, " _"]]:
+    """Cut the rows into ceil(n / n_clusters) buckets for `sequential_centred_clipping`, one row of each cluster.
+
+    Args:
+        similarity: Cosine of each row with the last round's result.  Sorted by it and cut into clusters of equal size
+            (up to 1, larger ones first); bucket k takes the k-th row of each cluster.  None: random buckets, as in the
+            first round.
+        n_clusters: c, at least 1.
+        order: Row numbers in random order, which shuffles the clusters.
+
+    Returns:
+        Row numbers of each bucket.
+
+    >>> order = torch.tensor([4, 1, 0, 3, 2])
+    >>> similarity_buckets(torch.tensor([0.9, 0.8, -1.0, 0.1, 0.2]), 2, order)
+    [tensor([4, 1]), tensor([3, 0]), tensor([2])]
+    """
+    if similarity is None:
+        return list(order.split(n_clusters))
+    clusters = order[similarity[order].argsort(stable=True)].tensor_split(n_clusters)
+    rank = order.argsort()
+    shuffled = [cluster[rank[cluster].argsort()] for cluster in clusters]
+    return [torch.cat([cluster[k : k + 1] for cluster in shuffled]) for k in range(len(shuffled[0]))]
+
+
+class _Remembering(Aggregator):
+    """Starts at what the last round's call gave."""
+
+    def __init__(self) -> None:
+        self._remembered: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+
+    def result(self, updates: Updates, start: Tensor, found: tuple[Tensor, Tensor]) -> Aggregation:
+        """Combine and keep the centre."""
+        coefficients, factors = found
+        update = _combine(updates, start, coefficients)
+        self._last = {"centre": update.clone()}  # a server's optimizer may write into the update
+        return Aggregation(update, coefficients[:-1], trust=factors / factors.sum())
+
+    def start(self, updates: Updates, server: ServerOracle) -> tuple[Tensor, Tensor]:
+        """The last round's result, 0 in the first round, and inner products of the rows and it."""
+        centre = self._remembered.get("centre")
+        if centre is None:
+            centre = server.parameters.new_zeros(updates.d)
+        if len(centre) != updates.d:
+            raise SettingError(
+                f"centred_clipping remembers an update of length {len(centre)}, got updates of length {updates.d}; "
+                f"use a new rule for another model."
+            )
+        centre = centre.to(server.parameters.device)
+        return centre, updates.gram_with(centre[None])
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember what this round's last call found."""
+        self._remembered = self._last
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rule remembers: the last round's result."""
+        return self._remembered
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._remembered = self._last = state_dict
+
+
+class CentredClipping(_Remembering):
+    """Step from the last round's result by clipped differences; see `centred_clipping`.
+
+    Its weights are the factors of the updates as sent; what is missing to a sum of 1 is the last round's result.  Its
+    trust is a client's share of the factors by which differences are clipped.
+
+    Args:
+        radius: tau, > 0 in the unit of the updates.
+        n_iterations: L, at least 1.
+    """
+
+    def __init__(self, radius: float, n_iterations: int = 1):
+        super().__init__()
+        self.radius = radius
+        self.n_iterations = n_iterations
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check radius and n_iterations; see the base class."""
+        _check(self.radius, self.n_iterations)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        centre, gram = self.start(updates, server)
+        return self.result(updates, centre, centred_clipping_weights(gram, self.radius, self.n_iterations))
+
+
+class SequentialCentredClipping(_Remembering):
+    """Step bucket by bucket, buckets being alike in their mix; see `sequential_centred_clipping`.
+
+    Weights and trust are those of `CentredClipping`.
+
+    Args:
+        radius: tau, > 0 in the unit of the updates.
+        n_clusters: c, the size of a bucket, which holds a client of each cluster by cosine with the last round's
+            result; 1 to n.
+        average_first: Whether a bucket's mean is clipped instead of its differences.
+    """
+
+    def __init__(self, radius: float, n_clusters: int = 3, average_first: bool = False):
+        super().__init__()
+        self.radius = radius
+        self.n_clusters = n_clusters
+        self.average_first = average_first
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check radius and n_clusters; see the base class."""
+        _check(self.radius)
+        if not 1 <= self.n_clusters <= n:
+            raise SettingError(
+                f"sequential_centred_clipping needs 1 <= n_clusters <= n, got {self.n_clusters} and n={n}; change "
+                f"aggregator.n_clusters or add clients."
+            )
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        centre, gram = self.start(updates, server)
+        order = draw_order(updates, seeding.derive_seed(server.round.seed, "server", "buckets", server.round.index))
+        similarity = None
+        if centre.any():
+            lengths = (updates.squares * centre.double().square().sum()).sqrt()
+            similarity = (updates.products(centre) / lengths).nan_to_num(nan=0.0)  # 0: a row without direction
+        buckets = similarity_buckets(similarity, self.n_clusters, order)
+        found = sequential_centred_clipping_weights(gram, buckets, self.radius, self.average_first)
+        return self.result(updates, centre, found)

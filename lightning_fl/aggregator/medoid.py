@@ -1,0 +1,59 @@
+"""The medoid: the update with the least sum of distances to the others.
+
+El Mahdi El Mhamdi, Rachid Guerraoui, Sébastien Rouault. The Hidden Vulnerability of Distributed Learning in Byzantium.
+ICML 2018. arXiv:1802.07927.
+"""
+
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Weighting
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows, squared_distances
+
+
+def medoid_weights(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
+    """Give the medoid weight 1, from inner products about any origin; see `medoid`.
+
+    Sums of distances are compared with that of the origin, ||x_i - x_j|| - ||x_j|| = (||x_i||^2 - 2 <x_i, x_j>) /
+    (||x_i - x_j|| + ||x_j||): a huge row would drown the differences between the sums.
+    """
+    rows = finite_rows(gram.diagonal(), "medoid")
+    inner = gram[rows][:, rows]
+    lengths, distances = inner.diagonal(), squared_distances(inner).sqrt()
+    further = (lengths[:, None] - 2 * inner) / (distances + lengths.clamp(min=0).sqrt())
+    weights = gram.new_zeros(len(gram))
+    weights[rows[further.nan_to_num(nan=0.0).sum(1).argmin()]] = 1  # 0 / 0: both rows lie at the origin
+    return weights
+
+
+def medoid(updates: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """Return the update with the least sum_j ||x_i - x_j||, distances not squared.
+
+    Where more than half of the updates are one and the same, it is that one.
+
+    Args:
+        updates: One update per row.  One with NaN or inf does not count.
+
+    Returns:
+        One of the updates; of equal sums, the first.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, or no update is finite.
+
+    The sums of distances are 13, 11, 11 and 33; squared, they would be 127, 107, 101 and 327:
+
+    >>> import torch
+    >>> medoid(torch.tensor([[0.0], [1.0], [2.0], [11.0]]))
+    tensor([1.])
+    """
+    rows = Updates(updates)
+    return rows.combine(medoid_weights(rows.gram))
+
+
+class Medoid(Weighting):
+    """Take the update with the least sum of distances to the others; see `medoid`."""
+
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        return medoid_weights(updates.gram)

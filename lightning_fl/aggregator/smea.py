@@ -1,0 +1,153 @@
+"""Smallest maximum eigenvalue averaging (SMEA): average the n - f updates with the least variance in any direction.
+
+Youssef Allouah, Rachid Guerraoui, Nirupam Gupta, Rafael Pinot, John Stephan. On the Privacy-Robustness-Utility Trilemma
+in Distributed Learning. ICML 2023. arXiv:2302.04787.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations, islice
+from math import comb
+
+import torch
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+_MOST_SUBSETS = 50_000
+# Matrix entries decomposed at a time.
+_ENTRIES = 2**20
+# A swap must lower the variance by more than rounding.
+_BETTER = 1 - 1e-10
+
+
+def smallest_eigenvalue_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[Float64[Tensor, " n"], bool]:
+    """Give the rows of the subset equal weights, from inner products about any origin.
+
+    Args:
+        gram: Inner products.
+        f: See `smallest_eigenvalue_average`.
+
+    Returns:
+        The weights, and whether all subsets were tried.
+    """
+    n = len(gram)
+    check_minority(n, f, "smea")
+    rows = finite_rows(gram.diagonal(), "smea")
+    inner, f = gram[rows][:, rows], max(f - (n - len(rows)), 0)
+    exact = comb(len(rows), f) <= _MOST_SUBSETS
+    inside = _try_all(inner, f) if exact else _swap(inner, _drop(inner, f))
+    return gram.new_zeros(n).index_fill(0, rows[inside], 1 / (len(rows) - f)), exact
+
+
+def _centred(gram: Tensor) -> Tensor:
+    """Inner products about the mean."""
+    mean = gram.mean(-1, keepdim=True)
+    return gram - mean - mean.mT + mean.mean(-2, keepdim=True)
+
+
+def _try_all(gram: Tensor, f: int) -> Bool[Tensor, " n"]:
+    """Of all subsets the lexicographically first one with the least eigenvalue."""
+    n = len(gram)
+    subsets, least, best = combinations(range(n), n - f), torch.inf, None
+    for chunk in _chunks(subsets, max(1, _ENTRIES // (n - f) ** 2)):
+        index = torch.tensor(chunk, device=gram.device)
+        values = torch.linalg.eigvalsh(_centred(gram[index[:, :, None], index[:, None]]))[:, -1]
+        if values.min() < least:
+            least, best = values.min(), index[values.argmin()]
+    inside = torch.zeros(n, dtype=torch.bool, device=gram.device)
+    inside[best] = True
+    return inside
+
+
+def _chunks(items: Iterator[tuple[int, ...]], size: int) -> Iterator[list[tuple[int, ...]]]:
+    while chunk := list(islice(items, size)):
+        yield chunk
+
+
+def _drop(gram: Tensor, f: int) -> Bool[Tensor, " n"]:
+    """Take f times the row out without which the eigenvalue is least."""
+    inside = torch.ones(len(gram), dtype=torch.bool, device=gram.device)
+    for _ in range(f):
+        rows = inside.nonzero().flatten()
+        inside[rows[_values_without(gram[rows][:, rows]).argmin()]] = False
+    return inside
+
+
+def _swap(gram: Tensor, inside: Bool[Tensor, " n"]) -> Bool[Tensor, " n"]:
+    """Swap a row inside and one outside as long as that lowers the eigenvalue, each time by the best of all swaps."""
+    rows = inside.nonzero().flatten()
+    least = torch.linalg.eigvalsh(_centred(gram[rows][:, rows]))[-1]
+    while True:
+        best, swapped = least * _BETTER, None
+        for row in (~inside).nonzero().flatten().tolist():
+            wider = inside.clone()
+            wider[row] = True
+            rows = wider.nonzero().flatten()
+            values = _values_without(gram[rows][:, rows])
+            if values.min() < best:
+                best, swapped = values.min(), wider
+                swapped[rows[values.argmin()]] = False
+        if swapped is None:
+            return inside
+        least, inside = best, swapped
+
+
+def _values_without(gram: Tensor) -> Tensor:
+    """The largest eigenvalue of the scatter of m rows without each of them, from one decomposition.
+
+    Without y_j about the mean the scatter is T - m / (m - 1) y_j y_j^T.  With eigenpairs (d_k, v_k) of T its largest
+    eigenvalue is the root of 1 = m / (m - 1) sum_k <v_k, y_j>^2 / (d_k - t) between d_2 and d_1, found by bisection.
+    """
+    m = len(gram)
+    values, vectors = torch.linalg.eigh(_centred(gram))
+    parts = m / (m - 1) * values.clamp(min=0) * vectors.square()  # of y_j along v_k, squared
+    low, high = values[-2].expand(m), values[-1].expand(m)
+    for _ in range(60):
+        middle = (low + high) / 2
+        left = (parts / (values - middle[:, None])).sum(1) < 1  # of the root; NaN where both values are the same
+        low, high = torch.where(left, middle, low), torch.where(left, high, middle)
+    return high
+
+
+def smallest_eigenvalue_average(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+    """Average the n - f updates S with the least top eigenvalue of 1/|S| sum (x_i - mean_S)(x_i - mean_S)^T.
+
+    Args:
+        updates: One update per row.
+        f: Byzantine clients tolerated, 0 <= 2f < n.
+
+    Returns:
+        Their mean; of subsets with equal eigenvalues, the lexicographically first counts.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, f is out of range, or no update is finite.
+
+    Note:
+        Up to 50,000 subsets are all tried.  Beyond, f times the update goes without which the eigenvalue is least, and
+        then updates inside and outside are swapped as long as that lowers it; this need not find the best subset.  An
+        update with NaN or inf is left out and counts among the f.
+
+    >>> smallest_eigenvalue_average(torch.tensor([[0.0], [1.0], [2.0], [60.0]]), f=1)
+    tensor([1.])
+    """
+    rows = Updates(updates)
+    return rows.combine(smallest_eigenvalue_weights(rows.gram, f)[0])
+
+
+class Smea(Aggregator):
+    """Average the n - f updates with the least variance in any direction; see `smallest_eigenvalue_average`."""
+
+    def __init__(self, f: int):
+        self.f = f
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f; see the base class."""
+        check_minority(n, self.f, "smea")
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        weights, exact = smallest_eigenvalue_weights(updates.gram, self.f)
+        return Aggregation(updates.combine(weights), weights, {"exact": int(exact)})

@@ -1,0 +1,72 @@
+"""Compares with byzfl, rule by rule, where it is installed (the extra `benchmark`).
+
+Left out for what is wrong with byzfl 0.0.11: its CAF and SMEA take one power step from a random direction for the top
+eigenvector, so that they answer differently each time; its Krum counts n - f - 1 others, so that it is compared with
+that option; its median of torch tensors is the lower one in float32, so that all get NumPy's float64 here.
+"""
+
+import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
+
+# isort: split
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl.aggregator.average import average
+from lightning_fl.aggregator.centred_clipping import centred_clipping
+from lightning_fl.aggregator.krum import krum, multi_krum
+from lightning_fl.aggregator.mda import minimum_diameter_average
+from lightning_fl.aggregator.median import median
+from lightning_fl.aggregator.monna import monna
+from lightning_fl.aggregator.rfa import rfa
+from lightning_fl.aggregator.trimmed_mean import trimmed_mean
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    byzfl = pytest.importorskip("byzfl")
+
+RULES = {
+    "average": (lambda x, f: average(x), lambda f: byzfl.Average()),
+    "median": (lambda x, f: median(x, "mean"), lambda f: byzfl.Median()),
+    "trimmed_mean": (trimmed_mean, byzfl.TrMean),
+    "rfa": (lambda x, f: rfa(x), lambda f: byzfl.GeometricMedian()),
+    "rfa with other settings": (lambda x, f: rfa(x, nu=1.0, n_iterations=8), lambda f: byzfl.GeometricMedian(1.0, 8)),
+    "krum": (lambda x, f: krum(x, f, "n-f-1"), byzfl.Krum),
+    "multi_krum": (lambda x, f: multi_krum(x, f, None, "n-f-1"), byzfl.MultiKrum),
+    "centred_clipping": (
+        lambda x, f: centred_clipping(x, 0.7, n_iterations=3),
+        lambda f: byzfl.CenteredClipping(L=3, tau=0.7),
+    ),
+    "mda": (minimum_diameter_average, byzfl.MDA),
+    "monna": (lambda x, f: monna(x, f, 2), lambda f: byzfl.MoNNA(f, idx=2)),
+}
+
+
+def problem(seed):
+    """5 to 10 rows of 1 to 12 numbers, f < n / 2 of them far away."""
+    draw = np.random.default_rng(seed)
+    n, d = int(draw.integers(5, 11)), int(draw.integers(1, 13))
+    f = int(draw.integers(0, (n + 1) // 2))
+    x = draw.standard_normal((n, d)) + draw.standard_normal(d)
+    x[n - f :] *= 10 ** draw.uniform(-1, 3)
+    return x[draw.permutation(n)], f
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_fifty_problems_have_the_same_answer(name):
+    ours, theirs = RULES[name]
+    for seed in range(50):
+        x, f = problem(seed)
+        result = ours(torch.tensor(x), f).numpy()
+        np.testing.assert_allclose(result, theirs(f)(x.copy()), rtol=1e-7, atol=1e-9, err_msg=f"seed {seed}")
+
+
+def test_centred_clipping_goes_on_from_its_last_result():
+    theirs, v = byzfl.CenteredClipping(L=1, tau=0.5), None
+    for seed in range(50):
+        x = np.random.default_rng(seed).standard_normal((8, 6)) + 1
+        v = centred_clipping(torch.tensor(x), 0.5, v)
+        np.testing.assert_allclose(v.numpy(), theirs(x.copy()), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_fl import SettingError
+from lightning_fl.aggregator.caf import Caf, caf, caf_weights
+from lightning_fl.updates import gram_matrix
+from tests import world
+from tests.aggregator import hostile, reference
+
+N, D, F = 9, 5, 3
+X = torch.tensor(reference.X)
+
+STEPS = [
+    (7.0, 23.805444),
+    (5.809009, 0.994362),
+    (3.828878, 0.484321),
+    (1.954793, 0.218435),
+    (1.683242, 0.126345),
+    (1.351427, 0.111690),
+]
+
+
+@pytest.mark.parametrize(
+    ("f", "mean", "counts", "n_steps"),
+    [
+        (1, [0.83742595, 1.29642301], [0.983378, 0.988906, 0.939782, 0.989826, 0.932796, 0.974321, 0], 2),
+        (2, [0.92995229, 1.15446236], [0.24402, 0.814444, 0.86135, 0.952011, 0, 0.957053, 0], 3),
+        (3, [0.83726906, 0.82546187], [0, 0.618364, 0, 0, 0, 0.733063, 0], 6),
+    ],
+)
+def test_literal(f, mean, counts, n_steps):
+    """(sum c, lambda) of every step tells when it stops: at sum c <= n - f, one step less each."""
+    weights, steps = caf_weights(gram_matrix(X), f)
+    torch.testing.assert_close(caf(X, f), torch.tensor(mean, dtype=torch.float64), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(weights.numpy(), np.array(counts) / sum(counts), atol=1e-6)
+    np.testing.assert_allclose(steps, STEPS[:n_steps], atol=2e-6)
+
+
+def test_without_liars_it_is_the_mean():
+    weights, steps = caf_weights(gram_matrix(X), 0)
+    assert weights.tolist() == pytest.approx([1 / 7] * 7)
+    assert steps == []
+
+
+def test_the_best_step_counts_and_not_the_last():
+    """In some of these problems the last step has not the least variance."""
+    worse = 0
+    for seed in range(200):
+        x = np.random.default_rng(seed).standard_normal((7, 2)) * [1, 0.9]
+        result, _, steps = reference.caf(x, 3)
+        worse += min(steps, key=lambda step: step[1]) != steps[-1]
+        np.testing.assert_allclose(caf(torch.tensor(x), 3).numpy(), result, rtol=1e-7, atol=1e-9)
+    assert worse > 0
+
+
+def test_three_huge_rows_take_at_most_as_many_steps_as_rows():
+    """With the maximum over rows that are out already, more than 20,000."""
+    x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[:3] *= 1e4
+    weights, steps = caf_weights(gram_matrix(x), 4)
+    assert len(steps) <= 12
+    assert (weights[:3] < 1e-6).all()
+
+
+@pytest.mark.parametrize("f", [0, F, (N - 1) // 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, f):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    before = x.clone()
+    result = caf(x, f)
+    expected = reference.caf(x.double().numpy(), f)[0]
+    np.testing.assert_allclose(result.numpy(), expected, rtol=2e-6 if dtype == torch.float32 else 1e-9, atol=1e-7)
+    assert result.dtype == dtype
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_moves_with_the_rows(seed):
+    """Translation, scale, rotation and order."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    shift = torch.randn(D, generator=draw, dtype=torch.float64)
+    rotation = torch.linalg.qr(torch.randn(D, D, generator=draw, dtype=torch.float64)).Q
+    order = torch.randperm(N, generator=draw)
+    moved = caf((3 * x @ rotation + shift)[order], F)
+    torch.testing.assert_close(moved, 3 * caf(x, F) @ rotation + shift)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 30), st.lists(st.sampled_from(hostile.VALUES), min_size=1, max_size=F), st.booleans())
+def test_hostile_rows_do_not_break_it(seed, values, whole):
+    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    result = caf(hostile.problem(honest, values, whole), len(values))
+    assert result.isfinite().all()
+    assert (result - honest.mean(0)).norm() <= 4 * torch.pdist(honest).max()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_of_1e30_is_one_of_a_million(seed):
+    """Beside a row of 1e6 the others lose some 1e-6 of their weight, beside one of 1e30 nothing."""
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    far, further = x.clone(), x.clone()
+    far[[1, 4]] *= 1e6
+    further[[1, 4]] *= 1e30
+    torch.testing.assert_close(caf(further, F), caf(far, F), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("f", [1, F])
+def test_equal_rows_win(f):
+    """n - f equal rows make the result, whatever the others are."""
+    equal = torch.tensor([0.1, -3.0, 1e3])
+    for bad in [7.0, -1e30, torch.nan, 0.0]:
+        x = torch.cat([torch.full((f, 3), bad), equal.expand(f + 1, -1)])
+        x[0] *= 2
+        torch.testing.assert_close(caf(x, f), equal)
+
+
+def test_non_finite_rows_count_among_the_f():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    x[2], x[5, 1] = torch.nan, torch.inf
+    rest = x[x.isfinite().all(1)]
+    for f, left in [(F, F - 2), (1, 0)]:
+        torch.testing.assert_close(caf(x, f), caf(rest, left))
+
+
+@pytest.mark.parametrize("f", [-1, 4])
+def test_refuses_f_out_of_range(f):
+    message = rf"caf needs f >= 0 and n >= 2f \+ 1 updates, got n=8 and f={f}; change f"
+    with pytest.raises(SettingError, match=message):
+        caf(torch.randn(8, 2), f)
+    with pytest.raises(SettingError, match=message):
+        Caf(f).check(8, 3)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_what_no_rule_can_serve():
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        caf(torch.full((6, 2), torch.nan), 1)
+    with pytest.raises(SettingError, match=r"\(n, d\)"):
+        caf(torch.zeros(0, 3), 0)
+    with pytest.raises(SettingError, match="floating point"):
+        caf(torch.ones(6, 3, dtype=torch.int64), 1)
+
+
+def test_the_class_gives_the_functions_update_and_its_weights():
+    updates = world.updates()
+    aggregation = Caf(F).aggregate(updates, world.oracle())
+    torch.testing.assert_close(aggregation.update, caf(updates.rows, F))
+    assert aggregation.weights.sum().item() == pytest.approx(1)
+    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
+    _, steps = caf_weights(updates.gram, F)
+    assert aggregation.diagnostics == {"steps": len(steps), "variance": min(value for _, value in steps)}
+    assert Caf(0).aggregate(updates, world.oracle()).diagnostics == {"steps": 0}

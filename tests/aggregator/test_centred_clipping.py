@@ -1,0 +1,208 @@
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl import Federation, SettingError, Updates
+from lightning_fl.adversary.adaptive import Adaptive
+from lightning_fl.aggregator.centred_clipping import (
+    CentredClipping,
+    SequentialCentredClipping,
+    centred_clipping,
+    centred_clipping_weights,
+    sequential_centred_clipping,
+    similarity_buckets,
+)
+from lightning_fl.updates import gram_matrix
+from tests import training, world
+from tests.aggregator import hostile, reference
+
+N, D = 9, 5
+X = torch.tensor(reference.X)
+BUCKETS = [[3, 0, 5], [6, 1], [2, 4]]
+RULES = [CentredClipping(0.3), CentredClipping(0.3, 4), SequentialCentredClipping(0.3)]
+
+
+def close(found, expected, atol=1e-7):
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("start", [None, 0.3])
+@pytest.mark.parametrize("radius", [0.1, 2.0, 1e9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, radius, start):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    before, rows = x.clone(), x.double().numpy()
+    v = None if start is None else x.new_full((D,), start)
+    begin = None if v is None else v.double().numpy()
+    tolerance = {"rtol": 1e-5 if dtype == torch.float32 else 1e-8, "atol": 1e-6 if dtype == torch.float32 else 1e-9}
+    for steps in [1, 3]:
+        result = centred_clipping(x, radius, v, steps)
+        np.testing.assert_allclose(result, reference.centred_clipping(rows, radius, begin, steps), **tolerance)
+    buckets = [[4, 1], [0], [7, 8, 2], [3, 5, 6]]
+    for first in [False, True]:
+        result = sequential_centred_clipping(x, buckets, radius, v, first)
+        expected = reference.sequential_centred_clipping(rows, buckets, radius, begin, first)
+        np.testing.assert_allclose(result, expected, **tolerance)
+    assert result.dtype == dtype
+    assert torch.equal(x, before)
+
+
+def test_literal():
+    """The factors are those of the lengths 0, 1.12, 2.01, 2.39, 3.20, 1.30 and 13.5."""
+    close(centred_clipping(X, 1.0), [0.4938284, 0.44297317])
+    _, factors = centred_clipping_weights(gram_matrix(X, torch.zeros(1, 2).double()), 1.0)
+    close(factors, [1, 0.894427, 0.497519, 0.419222, 0.312959, 0.766965, 0.074329], 1e-6)
+    close(centred_clipping(X, 1.0, n_iterations=3), [0.87303656, 0.87945572])
+    first = centred_clipping(X, 10.0)
+    close(first, [1.77613449, 0.17290753])
+    close(centred_clipping(X + 0.5, 10.0, first), [2.40969774, 0.57465461])
+    torch.testing.assert_close(centred_clipping(X, 1e9), X.mean(0))
+
+
+def test_literal_sequential():
+    close(sequential_centred_clipping(X, BUCKETS, 1.0), [0.87330416, 1.08139018])
+    close(sequential_centred_clipping(X, BUCKETS, 1.0, average_first=True), [1.14624866, 0.90060799])
+
+
+def test_literal_buckets():
+    """By cosine with (1, 1) the rows are 0 6 2 | 4 1 | 5 3: 0, 0.05, 0.77, 0.91, 0.95, 0.976, 0.978."""
+    cosines = torch.nan_to_num(X @ torch.ones(2).double() / X.norm(dim=1) / 2**0.5)
+    as_sorted = cosines.argsort(stable=True)
+    buckets = similarity_buckets(cosines, 3, as_sorted)
+    assert [bucket.tolist() for bucket in buckets] == [[0, 4, 5], [6, 1, 3], [2]]
+    buckets = similarity_buckets(cosines, 3, torch.tensor([2, 3, 1, 6, 4, 5, 0]))
+    assert [bucket.tolist() for bucket in buckets] == [[2, 1, 3], [6, 4, 5], [0]]
+    buckets = similarity_buckets(None, 3, torch.tensor([2, 3, 1, 6, 4, 5, 0]))
+    assert [bucket.tolist() for bucket in buckets] == [[2, 3, 1], [6, 4, 5], [0]]
+
+
+def test_a_huge_row_moves_it_by_the_radius_over_n():
+    zeros = torch.zeros(N - 1, D)
+    for value in [1e30, -1e30, 1e6]:
+        x = torch.cat([zeros, torch.full((1, D), value)])
+        assert centred_clipping(x, 0.9).norm().item() == pytest.approx(0.1)
+        assert sequential_centred_clipping(x, [[1, 2], [0, 8, 3]], 0.9).norm().item() == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_non_finite_row_moves_nothing_and_still_counts(value):
+    """As if it lay at the centre; with several steps, at the moving centre."""
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    start = torch.ones(D, dtype=torch.float64)
+    broken, still = x.clone(), x.clone()
+    broken[3], still[3] = value, start
+    torch.testing.assert_close(centred_clipping(broken, 0.5, start), centred_clipping(still, 0.5, start))
+    for first in [False, True]:
+        found = sequential_centred_clipping(broken, [[3, 4]], 0.5, start, first)
+        torch.testing.assert_close(found, sequential_centred_clipping(still, [[3, 4]], 0.5, start, first))
+        assert sequential_centred_clipping(broken, [[3]], 0.5, start, first).tolist() == start.tolist()
+
+
+def test_a_row_at_the_centre_is_not_zero_by_zero():
+    x = torch.ones(4, 2)
+    assert centred_clipping(x, 1.0, torch.ones(2)).tolist() == [1, 1]
+    assert sequential_centred_clipping(x, [[0, 1]], 1.0, torch.ones(2), True).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_moves_with_the_rows(seed):
+    """Scale with the radius, rotation, order, and translation together with the start."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    start, shift = torch.randn(2, D, generator=draw, dtype=torch.float64)
+    rotation = torch.linalg.qr(torch.randn(D, D, generator=draw, dtype=torch.float64)).Q
+    order = torch.randperm(N, generator=draw)
+    found = centred_clipping((3 * x @ rotation + shift)[order], 1.5, 3 * start @ rotation + shift, 2)
+    torch.testing.assert_close(found, 3 * centred_clipping(x, 0.5, start, 2) @ rotation + shift)
+
+
+@pytest.mark.parametrize("value", hostile.VALUES)
+def test_hostile_rows_do_not_break_it(value):
+    """Each step goes at most a radius."""
+    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(0))
+    for whole in [True, False]:
+        x = hostile.problem(honest, [value] * 4, whole)
+        assert centred_clipping(x, 0.5, n_iterations=3).norm() <= 1.5 * (1 + 1e-6)
+        assert sequential_centred_clipping(x, [[0, 9], [10, 11, 2]], 0.5).norm() <= 1 + 1e-6
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_errors():
+    for radius in [0.0, -1.0, float("inf"), float("nan")]:
+        message = rf"centred_clipping needs a finite radius > 0, got {radius}; set aggregator.radius"
+        with pytest.raises(SettingError, match=message):
+            centred_clipping(X, radius)
+        with pytest.raises(SettingError, match=message):
+            sequential_centred_clipping(X, BUCKETS, radius)
+        with pytest.raises(SettingError, match=message):
+            CentredClipping(radius).check(7, 3)
+        with pytest.raises(SettingError, match=message):
+            SequentialCentredClipping(radius).check(7, 3)
+    with pytest.raises(SettingError, match="n_iterations >= 1, got 0"):
+        centred_clipping(X, 1.0, n_iterations=0)
+    with pytest.raises(SettingError, match="n_iterations >= 1, got 0"):
+        CentredClipping(1.0, 0).check(7, 3)
+    for n_clusters in [0, 8]:
+        with pytest.raises(SettingError, match=f"1 <= n_clusters <= n, got {n_clusters} and n=7"):
+            SequentialCentredClipping(1.0, n_clusters).check(7, 3)
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        centred_clipping(torch.full((6, 2), torch.nan), 1.0)
+    with pytest.raises(SettingError, match="length 2, got 3"):
+        centred_clipping(X, 1.0, torch.zeros(3))
+
+
+@pytest.mark.parametrize("rule", [CentredClipping(1.0, 2), SequentialCentredClipping(1.0)])
+def test_the_class_starts_at_the_last_rounds_result(rule):
+    """Only a round that ended counts, and it survives in a checkpoint."""
+    first, second = world.updates(), Updates(world.honest_updates(12, seed=1))
+    begin = rule.aggregate(first, world.oracle()).update
+    rule.aggregate(second, world.oracle())
+    assert torch.equal(rule.aggregate(first, world.oracle()).update, begin)
+    rule.on_train_batch_end()
+    saved = rule.state_dict()
+    assert torch.equal(saved["centre"], begin)
+    aggregation = rule.aggregate(second, world.oracle(index=1))
+    update, weights = aggregation.update, aggregation.weights.float()
+    torch.testing.assert_close(weights @ second.rows + (1 - weights.sum()) * begin, update)
+    assert aggregation.trust.sum().item() == pytest.approx(1)
+    if isinstance(rule, CentredClipping):
+        torch.testing.assert_close(update, centred_clipping(second.rows, 1.0, begin, 2))
+    update.zero_()  # as an optimizer may
+    other = type(rule)(1.0, 2) if isinstance(rule, CentredClipping) else type(rule)(1.0)
+    other.load_state_dict(saved)
+    again = other.aggregate(second, world.oracle(index=1)).update
+    assert torch.equal(again, rule.aggregate(second, world.oracle(index=1)).update)
+    assert again.any()
+    with pytest.raises(SettingError, match="remembers an update of length 9, got updates of length 2"):
+        other.aggregate(Updates(X.float()), world.oracle())
+
+
+def test_the_buckets_of_a_round_follow_the_clients_and_the_cosines():
+    rule, rows = SequentialCentredClipping(1.0), world.honest_updates(7)
+    order = [3, 1, 6, 0, 2, 5, 4]
+    for index in range(3):
+        here, there = (
+            rule.aggregate(updates, world.oracle(index=index))
+            for updates in [Updates(rows[order], ids=order), Updates(rows, ids=range(7))]
+        )
+        torch.testing.assert_close(here.update, there.update)
+        torch.testing.assert_close(here.weights, there.weights[order])
+        rule.on_train_batch_end()
+    assert len({float(rule.aggregate(Updates(rows), world.oracle(index=t)).update[0]) for t in range(4)}) > 1
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_resumed_run_is_the_uninterrupted_one_under_an_attack_that_asks(rule, tmp_path):
+    def run(rounds, folder=None, resume=None):
+        module = training.module()
+        fresh = type(rule)(rule.radius, getattr(rule, "n_iterations", 3))
+        trainer = training.trainer([fresh, Adaptive(9, 10.0, "distance")], rounds)
+        training.fit(trainer, module, training.data(Federation(4, 1, "supplement", "uniform")), resume)
+        if folder:
+            trainer.save_checkpoint(folder / "half.ckpt")
+        return torch.cat([parameter.flatten() for parameter in module.parameters()])
+
+    whole = run(4)
+    run(2, tmp_path)
+    assert torch.equal(run(4, resume=tmp_path / "half.ckpt"), whole)

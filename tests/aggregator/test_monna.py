@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.monna import Monna, monna, monna_weights
+from lightning_fl.updates import gram_matrix
+from tests import world
+from tests.aggregator import reference
+
+N, D, F = 9, 5, 3
+X = torch.tensor(reference.X)
+
+
+@pytest.mark.parametrize("f", [0, F, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, f):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    before, rows = x.clone(), x.double().numpy()
+    tolerance = {"rtol": 2e-6 if dtype == torch.float32 else 1e-9, "atol": 1e-6 if dtype == torch.float32 else 0}
+    for trusted in [0, 4, N - 1]:
+        result = monna(x, f, trusted)
+        np.testing.assert_allclose(result.numpy(), reference.monna(rows, f, trusted), **tolerance)
+        server = x[trusted] + 0.1
+        for include in [True, False]:
+            result = monna(x, f, server, include)
+            expected = reference.monna_of_server(rows, f, server.double().numpy(), include)
+            np.testing.assert_allclose(result.numpy(), expected, **tolerance)
+    assert result.dtype == dtype
+    assert torch.equal(x, before)
+
+
+def test_literal():
+    """Nearest to row 0 are rows 0 1 5 2 3, to row 2 rows 2 5 4 1 3: n - f = 5 rows, the trusted one among them."""
+    torch.testing.assert_close(monna(X, 2, 0), torch.tensor([0.78, 0.98], dtype=torch.float64))
+    torch.testing.assert_close(monna(X, 2, 2), torch.tensor([1.0, 1.58], dtype=torch.float64))
+
+
+def test_the_server_counts_as_one_more():
+    """5 rows and itself; or these alone."""
+    mean = torch.tensor([0.78, 0.98], dtype=torch.float64)
+    torch.testing.assert_close(monna(X, 2, X[0].clone()), mean * 5 / 6)
+    torch.testing.assert_close(monna(X, 2, X[0].clone(), include_trusted=False), mean)
+
+
+def test_the_trusted_row_comes_before_its_copies():
+    x = torch.tensor([[1.0], [1.0], [1.0], [5.0], [9.0]])
+    assert monna_weights(gram_matrix(x), 2, trusted=2).tolist() == [1 / 3, 1 / 3, 1 / 3, 0, 0]
+    assert monna_weights(gram_matrix(x), 0, trusted=2).tolist() == [0.2] * 5
+    x = torch.tensor([[1.0], [1.0], [5.0], [1.0], [1.0]])
+    assert monna_weights(gram_matrix(x), 2, trusted=4).tolist() == [1 / 3, 1 / 3, 0, 0, 1 / 3]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_moves_with_the_rows(seed):
+    """Translation, scale, rotation and order."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    shift = torch.randn(D, generator=draw, dtype=torch.float64)
+    rotation = torch.linalg.qr(torch.randn(D, D, generator=draw, dtype=torch.float64)).Q
+    order = torch.randperm(N, generator=draw)
+    moved = 3 * x @ rotation + shift
+    expected = 3 * monna(x, F, 4) @ rotation + shift
+    torch.testing.assert_close(monna(moved[order], F, order.tolist().index(4)), expected)
+    expected = 3 * monna(x, F, x[4] / 2) @ rotation + shift
+    torch.testing.assert_close(monna(moved[order], F, 3 * (x[4] / 2) @ rotation + shift), expected)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, 1e30, -1e30, 0.0])
+def test_hostile_rows_stay_out(bad):
+    """Far rows leave the result as it is without them and with f less by their number."""
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(0)) + 5
+    y = x.clone()
+    y[[1, 2]] = bad
+    rest = x[[0, *range(3, N)]]
+    torch.testing.assert_close(monna(y, F, 0), monna(rest, F - 2, 0))
+    torch.testing.assert_close(monna(y, F, x[0] + 0.1), monna(rest, F - 2, x[0] + 0.1))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_errors():
+    with pytest.raises(SettingError, match=r"monna needs f >= 0 and n >= 2f \+ 1 updates, got n=7 and f=4"):
+        monna(X, 4, 0)
+    with pytest.raises(SettingError, match=r"monna needs f >= 0 and n >= 2f \+ 1 updates, got n=7 and f=4"):
+        monna(X, 4, X[0])
+    with pytest.raises(SettingError, match="n=7 and f=4"):
+        Monna(4).check(7, 3)
+    for trusted in [-1, 7]:
+        with pytest.raises(SettingError, match=rf"trusted in \[0, 7\), the number of an update, got {trusted}"):
+            monna(X, 2, trusted)
+    broken = X.clone()
+    broken[0] = torch.nan
+    with pytest.raises(SettingError, match="monna needs a finite trusted update"):
+        monna(broken, 2, 0)
+    with pytest.raises(SettingError, match="monna needs a finite trusted update"):
+        monna(X, 2, broken[0])
+    with pytest.raises(SettingError, match="length 2, got 3"):
+        monna(X, 2, torch.zeros(3))
+    with pytest.raises(SettingError, match="server or the number of a client, got 'me'"):
+        Monna(2, "me")
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        monna(torch.full((6, 2), torch.nan), 1, torch.zeros(2))
+
+
+def test_the_class_trusts_the_server():
+    updates, oracle = world.updates(), world.oracle()
+    for include in [True, False]:
+        aggregation = Monna(F, include_trusted=include).aggregate(updates, oracle)
+        torch.testing.assert_close(aggregation.update, monna(updates.rows, F, oracle.update, include))
+        assert aggregation.weights.sum().item() == pytest.approx(9 / 10 if include else 1)
+
+
+def test_the_class_trusts_a_client_by_its_number():
+    rows = world.honest_updates(12)
+    updates = Updates(rows, ids=[*range(20, 26), 3, *range(30, 35)])
+    aggregation = Monna(F, trusted=3).aggregate(updates, world.oracle())
+    torch.testing.assert_close(aggregation.update, monna(rows, F, 6))
+    for named, found in [(updates, "a round without it"), (Updates(rows), "rows that are not single clients")]:
+        with pytest.raises(SettingError, match=f"needs the update of client 4, got {found}; set aggregator.trusted"):
+            Monna(F, trusted=4).aggregate(named, world.oracle())

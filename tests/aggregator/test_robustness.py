@@ -1,0 +1,127 @@
+"""Robustness coefficients, checked by searching for problems that exceed them.
+
+Youssef Allouah, Sadegh Farhadkhani, Rachid Guerraoui, Nirupam Gupta, Rafael Pinot, John Stephan. Fixing by Mixing: A
+Recipe for Optimal Byzantine ML under Heterogeneity. AISTATS 2023. arXiv:2302.01772.
+
+A rule F is (f, kappa)-robust if ||F(x) - mean_S||^2 <= kappa / |S| sum_{i in S} ||x_i - mean_S||^2 for all rows x and
+all S of n - f of them.
+"""
+
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl.aggregator.aksel import aksel
+from lightning_fl.aggregator.average import average
+from lightning_fl.aggregator.caf import caf
+from lightning_fl.aggregator.geometric_median import geometric_median
+from lightning_fl.aggregator.krum import krum, multi_krum
+from lightning_fl.aggregator.mda import minimum_diameter_average
+from lightning_fl.aggregator.median import median
+from lightning_fl.aggregator.medoid import medoid
+from lightning_fl.aggregator.smea import smallest_eigenvalue_average
+from lightning_fl.aggregator.trimmed_mean import trimmed_mean
+
+SIZES = [(4, 1), (7, 2), (7, 3), (9, 3)]
+
+
+def kappa_trimmed_mean(r):
+    return 6 * r * (1 + r)
+
+
+def kappa_krum(r):
+    return 6 * (1 + r)
+
+
+def kappa_median(r):
+    return 4 * (1 + r) ** 2
+
+
+# The rule for f, and its kappa as a function of r = f / (n - 2f).
+RULES = {
+    "trimmed_mean": (trimmed_mean, kappa_trimmed_mean),
+    "krum": (partial(krum, neighbours="n-f-1"), kappa_krum),
+    "geometric_median": (lambda x, f: geometric_median(x), kappa_median),
+    "median": (lambda x, f: median(x, "mean"), kappa_median),
+}
+
+
+def excess(x, result, f):
+    """The largest ||F - mean_S||^2 over the variance of S, of all S; inf where that variance is 0 and F is not S's."""
+    worst = 0.0
+    for subset in combinations(range(len(x)), len(x) - f):
+        rows = x[list(subset)]
+        mean = rows.mean(axis=0)
+        error, variance = np.sum((result - mean) ** 2), np.mean(np.sum((rows - mean) ** 2, axis=1))
+        if error > 1e-18 * np.abs(rows).max() ** 2:
+            worst = max(worst, error / variance if variance > 0 else np.inf)
+    return worst
+
+
+def start(draw, n, f):
+    """Rows of every kind: round, in two heaps, on a grid, with long tails, on a line."""
+    d = int(draw.integers(1, 4))
+    x = draw.standard_normal((n, d))
+    kind = draw.integers(5)
+    if kind == 1:
+        x = 0.1 * x + draw.integers(0, 2, (n, 1))
+    elif kind == 2:
+        x = draw.integers(0, 3, (n, d)).astype(float)
+    elif kind == 3:
+        x = draw.standard_cauchy((n, d))
+    elif kind == 4:
+        x[: n - f] *= 1e-2
+    return x
+
+
+def search(rule, n, f, starts, steps, seed):
+    """Climb from random starts to where the rule fares worst; the highest excess met."""
+    draw, highest = np.random.default_rng(seed), 0.0
+    for _ in range(starts):
+        x = start(draw, n, f)
+        here = excess(x, rule(torch.tensor(x), f).numpy(), f)
+        for _ in range(steps - 1):
+            moved = x + draw.standard_normal(x.shape) * (draw.random((n, 1)) < 0.3) * 10 ** draw.uniform(-2, 0.5)
+            there = excess(moved, rule(torch.tensor(moved), f).numpy(), f)
+            if there >= here:
+                x, here = moved, there
+        highest = max(highest, here)
+    return highest
+
+
+@pytest.mark.parametrize(("n", "f"), SIZES)
+@pytest.mark.parametrize("name", RULES)
+def test_a_thousand_problems_do_not_exceed_kappa(name, n, f):
+    """250 for each size; what is found is no less than a third of what every rule must have."""
+    rule, kappa = RULES[name]
+    r = f / (n - 2 * f)
+    highest = search(rule, n, f, starts=25, steps=10, seed=n + f)
+    assert r / 3 < highest <= kappa(r)
+
+
+def test_the_search_sees_that_averaging_has_no_kappa():
+    assert search(lambda x, f: average(x), 7, 2, starts=25, steps=10, seed=0) > 10 * kappa_median(2 / 3)
+
+
+@pytest.mark.parametrize(("n", "f"), SIZES)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *(rule for rule, _ in RULES.values()),
+        partial(multi_krum, neighbours="n-f-1"),
+        minimum_diameter_average,
+        smallest_eigenvalue_average,
+        caf,
+        aksel,
+        lambda x, f: medoid(x),
+    ],
+)
+def test_no_rule_is_better_than_the_lower_bound(rule, n, f):
+    """n - f rows of 0 and f of 1: a kappa means the answer 0, and S with all the ones sees an error of f / (n - 2f)."""
+    x = np.array([[0.0]] * (n - f) + [[1.0]] * f)
+    result = rule(torch.tensor(x), f).numpy()
+    assert result.tolist() == [0]
+    assert excess(x, result, f) == pytest.approx(f / (n - 2 * f), rel=1e-12)

@@ -1,0 +1,176 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_fl import SettingError
+from lightning_fl.aggregator import smea
+from lightning_fl.aggregator.smea import Smea, smallest_eigenvalue_average, smallest_eigenvalue_weights
+from lightning_fl.updates import gram_matrix
+from tests import world
+from tests.aggregator import hostile, reference
+
+N, D, F = 9, 5, 3
+X = torch.tensor(reference.X)
+
+
+@pytest.fixture
+def by_swaps(monkeypatch):
+    """The search for many rows, on few."""
+    monkeypatch.setattr(smea, "_MOST_SUBSETS", 0)
+
+
+E6 = [
+    (1, [0.8333333, 1.3166667], range(6)),
+    (2, [0.78, 0.98], [0, 1, 2, 3, 5]),
+    (3, [0.975, 1.225], [1, 2, 3, 5]),
+]
+
+
+@pytest.mark.parametrize(("f", "mean", "rows"), E6)
+def test_literal(f, mean, rows):
+    expected = torch.tensor(mean, dtype=torch.float64)
+    torch.testing.assert_close(smallest_eigenvalue_average(X, f), expected, rtol=0, atol=1e-6)
+    weights, exact = smallest_eigenvalue_weights(gram_matrix(X), f)
+    assert exact
+    assert weights.nonzero().flatten().tolist() == list(rows)
+
+
+@pytest.mark.usefixtures("by_swaps")
+@pytest.mark.parametrize(("f", "mean", "rows"), E6)
+def test_literal_by_swaps(f, mean, rows):
+    weights, exact = smallest_eigenvalue_weights(gram_matrix(X), f)
+    assert not exact
+    assert weights.nonzero().flatten().tolist() == list(rows)
+
+
+def test_variance_is_not_diameter():
+    """Rows 0 to 4 have the least diameter, 4, and variance 3.84; rows 0 to 3 and 6 have 5 and 3.04."""
+    x = torch.tensor([[0.0], [4.0], [4.0], [4.0], [0.0], [9.0], [5.0]])
+    assert smallest_eigenvalue_average(x, 2).item() == pytest.approx(3.4)
+
+
+@pytest.mark.usefixtures("by_swaps")
+@pytest.mark.parametrize("seed", range(20))
+def test_swaps_end_where_none_helps(seed):
+    """The subset found is no worse than any that differs in one row; here at most half as bad again as the best."""
+    x = torch.randn(10, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).numpy()
+    weights, _ = smallest_eigenvalue_weights(gram_matrix(torch.tensor(x)), 4)
+    inside = weights.nonzero().flatten().tolist()
+    found = reference.top_variance(x[inside])
+    for row in inside:
+        for other in set(range(10)) - set(inside):
+            swapped = [other if i == row else i for i in inside]
+            assert reference.top_variance(x[swapped]) >= found * (1 - 1e-9)
+    _, best = reference.smallest_eigenvalue_average(x, 4)
+    assert found <= 1.5 * reference.top_variance(x[list(best)])
+
+
+def test_eigenvalues_without_a_row_are_the_decomposition_s():
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[3] = x.mean(0)
+    x[6] = x[5]
+    for rows in [x, torch.ones(5, 2).double(), torch.eye(6).double()]:
+        n = len(rows)
+        expected = [(n - 1) * reference.top_variance(np.delete(rows.numpy(), j, axis=0)) for j in range(n)]
+        found = smea._values_without(gram_matrix(rows))
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("by_swaps")
+def test_swaps_drop_huge_rows():
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(1))
+    x[[0, 5, 7]] = torch.tensor([[1e30], [-1e30], [3e20]])
+    weights, _ = smallest_eigenvalue_weights(gram_matrix(x), 3)
+    assert weights[[0, 5, 7]].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("f", [0, F, (N - 1) // 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, f):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    before = x.clone()
+    result = smallest_eigenvalue_average(x, f)
+    expected = reference.smallest_eigenvalue_average(x.double().numpy(), f)[0]
+    np.testing.assert_allclose(result.numpy(), expected, rtol=2e-6 if dtype == torch.float32 else 1e-9, atol=1e-9)
+    assert result.dtype == dtype
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_moves_with_the_rows(seed):
+    """Translation, scale, rotation and order."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    shift = torch.randn(D, generator=draw, dtype=torch.float64)
+    rotation = torch.linalg.qr(torch.randn(D, D, generator=draw, dtype=torch.float64)).Q
+    order = torch.randperm(N, generator=draw)
+    moved = smallest_eigenvalue_average((3 * x @ rotation + shift)[order], F)
+    torch.testing.assert_close(moved, 3 * smallest_eigenvalue_average(x, F) @ rotation + shift)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 30), st.lists(st.sampled_from(hostile.VALUES), min_size=1, max_size=F), st.booleans())
+def test_hostile_rows_do_not_break_it(seed, values, whole):
+    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    result = smallest_eigenvalue_average(hostile.problem(honest, values, whole), len(values))
+    assert result.isfinite().all()
+    assert (result - honest.mean(0)).norm() <= 3 * torch.pdist(honest).max()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_of_1e30_is_one_of_a_million(seed):
+    """It is dropped either way."""
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    far, further = x.clone(), x.clone()
+    far[[1, 4]] *= 1e6
+    further[[1, 4]] *= 1e30
+    torch.testing.assert_close(smallest_eigenvalue_average(further, F), smallest_eigenvalue_average(far, F))
+
+
+@pytest.mark.parametrize("f", [1, F])
+def test_equal_rows_win(f):
+    """n - f equal rows make the result, whatever the others are."""
+    equal = torch.tensor([0.1, -3.0, 1e3])
+    for bad in [7.0, -1e30, torch.nan, 0.0]:
+        x = torch.cat([torch.full((f, 3), bad), equal.expand(f + 1, -1)])
+        x[0] *= 2
+        torch.testing.assert_close(smallest_eigenvalue_average(x, f), equal)
+
+
+def test_non_finite_rows_count_among_the_f():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    x[2], x[5, 1] = torch.nan, torch.inf
+    rest = x[x.isfinite().all(1)]
+    for f, left in [(F, F - 2), (1, 0)]:
+        torch.testing.assert_close(smallest_eigenvalue_average(x, f), smallest_eigenvalue_average(rest, left))
+
+
+@pytest.mark.parametrize("f", [-1, 4])
+def test_refuses_f_out_of_range(f):
+    message = rf"smea needs f >= 0 and n >= 2f \+ 1 updates, got n=8 and f={f}; change f"
+    with pytest.raises(SettingError, match=message):
+        smallest_eigenvalue_average(torch.randn(8, 2), f)
+    with pytest.raises(SettingError, match=message):
+        Smea(f).check(8, 3)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_what_no_rule_can_serve():
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        smallest_eigenvalue_average(torch.full((6, 2), torch.nan), 1)
+    with pytest.raises(SettingError, match=r"\(n, d\)"):
+        smallest_eigenvalue_average(torch.zeros(0, 3), 0)
+    with pytest.raises(SettingError, match="floating point"):
+        smallest_eigenvalue_average(torch.ones(6, 3, dtype=torch.int64), 1)
+
+
+def test_the_class_gives_the_functions_update_and_its_weights():
+    updates = world.updates()
+    aggregation = Smea(F).aggregate(updates, world.oracle())
+    torch.testing.assert_close(aggregation.update, smallest_eigenvalue_average(updates.rows, F))
+    assert aggregation.weights.sum().item() == pytest.approx(1)
+    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
+    assert aggregation.diagnostics == {"exact": 1}
