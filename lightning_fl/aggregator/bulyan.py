@@ -1,0 +1,115 @@
+"""Bulyan: let Krum select updates one after the other, then average in every coordinate what is near their median.
+
+El Mahdi El Mhamdi, Rachid Guerraoui, Sébastien Rouault. The Hidden Vulnerability of Distributed Learning in Byzantium.
+ICML 2018. arXiv:1802.07927.
+"""
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.meamed import middle_mean, nearest_mean
+from lightning_fl.aggregator.median import reduce_columns
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows, squared_distances
+
+
+def bulyan_selection(distances: Float64[Tensor, "n n"], f: int, once: bool = False) -> Int64[Tensor, " theta"]:
+    """Select theta = n - 2f rows by Krum; see `bulyan`.
+
+    Args:
+        distances: Finite ||x_i - x_j||^2.
+        f: 0 <= 2f < n.
+        once: See `bulyan`.
+
+    Returns:
+        Their numbers in the order of selection.
+    """
+    n = len(distances)
+    others = distances.clone().fill_diagonal_(torch.inf)
+    near = others.argsort(dim=1, stable=True)[:, :-1]
+    others = others.gather(1, near)
+    left = torch.ones(n, dtype=torch.bool, device=distances.device)
+    selected: list[Tensor] = []
+    for r in range(n, 2 * f, -1):
+        there = left[near]
+        counted = there & (there.cumsum(1) <= max(r - f - 2, 1))
+        scores = torch.where(counted, others, 0).sum(1).masked_fill(~left, torch.inf)
+        if once:
+            return scores.argsort(stable=True)[: n - 2 * f]
+        selected.append(scores.argmin())
+        left[selected[-1]] = False
+    return torch.stack(selected)
+
+
+def bulyan(updates: Float[Tensor, "n d"], f: int, once: bool = False) -> Float[Tensor, " d"]:
+    """Aggregate by Bulyan over Krum (sec. 4).
+
+    Move theta = n - 2f times the choice of Krum among the rows left to the selection S; then average, in every
+    coordinate, the beta = theta - 2f values of S nearest to the median of S.
+
+    Args:
+        updates: One update per row.
+        f: Byzantine clients tolerated, 0 <= 4f <= n - 3.
+        once: Select the theta rows of least score at once, as the authors of GAS do.
+
+    Returns:
+        The aggregated update.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, no update is finite, or f does not fit n.
+
+    Note:
+        With r rows left Krum counts the r - f - 2 nearest others, and at least 1: the last choices have fewer rows than
+        Krum's own 2f + 3, and the paper leaves them open.  The median of an even number of values is the mean of the
+        middle two; of two values equally near the smaller one counts, of equal scores the first.  An update with NaN or
+        inf is never selected and counts among the f.
+
+    Krum selects 3, then 2, 4, 1 and 0; of these 2, 3 and 4 or 1, 2 and 3 are near the median 2:
+
+    >>> bulyan(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [6.0], [90.0]]), f=1)
+    tensor([2.])
+    """
+    return _bulyan(Updates(updates), f, once)[0]
+
+
+def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], Int64[Tensor, " theta"]]:
+    """Return the update and the rows selected."""
+    _check(updates.n, f)
+    rows = finite_rows(updates.gram.diagonal(), "bulyan")
+    f = max(f - (updates.n - len(rows)), 0)
+    selected = rows[bulyan_selection(squared_distances(updates.gram[rows][:, rows]), f, once)]
+    theta = len(selected)
+    update = reduce_columns(
+        updates.rows[selected],
+        lambda values: nearest_mean(values, middle_mean(values, (theta - 1) // 2), theta - 2 * f),
+    )
+    return update, selected
+
+
+def _check(n: int, f: int) -> None:
+    if not 0 <= 4 * f <= n - 3:
+        raise SettingError(
+            f"bulyan needs f >= 0 and n >= 4f + 3 updates, got n={n} and f={f}; lower aggregator.f or add clients."
+        )
+
+
+class Bulyan(Aggregator):
+    """Aggregate by Bulyan over Krum; see `bulyan` for the settings.  Its trust is an equal share for those selected."""
+
+    def __init__(self, f: int, once: bool):
+        self.f = f
+        self.once = once
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f; see the base class."""
+        _check(n, self.f)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        update, selected = _bulyan(updates, self.f, self.once)
+        trust = updates.data_weights.new_zeros(updates.n)
+        trust[selected] = 1 / len(selected)
+        return Aggregation(update, trust=trust)

@@ -1,0 +1,146 @@
+"""DnC, divide and conquer: drop what stands out along the main direction of randomly drawn coordinates.
+
+Virat Shejwalkar, Amir Houmansadr. Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
+Federated Learning. NDSS 2021, Algorithm 2.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import floor
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.geometric_median import centre_on_majority
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+
+def dnc_scores(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
+    """Score rows by s_i = <x_i - mu, v>^2 less what all have in common, from their inner products; see `dnc_weights`.
+
+    With a_i = <x_i, v> about a row of the majority, s_i = (a_i - mean a)^2 = a_i (a_i - 2 mean a) + constant: beside a
+    row of 1e30, which moves the mean, the scores of the others keep their digits.
+
+    Args:
+        gram: Finite inner products of the rows, in the coordinates drawn.
+
+    Returns:
+        Scores in the order of s_i, up to a positive factor and a constant.
+    """
+    n = len(gram)
+    about, _, _ = centre_on_majority(gram, gram.new_full((n,), 1 / n))
+    means = about.mean(1)
+    covariance = about - means[:, None] - means + means.mean()  # <x_i - mu, x_j - mu>
+    direction = torch.linalg.eigh(covariance).eigenvectors[:, -1]  # v = sum_j direction_j (x_j - mu)
+    along = about @ (direction - direction.mean())
+    return along * (along - 2 * along.mean())
+
+
+def dnc_weights(grams: Iterable[Float64[Tensor, "n n"]], n_dropped: int) -> Float64[Tensor, " n"]:
+    """Weigh finite rows equally that are never among the n_dropped of largest score; see `divide_and_conquer`.
+
+    Args:
+        grams: Inner products in the coordinates of each iteration.
+        n_dropped: floor(c f), below n.
+    """
+    good = torch.stack([_keep(dnc_scores(gram), n_dropped) for gram in grams]).sum(0)
+    kept = (good == good.max()).double()
+    return kept / kept.sum()
+
+
+def _keep(scores: Tensor, n_dropped: int) -> Tensor:
+    kept = torch.zeros_like(scores, dtype=torch.int64)
+    kept[scores.argsort(stable=True)[: len(scores) - n_dropped]] = 1
+    return kept
+
+
+def _check(n: int, f: int, c: float) -> None:
+    if not (f >= 0 and c > 0 and c * f < n):
+        raise SettingError(f"dnc needs f >= 0, c > 0 and c f < n, got n={n}, f={f} and c={c}; lower c or f.")
+
+
+def _count_dropped(f: int, c: float) -> int:
+    return floor(c * f + 1e-9)  # 0.29 * 100 is 28.999999999999996
+
+
+def divide_and_conquer(
+    updates: Float[Tensor, "n d"], f: int, coordinates: Sequence[Int64[Tensor, " r"]], c: float = 1.0
+) -> Float[Tensor, " d"]:
+    """Average the updates that no iteration drops (Algorithm 2).
+
+    An iteration looks at some coordinates: mu is the mean there, v the top right singular vector of the matrix with
+    rows x_i - mu, s_i = <x_i - mu, v>^2; it drops the floor(c f) updates of largest s_i.
+
+    Args:
+        updates: One update per row.
+        f: Byzantine clients tolerated, f >= 0 and c f < n.
+        coordinates: The coordinates drawn for each iteration, one or more (the paper draws min(b, d) of them).
+        c: Filtering fraction, > 0.
+
+    Returns:
+        The mean of those that are good in every iteration.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, no update is finite, there is no iteration, or f or c
+            is out of range.
+
+    Note:
+        Where no update is good in every iteration, which the paper leaves open, those good most often are averaged.  An
+        update with NaN or inf anywhere is left out and counts among the f.  Where the largest variance is that of
+        several directions, v is whichever the eigensolver returns.
+
+    The first two coordinates drop the last row, the others the first one:
+
+    >>> rows = torch.tensor([[0.0, 1.0, 0.0, 9.0], [2.0, 1.0, 1.0, 3.0], [3.0, 1.0, 1.0, 1.0], [9.0, 1.0, 1.0, 2.0]])
+    >>> divide_and_conquer(rows, 1, [torch.tensor([0, 1]), torch.tensor([2, 3])])
+    tensor([2.5000, 1.0000, 1.0000, 2.0000])
+    """
+    rows = Updates(updates)
+    return rows.combine(_weights(rows, f, coordinates, c))
+
+
+def _weights(updates: Updates, f: int, coordinates: Sequence[Tensor], c: float) -> Float64[Tensor, " n"]:
+    _check(updates.n, f, c)
+    if not len(coordinates):
+        raise SettingError("dnc needs coordinates for at least one iteration, got none; draw some.")
+    rows = finite_rows(updates.squares, "dnc")
+    dropped = _count_dropped(max(f - (updates.n - len(rows)), 0), c)
+    grams = (Updates(updates.rows[:, index]).gram[rows][:, rows] for index in coordinates)
+    return updates.squares.new_zeros(updates.n).index_put((rows,), dnc_weights(grams, dropped))
+
+
+class Dnc(Weighting):
+    """Average the updates that do not stand out in randomly drawn coordinates; see `divide_and_conquer`.
+
+    Args:
+        f: Byzantine clients tolerated, f >= 0 and c f < n.
+        c: Filtering fraction, > 0.
+        n_iterations: How often coordinates are drawn, at least 1.
+        n_coordinates: b, how many are drawn (all, where the model has fewer), at least 1.
+    """
+
+    def __init__(self, f: int, c: float, n_iterations: int, n_coordinates: int):
+        self.f = f
+        self.c = c
+        self.n_iterations = n_iterations
+        self.n_coordinates = n_coordinates
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f, c, n_iterations and n_coordinates; see the base class."""
+        _check(n, self.f, self.c)
+        if self.n_iterations < 1 or self.n_coordinates < 1:
+            raise SettingError(
+                f"dnc needs n_iterations >= 1 and n_coordinates >= 1, got {self.n_iterations} and {self.n_coordinates}."
+            )
+
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        draw = server.generator("dnc")
+        coordinates = [
+            torch.randperm(updates.d, generator=draw)[: self.n_coordinates].sort().values.to(updates.rows.device)
+            for _ in range(self.n_iterations)
+        ]
+        return _weights(updates, self.f, coordinates, self.c)

@@ -1,0 +1,172 @@
+"""FLAME: admit the majority of models that point alike, clip to the median length, add noise.
+
+Thien Duc Nguyen, Phillip Rieger, Huili Chen, Hossein Yalame, Helen Möllering, Hossein Fereidooni, Samuel Marchal,
+Markus Miettinen, Azalia Mirhoseini, Shaza Zeitouni, Farinaz Koushanfar, Ahmad-Reza Sadeghi, Thomas Schneider. FLAME:
+Taming Backdoors in Federated Learning. USENIX Security 2022. arXiv:2101.02281.
+"""
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.clipped_clustering import agglomerate
+from lightning_fl.aggregator.signguard import clipping_scales, middle
+from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows, squared_distances
+
+
+def model_distances(
+    distances: Float64[Tensor, "n n"],
+    squares: Float64[Tensor, " n"],
+    products: Float64[Tensor, " n"],
+    square: Float64[Tensor, ""],
+    learning_rate: float,
+) -> Float64[Tensor, "n n"]:
+    """Compute 1 - cosine between the models W_i = w - eta x_i, 1 where one of them is zero.
+
+    Late in training the models differ by little, so it is taken from differences that are free of ||w||:
+    1 - cos = (||W_i - W_j||^2 - (||W_i|| - ||W_j||)^2) / (2 ||W_i|| ||W_j||).
+
+    Args:
+        distances: Finite ||x_i - x_j||^2.
+        squares: Finite ||x_i||^2.
+        products: <w, x_i>.
+        square: ||w||^2.
+        learning_rate: eta > 0.
+    """
+    growth = learning_rate * (learning_rate * squares - 2 * products)  # ||W_i||^2 - ||w||^2
+    lengths = (square + growth).clamp(min=0).sqrt()
+    gaps = (growth[:, None] - growth) / (lengths[:, None] + lengths)
+    gaps = gaps.nan_to_num(nan=0.0)  # two models of zero
+    apart = (learning_rate**2 * distances - gaps**2).clamp(min=0) / (2 * lengths[:, None] * lengths)
+    nothing = lengths == 0
+    return torch.where(nothing[:, None] | nothing, 1.0, apart).fill_diagonal_(0)
+
+
+def majority_cluster(distances: Float64[Tensor, "n n"]) -> Int64[Tensor, " m"]:
+    """Find the first cluster of more than half of the rows, as rows are joined in the order of their distances.
+
+    That is what HDBSCAN with min_cluster_size = floor(n/2) + 1, min_samples = 1 and allow_single_cluster returns.
+    """
+    n = len(distances)
+    for label in agglomerate(distances, "single"):
+        sizes = label.bincount(minlength=n)
+        if 2 * sizes.max() > n:
+            return (label == sizes.argmax()).nonzero().flatten()
+    return torch.arange(n, device=distances.device)  # of a single row
+
+
+def flame_weights(
+    gram: Float64[Tensor, "m m"], learning_rate: float
+) -> tuple[Float64[Tensor, " n"], Float64[Tensor, ""]]:
+    """Weigh n client rows from their inner products, the model's row w last; see `flame`.
+
+    Returns:
+        The weights, and the median norm.
+
+    Raises:
+        SettingError: As `flame`.
+        DivergedError: If the model, or every client's row, is not finite.
+    """
+    n = len(gram) - 1
+    _check(learning_rate, 0.0)
+    if not gram[n, n].isfinite():
+        raise DivergedError("flame needs a finite model, got NaN or inf; the model may have diverged.")
+    rows = finite_rows(gram.diagonal()[:n], "flame")
+    inner = gram[rows][:, rows]
+    apart = model_distances(
+        squared_distances(inner), inner.diagonal(), gram[rows, n], gram[n, n], learning_rate
+    )
+    norms = inner.diagonal().sqrt()
+    radius, admitted = middle(norms), majority_cluster(apart)
+    weights = gram.new_zeros(n)
+    weights[rows[admitted]] = clipping_scales(norms[admitted], radius) / len(admitted)
+    return weights, radius
+
+
+def _check(learning_rate: float, noise: float) -> None:
+    if not learning_rate > 0:
+        raise SettingError(f"flame needs a learning rate above 0, got {learning_rate}; change the schedule.")
+    if not noise >= 0:
+        raise SettingError(f"flame needs noise >= 0, got {noise}; the paper takes 0.001 for images.")
+
+
+def flame(
+    updates: Float[Tensor, "n d"],
+    model: Float[Tensor, " d"],
+    learning_rate: float,
+    noise: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, " d"]:
+    """Aggregate by FLAME (Algorithm 1).
+
+    Cluster the models W_i = w - eta x_i by the cosine distance and admit the cluster of more than half of them.  With S
+    the median of all ||W_i - w||, the new model is w plus the mean over the admitted of (W_i - w) min(1, S / ||W_i -
+    w||), plus Gaussian noise of standard deviation lambda S in every parameter.  Divided by -eta, that is an update.
+
+    Args:
+        updates: One update per row.
+        model: w, the global parameters.
+        learning_rate: eta > 0, the server's.
+        noise: lambda >= 0; the paper's is sqrt(2 ln(1.25 / delta)) / epsilon, 0.001 for images.
+        generator: Draws the noise; needed if there is any.
+
+    Returns:
+        The aggregated update.
+
+    Raises:
+        SettingError: If shapes do not fit, no update is finite, the model is not, a setting is out of range, or there
+            is noise without a generator.
+
+    Note:
+        The cluster is the first of more than half of the models as they are joined by single linkage, which HDBSCAN
+        with the paper's settings amounts to.  Pairs equally near are joined in the order of rows.  The median of an
+        even number of norms is the mean of the middle two.  An update with NaN or inf is left out of everything.
+
+    Models (2, 1), (2, 2), (2, 4) and (-9, 3): the first three are joined, and the last of them is clipped to the
+    median norm 1.5:
+
+    >>> clients = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, -2.0], [11.0, -1.0]])
+    >>> flame(clients, torch.tensor([2.0, 2.0]), learning_rate=1.0)
+    tensor([ 0.0000, -0.1667])
+    """
+    rows = Updates(updates)
+    return _flame(rows, model, learning_rate, noise, generator).update
+
+
+def _flame(
+    updates: Updates, model: Tensor, learning_rate: float, noise: float, generator: torch.Generator | None
+) -> Aggregation:
+    _check(learning_rate, noise)
+    weights, radius = flame_weights(updates.gram_with(model[None]), learning_rate)
+    update = updates.combine(weights)
+    if noise:
+        if generator is None:
+            raise SettingError(f"flame needs a generator to draw its noise, got noise={noise} and none.")
+        drawn = torch.randn(updates.d, generator=generator, dtype=update.dtype, device=generator.device)
+        update = update + noise * radius.to(update) * drawn.to(update.device)
+    admitted = weights > 0
+    trust = admitted / admitted.sum().clamp(min=1)
+    return Aggregation(update, weights, {"admitted": int(admitted.sum()), "radius": radius.item()}, trust)
+
+
+class Flame(Aggregator):
+    """Aggregate by FLAME at the server's model and rate; see `flame` for the noise.
+
+    Its weights undo lengths beyond the median; its trust is an equal share for those admitted.
+    """
+
+    def __init__(self, noise: float):
+        self.noise = noise
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check the noise; see the base class."""
+        _check(1.0, self.noise)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        return _flame(
+            updates, server.parameters, server.round.learning_rate, self.noise, server.generator("flame")
+        )

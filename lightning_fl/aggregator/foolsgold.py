@@ -1,0 +1,140 @@
+"""FoolsGold: trust clients less the more alike their updates have been over all rounds.
+
+Clement Fung, Chris J. M. Yoon, Ivan Beschastnikh. The Limitations of Federated Learning in Sybil Settings. RAID 2020.
+arXiv:1808.04866.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.clipped_clustering import cosine_distances
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows, gram_matrix
+
+
+def foolsgold_weights(gram: Float64[Tensor, "n n"], confidence: float = 1.0) -> Float64[Tensor, " n"]:
+    """Weigh the clients from the inner products of their histories; see `foolsgold`."""
+    _check(confidence)
+    rows = finite_rows(gram.diagonal(), "foolsgold")
+    alike = (1 - cosine_distances(gram[rows][:, rows])).fill_diagonal_(0)
+    most = alike.max(1).values  # v_i
+    pardon = torch.where(most > most[:, None], most[:, None] / most, 1)
+    alpha = (1 - (alike * pardon).max(1).values).clamp(0, 1)
+    weights = gram.new_zeros(len(gram))
+    if alpha.any():
+        alpha = (alpha / alpha.max()).clamp(max=0.99)
+        weights[rows] = (confidence * (alpha.logit() + 0.5)).clamp(0, 1)  # logit(0) = -inf gives 0
+    return weights
+
+
+def _check(confidence: float) -> None:
+    if not confidence > 0:
+        raise SettingError(f"foolsgold needs confidence > 0, got {confidence}; the paper takes 1.")
+
+
+def foolsgold(
+    updates: Float[Tensor, "n d"],
+    history: Float[Tensor, "n d"],
+    confidence: float = 1.0,
+    normalize: bool = False,
+) -> Float[Tensor, " d"]:
+    """Add up the updates by how unlike their clients' histories are, sum_i w_i x_i (Algorithm 1).
+
+    cs_ij is the cosine of H_i and H_j, cs_ii = 0, and v_i = max_j cs_ij.  Pardoning multiplies cs_ij by v_i / v_j where
+    v_j > v_i.  Then alpha_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by its maximum (at most 0.99), and
+    w_i = kappa (ln(alpha_i / (1 - alpha_i)) + 0.5), clipped to [0, 1].
+
+    Args:
+        updates: One update per row.
+        history: H, the sum of each client's updates over all rounds, this one included.
+        confidence: kappa, > 0.
+        normalize: Divide by sum_i w_i, which the paper does not: its step grows with the number of clients.
+
+    Returns:
+        The aggregated update; zero where everybody is alike.
+
+    Raises:
+        SettingError: If shapes do not fit, no update is finite, or confidence is out of range.
+
+    Note:
+        All coordinates count, not only those of the output layer; the authors' code also adds 1e-5 to v and inside the
+        logarithm.  A zero history has cosine 0 with every other.  An update with NaN or inf has weight 0.  There is no
+        f: the rule assumes that honest clients differ more than Sybils do, and a single attacker passes.
+
+    Of three clients the first two are alike up to the sign of their second entry, with cosine 0.6; alpha = 0.4, 0.4, 1:
+
+    >>> clients = torch.tensor([[2.0, 1.0, 0.0], [2.0, -1.0, 0.0], [0.0, 0.0, 3.0]])
+    >>> foolsgold(clients, clients)
+    tensor([0.3781, 0.0000, 3.0000])
+    """
+    rows = Updates(updates)
+    if history.shape != updates.shape:
+        raise SettingError(
+            f"foolsgold needs one history per update, of shape {tuple(updates.shape)}, got {tuple(history.shape)}."
+        )
+    return rows.combine(_weights(rows, history, confidence, normalize))
+
+
+def _weights(updates: Updates, history: Tensor, confidence: float, normalize: bool) -> Float64[Tensor, " n"]:
+    """Weigh one round; a client whose update or history is not finite has no part in it."""
+    gram = gram_matrix(history)
+    broken = ~updates.squares.isfinite()
+    gram = gram.masked_fill(broken | broken[:, None], torch.nan)
+    weights = foolsgold_weights(gram, confidence)
+    return weights / (weights.sum() or 1) if normalize else weights
+
+
+class Foolsgold(Aggregator):
+    """Add up the updates by how unlike the clients' histories are; see `foolsgold` for the settings.
+
+    It remembers the sum of each client's updates, d numbers per client.  A client that is absent, or whose update is
+    not finite, keeps its history.
+    """
+
+    def __init__(self, confidence: float, normalize: bool):
+        self.confidence = confidence
+        self.normalize = normalize
+        self._history: dict[int, Tensor] = {}
+        self._last: dict[int, Tensor] = {}
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check confidence; see the base class."""
+        _check(self.confidence)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class.
+
+        Raises:
+            SettingError: If the updates do not say whose they are.
+        """
+        if updates.ids is None:
+            raise SettingError(
+                "foolsgold remembers clients and needs their numbers, got rows that are not single clients; use it "
+                "by itself, without buckets."
+            )
+        history = updates.rows.clone()
+        for row, client in zip(history, updates.ids, strict=True):
+            if client in self._history:
+                row += self._history[client].to(row)
+        weights = _weights(updates, history, self.confidence, self.normalize)
+        finite = history.isfinite().all(1).tolist()
+        self._last = {i: row for i, row, fine in zip(updates.ids, history, finite, strict=True) if fine}
+        return Aggregation(updates.combine(weights), weights)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember the histories of this round's last call."""
+        self._history = self._history | {client: row.clone() for client, row in self._last.items()}
+        self._last = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sum of each client's updates over the rounds that are over."""
+        return {"history": self._history}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._history, self._last = state_dict["history"], {}

@@ -1,0 +1,124 @@
+"""GAS, gradient splitting: ask a rule about small groups of coordinates, and keep who is near its answers.
+
+Yuchen Liu, Chen Chen, Lingjuan Lyu, Fangzhao Wu, Sai Wu, Gang Chen. Byzantine-Robust Learning on Heterogeneous Data via
+Gradient Splitting. ICML 2023. arXiv:2302.06079.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from inspect import signature
+
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregator, Weighting
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+
+def gas_weights(updates: Updates, f: int, groups: Iterable[Tensor], rule: Callable[[Updates], Tensor]) -> Tensor:
+    """Weigh the rows; see `gradient_splitting`.
+
+    Args:
+        updates: The round.
+        f: 0 <= 2f < n.
+        groups: Coordinates of each group.
+        rule: Maps a group's columns to a vector.  A row with NaN or inf anywhere is NaN in every group.
+
+    Returns:
+        Equal weights for the n - f rows of least score.
+    """
+    _check(updates.n, f)
+    rows = finite_rows(updates.squares, "gas")
+    broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
+    scores = torch.zeros_like(updates.squares)
+    for group in groups:
+        columns = updates.rows[:, group]
+        columns[broken] = torch.nan
+        scores += torch.linalg.vector_norm(columns - rule(Updates(columns)), dim=1, dtype=torch.float64)
+    kept = len(rows) - max(f - (updates.n - len(rows)), 0)
+    weights = torch.zeros_like(scores)
+    weights[rows[scores[rows].argsort(stable=True)[:kept]]] = 1 / kept
+    return weights
+
+
+def _check(n: int, f: int) -> None:
+    if not 0 <= 2 * f < n:
+        raise SettingError(f"gas needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients.")
+
+
+def gradient_splitting(
+    updates: Float[Tensor, "n d"], f: int, groups: Sequence[Int64[Tensor, " k"]], rule: Callable[..., Tensor]
+) -> Float[Tensor, " d"]:
+    """Average the n - f updates that are nearest to a rule's answers in groups of coordinates (Algorithm 1).
+
+    In group q the rule makes g_q of the updates' coordinates x_i^(q).  The score of an update is
+    s_i = sum_q ||x_i^(q) - g_q||.
+
+    Args:
+        updates: One update per row.
+        f: Byzantine clients tolerated, 0 <= 2f < n.
+        groups: Coordinates of each of the p groups; the paper draws a partition into groups of equal size.
+        rule: The base rule, such as `krum`, `bulyan` or `median`: maps the (n, k) coordinates of a group to (k,)
+            numbers.  If it has a parameter f, it is told f.
+
+    Returns:
+        The mean of the n - f updates of least score; of equal scores the first.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, no update is finite, there is no group, or f does not
+            fit n or the rule.
+
+    Note:
+        An update with NaN or inf anywhere is left out of every group and counts among the f.
+
+    Krum chooses row 1 in the first group and row 0 in the second; the scores are 1, 1, 3 and 17:
+
+    >>> from lightning_fl.aggregator.krum import krum
+    >>> clients = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [9.0, 10.0]])
+    >>> gradient_splitting(clients, 1, [torch.tensor([0]), torch.tensor([1])], krum)
+    tensor([1., 2.])
+    """
+    if not len(groups):
+        raise SettingError("gas needs at least one group of coordinates, got none.")
+    told = {"f": f} if "f" in signature(rule).parameters else {}
+    rows = Updates(updates)
+    return rows.combine(gas_weights(rows, f, groups, lambda columns: rule(columns.rows, **told)))
+
+
+class Gas(Weighting):
+    """Average the updates nearest to a rule's answers in random groups of coordinates; see `gradient_splitting`.
+
+    Args:
+        rule: The base rule, with an f of its own; one without memory, since each round asks it once per group.
+        f: Byzantine clients tolerated, 0 <= 2f < n.
+        n_groups: p, groups drawn each round, at least 1; as many as coordinates where there are fewer.
+
+    Raises:
+        SettingError: If the rule remembers rounds.
+    """
+
+    def __init__(self, rule: Aggregator, f: int, n_groups: int):
+        if type(rule).on_train_batch_end is not pl.Callback.on_train_batch_end:
+            raise SettingError(
+                f"gas asks its rule once per group and needs one without memory, got {type(rule).__name__}; use "
+                f"another, such as krum."
+            )
+        self.rule = rule
+        self.f = f
+        self.n_groups = n_groups
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f and n_groups, and the rule; see the base class."""
+        _check(n, self.f)
+        if self.n_groups < 1:
+            raise SettingError(f"gas needs n_groups >= 1, got {self.n_groups}; the paper takes 1000.")
+        self.rule.check(n, n_classes)
+
+    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
+        """Weigh one round; see the base class."""
+        order = torch.randperm(updates.d, generator=server.generator("gas")).to(updates.rows.device)
+        groups = order.tensor_split(min(self.n_groups, updates.d))
+        return gas_weights(updates, self.f, groups, lambda columns: self.rule.aggregate(columns, server).update)

@@ -1,0 +1,66 @@
+"""Phocas: in every coordinate, the mean of the values nearest to the trimmed mean.
+
+Cong Xie, Oluwasanmi Koyejo, Indranil Gupta. Phocas: Dimensional Byzantine-resilient Stochastic Gradient Descent. 2018.
+arXiv:1805.09682.
+"""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.meamed import middle_mean, nearest_mean
+from lightning_fl.aggregator.median import finite_only, reduce_columns
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
+
+
+def phocas(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+    """Average, in every coordinate, the n - f values nearest to the f-trimmed mean.
+
+    Args:
+        updates: One update per row.
+        f: Byzantine clients tolerated, 0 <= 2f < n (the paper's b); as many values are trimmed at either end.
+
+    Returns:
+        Per coordinate, the mean of those values.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, no update is finite, or f does not fit n.
+
+    Note:
+        Of two values equally near, the smaller one counts; the paper leaves it open.  An update with NaN or inf is left
+        out and counts among the f.
+
+    The trimmed mean is 5, and 2, 4, 7, 9 are the four values nearest to it:
+
+    >>> import torch
+    >>> phocas(torch.tensor([[2.0], [4.0], [7.0], [9.0], [90.0], [-40.0], [3.0]]), f=2)
+    tensor([5.])
+    """
+    rows = finite_only(updates, "phocas")
+    _check(len(updates), f)
+    f = max(f - (len(updates) - len(rows)), 0)
+    return reduce_columns(rows, lambda values: nearest_mean(values, middle_mean(values, f), len(rows) - f))
+
+
+def _check(n: int, f: int) -> None:
+    if not 0 <= 2 * f < n:
+        raise SettingError(
+            f"phocas needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients."
+        )
+
+
+class Phocas(Aggregator):
+    """Average the values nearest to the trimmed mean of every coordinate; see `phocas` for the setting."""
+
+    def __init__(self, f: int):
+        self.f = f
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f; see the base class."""
+        _check(n, self.f)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        return Aggregation(phocas(updates.rows, self.f))
