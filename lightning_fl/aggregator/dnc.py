@@ -67,7 +67,7 @@ def _count_dropped(f: int, c: float) -> int:
 
 
 def divide_and_conquer(
-    updates: Float[Tensor, "n d"], f: int, coordinates: Sequence[Int64[Tensor, " r"]], c: float = 1.0
+    updates: Float[Tensor, "n d"], f: int, coordinates: Sequence[Int64[Tensor, " _"]], c: float = 1.0
 ) -> Float[Tensor, " d"]:
     """Average the updates that no iteration drops (Algorithm 2).
 

@@ -50,7 +50,7 @@ def _check(n: int, f: int) -> None:
 
 
 def gradient_splitting(
-    updates: Float[Tensor, "n d"], f: int, groups: Sequence[Int64[Tensor, " k"]], rule: Callable[..., Tensor]
+    updates: Float[Tensor, "n d"], f: int, groups: Sequence[Int64[Tensor, " _"]], rule: Callable[..., Tensor]
 ) -> Float[Tensor, " d"]:
     """Average the n - f updates that are nearest to a rule's answers in groups of coordinates (Algorithm 1).
 

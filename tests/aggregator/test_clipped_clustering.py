@@ -1,0 +1,179 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import AgglomerativeClustering
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.clipped_clustering import (
+    ClippedClustering,
+    clipped_clustering,
+    cosine_distances,
+    larger_cluster,
+)
+from lightning_fl.updates import gram_matrix
+from tests import training, world
+from tests.aggregator import reference
+from tests.aggregator import reference_peers as peers
+
+N, D = 11, 6
+LINKAGES = ["average", "single"]
+
+
+@pytest.mark.parametrize("linkage", LINKAGES)
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 11])
+@pytest.mark.parametrize("name", ["random", "badly scaled"])
+def test_agrees_with_the_loop(name, n, linkage):
+    """Where no two pairs have the same cosine."""
+    x, norms = reference.problem(name, n, D), [0.3, 2.0, 0.1]
+    for seen in [(), norms]:
+        expected, _ = peers.clipped_clustering(x, seen, linkage)
+        found = clipped_clustering(torch.as_tensor(x), seen, linkage)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("linkage", LINKAGES)
+@pytest.mark.parametrize("seed", range(10))
+def test_clusters_are_those_of_scikit_learn(seed, linkage):
+    x = torch.randn(41, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x[:15] += 2
+    distances = cosine_distances(gram_matrix(x))
+    labels = AgglomerativeClustering(2, metric="precomputed", linkage=linkage).fit_predict(distances.numpy())
+    larger = np.flatnonzero(labels == np.bincount(labels).argmax())
+    assert larger_cluster(distances, linkage).tolist() == larger.tolist()
+
+
+def test_literal():
+    """tau is the norm of row 2; rows 5 and 6 point elsewhere, row 4 is clipped.
+
+    Without clipping (1, 1.94, -0.94) follows, with the mean of the norms 3.21 as tau too.
+    """
+    z = torch.tensor(peers.Z, dtype=torch.float64)
+    result, found = peers.clipped_clustering(peers.Z)
+    assert found["kept"] == [0, 1, 2, 3, 4]
+    assert found["tau"] == pytest.approx(7.85**0.5)
+    np.testing.assert_allclose(result, [0.9697247, 1.8844952, -0.8895411], atol=1e-7)
+    expected = (z[:4].sum(0) + z[4] * (7.85 / 10.28) ** 0.5) / 5
+    for linkage in LINKAGES:
+        torch.testing.assert_close(clipped_clustering(z, linkage=linkage), expected)
+
+
+def test_literal_linkage():
+    """At 0, 40, 81, 123 and 170 degrees the nearest join one after the other, or in twos and then 170 with the last."""
+    angles = torch.tensor([0.0, 40.0, 81.0, 123.0, 170.0], dtype=torch.float64).deg2rad()
+    x = torch.stack([angles.cos(), angles.sin()], dim=1)
+    torch.testing.assert_close(clipped_clustering(x, linkage="single"), x[:4].mean(0))
+    torch.testing.assert_close(clipped_clustering(x), x[2:].mean(0))
+
+
+def test_the_median_is_that_of_all_norms_so_far():
+    """Norms 1, 2, 9, 4 of this round have the median 3; with 2.5 it is 2.5, with 2.5 and 3.5 it is 3."""
+    x = torch.tensor([[1.0, 0.0], [2.0, 0.0], [9.0, 0.0], [0.0, -4.0]])
+    for norms, tau in [([], 3.0), ([2.5], 2.5), ([2.5, 3.5], 3.0), ([3.5], 3.5)]:
+        assert clipped_clustering(x, norms).tolist() == pytest.approx([(1 + 2 + tau) / 3, 0])
+    assert clipped_clustering(x, max_radius=0.5).tolist() == [0.5, 0]
+
+
+def test_equal_clusters_and_few_rows():
+    """Of two pairs, that of the first row; two rows are one cluster, however far."""
+    x = torch.tensor([[0.0, -1.0], [2.0, 0.0], [1.0, 0.0], [0.0, -2.0]])
+    assert clipped_clustering(x, [50.0] * 9).tolist() == [0, -1.5]
+    assert clipped_clustering(x[:2], [50.0] * 9).tolist() == [1, -0.5]
+
+
+def test_a_zero_row_is_far_from_every_direction():
+    """At distance 1: nearer than what points elsewhere, farther than neighbours."""
+    x = torch.tensor([[1.0, 0.1], [1.0, 0.0], [0.0, 0.0], [-1.0, 0.1]])
+    assert cosine_distances(gram_matrix(x))[2].tolist() == [1, 1, 0, 1]
+    torch.testing.assert_close(clipped_clustering(x, [9.0] * 9), x[:3].mean(0))
+    assert clipped_clustering(torch.zeros(4, 2)).tolist() == [0, 0]
+
+
+def test_copies_are_at_distance_zero(draw):
+    x = torch.randn(1, 1000, generator=draw) * torch.logspace(-20, 20, N)[:, None]
+    assert not cosine_distances(gram_matrix(x.double())).any()
+
+
+def test_moves_with_the_rows(draw):
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    order = torch.randperm(N, generator=draw)
+    torch.testing.assert_close(clipped_clustering((-3e3 * x)[order]), -3e3 * clipped_clustering(x))
+
+
+def test_non_finite_rows_and_their_norms_are_left_out(draw):
+    x = torch.randn(N, D, generator=draw)
+    keep = [i for i in range(N) if i not in (3, 5)]
+    expected = clipped_clustering(x[keep])
+    x[3, 1], x[5] = torch.nan, torch.inf
+    torch.testing.assert_close(clipped_clustering(x), expected)
+    rule = ClippedClustering("average", 1e5)
+    aggregation = rule.aggregate(Updates(x), world.oracle())
+    assert aggregation.weights[[3, 5]].tolist() == [0, 0]
+    rule.on_train_batch_end(None, None, None, None, 0)
+    assert len(rule.state_dict()["norms"]) == N - 2
+
+
+def test_how_huge_a_row_is_does_not_matter(draw):
+    x, results = torch.randn(13, D, generator=draw), []
+    for huge in [1e6, 1e30]:
+        x[2], x[7] = huge, -huge
+        results.append(clipped_clustering(x))
+    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-7)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=5), st.integers(0, 99), st.booleans())
+def test_is_no_longer_than_an_honest_update(kinds, seed, single):
+    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    bad = honest[: len(kinds)].clone()
+    for row, kind in zip(bad, kinds, strict=True):
+        if kind != "copy":
+            row[0 if single else slice(None)] = kind
+    assert clipped_clustering(torch.cat([bad, honest])).norm() <= honest.norm(dim=1).max() * (1 + 1e-5)
+
+
+def test_rounds_remember_norms_and_trials_do_not(draw):
+    rule, seen = ClippedClustering("average", 1e5), []
+    for round_ in range(3):
+        x = (round_ + 1) * torch.randn(5, D, generator=draw)
+        rule.aggregate(Updates(-100 * x), world.oracle())  # an attacker's trial leaves no trace
+        aggregation = rule.aggregate(Updates(x), world.oracle())
+        expected, found = peers.clipped_clustering(x.double().numpy(), seen)
+        np.testing.assert_allclose(aggregation.update, expected, rtol=1e-5)
+        assert aggregation.diagnostics["radius"] == pytest.approx(found["tau"], rel=1e-6)
+        np.testing.assert_allclose(aggregation.trust, [i in found["kept"] and 1 / len(found["kept"]) for i in range(5)])
+        torch.testing.assert_close(aggregation.weights.float() @ x, aggregation.update)
+        rule.on_train_batch_end(None, None, None, None, round_)
+        seen += [peers.length(row) for row in x.double().numpy()]
+
+
+def test_a_checkpoint_brings_the_norms_back(draw):
+    rule, resumed = (ClippedClustering("average", 1e5) for _ in range(2))
+    rule.aggregate(Updates(torch.full((4, D), 0.01)), world.oracle())
+    assert len(rule.state_dict()["norms"]) == 0
+    rule.on_train_batch_end(None, None, None, None, 0)
+    resumed.load_state_dict(rule.state_dict())
+    resumed.on_train_batch_end(None, None, None, None, 1)  # a round that ended before it asked the rule
+    updates = Updates(torch.randn(5, D, generator=draw))
+    ours, theirs = (r.aggregate(updates, world.oracle()).update for r in (resumed, rule))
+    assert torch.equal(ours, theirs)
+    assert not torch.allclose(ours, clipped_clustering(updates.rows))
+
+
+def test_a_run_remembers_every_norm_once():
+    rule = ClippedClustering("average", 1e5)
+    training.fit(training.trainer([rule], rounds=3))
+    assert len(rule.state_dict()["norms"]) == 3 * 4
+
+
+def test_errors(unchecked):
+    x = torch.randn(N, D)
+    with pytest.raises(SettingError, match="linkage must be one of average, single, got 'ward'"):
+        clipped_clustering(x, linkage="ward")
+    with pytest.raises(SettingError, match="max_radius > 0, got 0"):
+        ClippedClustering("average", 0).check(N, 3)
+    with pytest.raises(SettingError, match="clipped_clustering needs at least one update without NaN"):
+        clipped_clustering(x * torch.nan)
+    with pytest.raises(SettingError, match="floating point"):
+        clipped_clustering(torch.ones(3, 3, dtype=torch.int64))

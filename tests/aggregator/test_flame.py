@@ -1,0 +1,171 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import HDBSCAN
+
+from lightning_fl import DivergedError, SettingError, Updates
+from lightning_fl.aggregator.flame import Flame, flame, majority_cluster, model_distances
+from tests import world
+from tests.aggregator import reference
+from tests.aggregator import reference_peers as peers
+
+N, D = 11, 6
+MODEL = torch.linspace(-2, 3, D, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("rate", [0.01, 1.0])
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 11])
+@pytest.mark.parametrize("name", ["random", "rank-deficient", "badly scaled"])
+def test_agrees_with_the_loop(name, n, rate):
+    x = reference.problem(name, n, D)
+    expected, _ = peers.flame(x, MODEL.numpy(), rate)
+    np.testing.assert_allclose(flame(torch.as_tensor(x), MODEL, rate).numpy(), expected, rtol=1e-9)
+
+
+def test_literal():
+    """Models near (1, 1, 1): rows 0, 1, 2 and 4 are the first four of seven to be joined; S = 0.1 sqrt(7.85).
+
+    By the cosine of the updates instead of the models row 3 would join before row 4; of the four only row 4 is longer
+    than the median.
+    """
+    z = torch.tensor(peers.Z, dtype=torch.float64)
+    result, found = peers.flame(peers.Z, [1, 1, 1], 0.1)
+    assert found["admitted"] == [0, 1, 2, 4]
+    assert found["S"] == pytest.approx(0.1 * 7.85**0.5)
+    assert found["joined"] == pytest.approx(0.00152954, rel=1e-5)
+    np.testing.assert_allclose(result, [0.9871558, 2.055619, -1.1369264], atol=1e-6)
+    expected = (z[:3].sum(0) + z[4] * (7.85 / 10.28) ** 0.5) / 4
+    torch.testing.assert_close(flame(z, torch.ones(3).double(), 0.1), expected)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_admits_whom_hdbscan_clusters(seed):
+    draw = torch.Generator().manual_seed(seed)
+    n = 5 + seed
+    x = torch.randn(n, D, generator=draw, dtype=torch.float64)
+    x[: n // 3] += 2
+    unit = torch.nn.functional.normalize(MODEL - 0.1 * x)
+    distances = (unit[:, None] - unit).square().sum(2) / 2
+    labels = HDBSCAN(
+        min_cluster_size=n // 2 + 1, min_samples=1, metric="precomputed", allow_single_cluster=True, copy=True
+    ).fit_predict(distances.numpy())
+    assert majority_cluster(distances).tolist() == np.flatnonzero(labels == 0).tolist()
+
+
+def test_models_that_differ_by_little_keep_their_distances(draw):
+    """||w|| = 1e4 and eta ||x|| = 1e-3: 1 - cosine is about 1e-14."""
+    x = 1e-2 * torch.randn(N, 1000, generator=draw, dtype=torch.float64)
+    w = torch.randn(1000, generator=draw, dtype=torch.float64)
+    w, rate = 1e4 * w / w.norm(), 1e-3 / 0.3
+    away = x - (x @ w)[:, None] * w / w.square().sum()
+    expected = rate**2 * (away[:, None] - away).square().sum(2) / (2 * 1e8)
+    assert 1e-15 < expected.max() < 1e-13
+    distances = (x[:, None] - x).square().sum(2)
+    found = model_distances(distances, x.square().sum(1), x @ w, w.square().sum(), rate)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+
+
+def test_of_no_model_the_updates_angles_count(draw):
+    """w = 0: as with any w along nothing; a model of zero is at distance 1."""
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    unit = torch.nn.functional.normalize(x)
+    inner = x @ x.T
+    squares = inner.diagonal()
+    apart = squares[:, None] + squares - 2 * inner
+    zero = torch.zeros(N, dtype=torch.float64)
+    torch.testing.assert_close(model_distances(apart, squares, zero, zero[0], 0.3), 1 - unit @ unit.T)
+    found = flame(x, torch.zeros(D).double(), 0.3)
+    expected, _ = peers.flame(x.numpy(), np.zeros(D), 0.3)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9)
+    x[4] = 0
+    assert flame(x, torch.zeros(D).double(), 0.3).isfinite().all()
+    assert flame(0 * x, torch.zeros(D).double(), 0.3).tolist() == [0] * D
+
+
+def test_equal_updates_are_their_mean():
+    x = torch.full((5, D), 0.1)
+    torch.testing.assert_close(flame(x, MODEL.float(), 0.5), x[0])
+
+
+def test_scale_and_order(draw):
+    """s x at the rate eta / s makes the same models."""
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    order = torch.randperm(N, generator=draw)
+    torch.testing.assert_close(flame((1e3 * x)[order], MODEL, 1e-4), 1e3 * flame(x, MODEL, 0.1))
+
+
+def test_noise_is_relative_to_the_median_norm(draw):
+    """Around the result without noise, with standard deviation lambda times the median norm in every parameter."""
+    x = torch.randn(5, 20_000, generator=draw)
+    w = torch.randn(20_000, generator=draw)
+    plain = flame(x, w, 0.1)
+    noisy = flame(x, w, 0.1, 0.05, torch.Generator().manual_seed(1))
+    again = flame(x, w, 0.1, 0.05, torch.Generator().manual_seed(1))
+    assert torch.equal(noisy, again)
+    drawn = (noisy - plain) / (0.05 * x.norm(dim=1).median())
+    assert drawn.std().item() == pytest.approx(1, abs=0.02)
+    assert drawn.mean().item() == pytest.approx(0, abs=0.03)
+
+
+def test_non_finite_rows_are_left_out(draw):
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    keep = [i for i in range(N) if i not in (3, 5)]
+    expected = flame(x[keep], MODEL, 0.1)
+    x[3, 1], x[5] = torch.nan, torch.inf
+    torch.testing.assert_close(flame(x, MODEL, 0.1), expected)
+
+
+def test_how_huge_a_row_is_does_not_matter(draw):
+    x, results = torch.randn(13, D, generator=draw), []
+    for huge in [1e9, 1e30]:
+        x[2], x[7] = huge, -huge
+        results.append(flame(x, MODEL.float(), 0.1))
+    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-7)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=5), st.integers(0, 99), st.booleans())
+def test_is_no_longer_than_an_honest_update(kinds, seed, single):
+    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    bad = honest[: len(kinds)].clone()
+    for row, kind in zip(bad, kinds, strict=True):
+        if kind != "copy":
+            row[0 if single else slice(None)] = kind
+    result = flame(torch.cat([bad, honest]), MODEL.float(), 0.1)
+    assert result.norm() <= honest.norm(dim=1).max() * (1 + 1e-5)
+
+
+def test_the_class_takes_model_and_rate_of_the_server():
+    x, server = world.honest_updates(N), world.oracle(0.3)
+    aggregation = Flame(noise=0.0).aggregate(Updates(x), server)
+    torch.testing.assert_close(aggregation.update, flame(x, server.parameters, 0.3))
+    torch.testing.assert_close(aggregation.weights.float() @ x, aggregation.update)
+    admitted = aggregation.weights > 0
+    assert aggregation.diagnostics["admitted"] == int(admitted.sum()) >= N // 2 + 1
+    assert aggregation.trust.sum().item() == pytest.approx(1)
+    assert torch.equal(aggregation.trust > 0, admitted)
+    noisy = Flame(noise=0.1).aggregate(Updates(x), server)
+    torch.testing.assert_close(noisy.update, flame(x, server.parameters, 0.3, 0.1, server.generator("flame")))
+    assert not torch.allclose(noisy.update, aggregation.update)
+
+
+def test_errors(unchecked):
+    x, w = torch.randn(N, D), torch.randn(D)
+    with pytest.raises(SettingError, match="a learning rate above 0, got 0"):
+        flame(x, w, 0.0)
+    with pytest.raises(SettingError, match="a learning rate above 0, got 0"):
+        Flame(0.0).aggregate(world.updates(), world.oracle(0.0))
+    with pytest.raises(SettingError, match=r"noise >= 0, got -0\.1"):
+        Flame(-0.1).check(N, 3)
+    with pytest.raises(SettingError, match=r"a generator to draw its noise, got noise=0\.1 and none"):
+        flame(x, w, 0.1, 0.1)
+    with pytest.raises(DivergedError, match="flame needs a finite model"):
+        flame(x, w * torch.nan, 0.1)
+    with pytest.raises(SettingError, match="flame needs at least one update without NaN"):
+        flame(x * torch.nan, w, 0.1)
+    with pytest.raises(SettingError, match="floating point"):
+        flame(torch.ones(3, 3, dtype=torch.int64), torch.ones(3), 0.1)
+    with pytest.raises(SettingError, match="length 6, got 5"):
+        flame(x, w[:5], 0.1)

@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.bulyan import bulyan
+from lightning_fl.aggregator.bygars import Bygars
+from lightning_fl.aggregator.clipped_clustering import ClippedClustering
+from lightning_fl.aggregator.gas import Gas, gradient_splitting
+from lightning_fl.aggregator.geometric_median import GeometricMedian
+from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, multi_krum
+from lightning_fl.aggregator.median import Median, median
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
+from tests import world
+from tests.aggregator import reference
+from tests.aggregator import reference_peers as peers
+
+N, D, F = 11, 7, 2
+GROUPS = [[3, 0], [5, 1, 6], [2, 4]]
+LOOPS = {
+    krum: lambda rows: reference.krum(rows, F),
+    multi_krum: lambda rows: reference.multi_krum(rows, F),
+    bulyan: lambda rows: peers.bulyan(rows, F)[0],
+    trimmed_mean: lambda rows: reference.trimmed_mean(rows, F),
+    median: reference.median,
+}
+
+
+def indices(groups):
+    return [torch.tensor(group) for group in groups]
+
+
+@pytest.mark.parametrize("groups", [GROUPS, [list(range(D))], [[k] for k in range(D)]])
+@pytest.mark.parametrize("rule", LOOPS, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("name", ["random", "rank-deficient", "badly scaled", "offset"])
+def test_agrees_with_the_loop(name, rule, groups):
+    x = reference.problem(name, N, D)
+    expected, _ = peers.gradient_splitting(x, F, groups, LOOPS[rule])
+    found = gradient_splitting(torch.as_tensor(x), F, indices(groups), rule)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9)
+
+
+def test_literal():
+    """Krum picks 1.2, 2.2 and -0.6 (of rows 4, 4 and 1); rows 5 and 6 are 10.5 away, the others at most 2.
+
+    By squared distances the scores are another order but the same rows; with Krum's one choice 4 for all columns, too.
+    """
+    z = torch.tensor(peers.Z, dtype=torch.float64)
+    groups = [[0], [1], [2]]
+    result, found = peers.gradient_splitting(peers.Z, 2, groups, lambda rows: reference.krum(rows, 2))
+    assert [answer.tolist() for answer in found["answers"]] == [[1.2], [2.2], [-0.6]]
+    np.testing.assert_allclose(found["scores"], [0.8, 0.7, 1.7, 2.0, 1.4, 10.5, 10.5], atol=1e-12)
+    assert found["kept"] == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(result, [1, 1.94, -0.94], atol=1e-12)
+    torch.testing.assert_close(gradient_splitting(z, 2, indices(groups), krum), torch.tensor([1.0, 1.94, -0.94]).double())
+
+
+def test_literal_scores_add_up_distances_not_squares():
+    """Against the median 0 of each column, one deviation of 3 beats two of 2: 3 < 4, 9 > 8; n - f = 4 rows stay."""
+    x = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [2.0, 2.0]])
+    assert gradient_splitting(x, 1, indices([[0], [1]]), median).tolist() == [0.75, 0]
+    assert gradient_splitting(x, 1, indices([[0, 1]]), median).tolist() == [0.5, 0.5]  # 3 > sqrt(8)
+
+
+def test_a_rule_is_told_f_if_it_has_one():
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(0))
+    for told, closed in [(krum, lambda rows: krum(rows, 2)), (median, lambda rows: median(rows, "lower"))]:
+        expected = gradient_splitting(x, 2, indices(GROUPS), closed)
+        assert torch.equal(gradient_splitting(x, 2, indices(GROUPS), told), expected)
+    assert not torch.equal(
+        gradient_splitting(x, 5, indices(GROUPS), krum), gradient_splitting(x, 5, indices(GROUPS), trimmed_mean)
+    )
+
+
+@pytest.mark.parametrize("f", range(1, 5))
+@pytest.mark.parametrize("rule", [krum, trimmed_mean, median])
+def test_n_minus_f_equal_rows_win(rule, f, draw):
+    x = 1e3 * torch.randn(N, D, generator=draw)
+    x[f:] = torch.linspace(-1, 1, D)
+    x[0] = 1e30
+    result = gradient_splitting(x[torch.randperm(N, generator=draw)], f, indices(GROUPS), rule)
+    torch.testing.assert_close(result, x[-1], rtol=3e-7, atol=0)
+
+
+def test_moves_with_the_rows(draw):
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    order = torch.randperm(N, generator=draw)
+    for rule in LOOPS:
+        found = gradient_splitting((-3 * x + 7)[order], 2, indices(GROUPS), rule)
+        torch.testing.assert_close(found, -3 * gradient_splitting(x, 2, indices(GROUPS), rule) + 7)
+
+
+@pytest.mark.parametrize("rule", [Krum(2), MultiKrum(2, None), TrimmedMean(2), Median("upper")])
+def test_non_finite_rows_count_among_the_f_in_every_group(rule, draw):
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
+    rest = np.delete(x.numpy(), 3, 0)
+    x[3, 5] = torch.nan
+    before = x.clone()
+    told = {Krum: krum, MultiKrum: multi_krum, TrimmedMean: trimmed_mean, Median: median}[type(rule)]
+    loops = {
+        krum: lambda rows: reference.krum(rows, 1),
+        multi_krum: lambda rows: reference.multi_krum(rows, 1),
+        trimmed_mean: lambda rows: reference.trimmed_mean(rows, 1),
+        median: reference.median,
+    }
+    expected, _ = peers.gradient_splitting(rest, 1, [[k] for k in range(D)], loops[told])
+    found = gradient_splitting(x, 2, indices([[k] for k in range(D)]), told)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+    aggregation = Gas(rule, 2, 100).aggregate(Updates(x), world.oracle())
+    np.testing.assert_allclose(aggregation.update.numpy(), expected, rtol=1e-12)
+    assert aggregation.weights[3] == 0
+    torch.testing.assert_close(x, before, equal_nan=True)
+
+
+def test_how_huge_a_row_is_does_not_matter(draw):
+    x, results = torch.randn(13, D, generator=draw), []
+    for huge in [1e6, 1e30]:
+        x[2], x[7] = huge, -huge
+        results.append(gradient_splitting(x, 2, indices(GROUPS), krum))
+    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=4), st.integers(0, 99), st.booleans())
+def test_hostile_rows_do_not_break_it(kinds, seed, single):
+    """A row kept scores no more than the worst honest one, whose distances to honest rows are bounded."""
+    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    bad = honest[: len(kinds)].clone()
+    for row, kind in zip(bad, kinds, strict=True):
+        if kind != "copy":
+            row[0 if single else slice(None)] = kind
+    result = gradient_splitting(torch.cat([bad, honest]), len(kinds), indices(GROUPS), krum)
+    assert result.norm() <= 10 * honest.norm(dim=1).max()
+
+
+@pytest.mark.parametrize("n_groups", [1, 4, 9, 1000])
+@pytest.mark.parametrize("n", [12, 115])
+@pytest.mark.parametrize(
+    ("rule", "function"),
+    [
+        (Krum(3), krum),
+        (MultiKrum(3, None), multi_krum),
+        (TrimmedMean(3), trimmed_mean),
+        (Median("upper"), median),
+    ],
+)
+def test_the_class_draws_groups_of_equal_size(rule, function, n, n_groups):
+    x = world.honest_updates(n)
+    aggregation = Gas(rule, 3, n_groups).aggregate(Updates(x), world.oracle())
+    order = torch.randperm(world.D, generator=world.oracle().generator("gas"))
+    groups = order.tensor_split(min(n_groups, world.D))
+    assert {len(group) for group in groups} <= {world.D // len(groups), world.D // len(groups) + 1}
+    expected = gradient_splitting(x, 3, groups, function)
+    torch.testing.assert_close(aggregation.update, expected)
+    assert (aggregation.weights > 0).sum() == n - 3
+
+
+def test_the_base_rule_has_its_own_bound_and_no_memory():
+    rule = Gas(Krum(5), 3, 10)
+    rule.check(12, 3)
+    with pytest.raises(SettingError, match="krum needs"):
+        rule.check(7, 3)
+    for remembers in [Bygars(3, 0.05, True), ClippedClustering("average", 1e5)]:
+        with pytest.raises(SettingError, match=f"needs one without memory, got {type(remembers).__name__}"):
+            Gas(remembers, 3, 10)
+    x = world.honest_updates(N)
+    assert Gas(GeometricMedian(1e-5), 3, 3).aggregate(Updates(x), world.oracle()).update.isfinite().all()
+
+
+def test_errors(unchecked):
+    x = torch.randn(N, D)
+    for f in [-1, 6]:
+        with pytest.raises(SettingError, match=rf"gas needs f >= 0 and n >= 2f \+ 1 updates, got n=11 and f={f}"):
+            gradient_splitting(x, f, indices(GROUPS), median)
+        with pytest.raises(SettingError, match="gas needs f >= 0"):
+            Gas(Krum(2), f, 10).check(N, 3)
+    with pytest.raises(SettingError, match="n_groups >= 1, got 0"):
+        Gas(Krum(2), 2, 0).check(N, 3)
+    with pytest.raises(SettingError, match="at least one group of coordinates, got none"):
+        gradient_splitting(x, 2, [], krum)
+    with pytest.raises(SettingError, match="gas needs at least one update without NaN"):
+        gradient_splitting(x * torch.nan, 2, indices(GROUPS), krum)
+    with pytest.raises(SettingError, match="floating point"):
+        gradient_splitting(torch.ones(3, 3, dtype=torch.int64), 1, indices([[0]]), median)
