@@ -4,28 +4,39 @@ Yuchen Liu, Chen Chen, Lingjuan Lyu, Fangzhao Wu, Sai Wu, Gang Chen. Byzantine-R
 Gradient Splitting. ICML 2023. arXiv:2302.06079.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from inspect import signature
 
 import pytorch_lightning as pl
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, Weighting
+from lightning_fl.aggregator.krum import Krum, MultiKrum
+from lightning_fl.aggregator.median import reduce_columns
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
+# Distances held at a time by the groups that Krum is asked about together.
+_ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
+# Share of the squared lengths that a squared distance must exceed to be more than rounding.
+_SAME = 2.0**-44
 
-def gas_weights(updates: Updates, f: int, groups: Iterable[Tensor], rule: Callable[[Updates], Tensor]) -> Tensor:
+
+def gas_weights(
+    updates: Updates, f: int, groups: Sequence[Int64[Tensor, " _"]], answer: Callable[[Tensor], Tensor]
+) -> Float64[Tensor, " n"]:
     """Weigh the rows; see `gradient_splitting`.
 
     Args:
         updates: The round.
         f: 0 <= 2f < n.
         groups: Coordinates of each group.
-        rule: Maps a group's columns to a vector.  A row with NaN or inf anywhere is NaN in every group.
+        answer: Maps the (q, n, k) columns of some groups to the rule's (q, k) answers.  A row with NaN or inf anywhere
+            is NaN in every group.
 
     Returns:
         Equal weights for the n - f rows of least score.
@@ -34,14 +45,54 @@ def gas_weights(updates: Updates, f: int, groups: Iterable[Tensor], rule: Callab
     rows = finite_rows(updates.squares, "gas")
     broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
     scores = torch.zeros_like(updates.squares)
-    for group in groups:
-        columns = updates.rows[:, group]
-        columns[broken] = torch.nan
-        scores += torch.linalg.vector_norm(columns - rule(Updates(columns)), dim=1, dtype=torch.float64)
+    for blocks in _blocks(updates.rows, groups):
+        blocks = blocks.masked_fill(broken[:, None], torch.nan)
+        away = blocks - answer(blocks)[:, None]
+        scores += torch.linalg.vector_norm(away, dim=2, dtype=torch.float64).sum(0)
     kept = len(rows) - max(f - (updates.n - len(rows)), 0)
     weights = torch.zeros_like(scores)
     weights[rows[scores[rows].argsort(stable=True)[:kept]]] = 1 / kept
     return weights
+
+
+def _blocks(rows: Tensor, groups: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Collect the columns of each group, as (q, n, k) for q neighbouring groups of equal size."""
+    n = len(rows)
+    gathered = rows.new_empty(n, sum(len(group) for group in groups))
+    order = torch.cat(list(groups))
+    for row, place in zip(rows, gathered, strict=True):  # row by row: a row fits the cache, the matrix does not
+        torch.index_select(row, 0, order, out=place)
+    most = max(1, (_ENTRIES_CPU if rows.device.type == "cpu" else _ENTRIES_GPU) // n**2)
+    sizes = [len(group) for group in groups]
+    start = first = 0
+    while first < len(sizes):
+        last = first
+        while last < min(len(sizes), first + most) and sizes[last] == sizes[first]:
+            last += 1
+        end = start + (last - first) * sizes[first]
+        yield gathered[:, start:end].unflatten(1, (last - first, sizes[first])).transpose(0, 1)
+        start, first = end, last
+
+
+def krum_answers(blocks: Float[Tensor, "q n k"], f: int, m: int | None = 1) -> Float[Tensor, "q k"]:
+    """Ask Krum, or Multi-Krum, about several groups at once; see `krum` and `multi_krum`.
+
+    Args:
+        blocks: Columns of each group, a row of NaN for an update that is not finite.
+        f: As the rule's.
+        m: How many to average; None: n - f.
+    """
+    rows = finite_rows(blocks[0, :, 0], "krum")
+    keep = len(rows) - max(f - (blocks.shape[1] - len(rows)), 0)
+    columns = blocks[:, rows].double()
+    lengths = columns.square().sum(2)
+    sums = lengths[:, None] + lengths[:, :, None]
+    distances = torch.baddbmm(sums, columns, columns.transpose(1, 2), alpha=-2)
+    distances.masked_fill_(distances <= _SAME * sums, 0).diagonal(dim1=1, dim2=2).zero_()
+    near = distances.flatten(0, 1).T  # a column per row of a group
+    scores = reduce_columns(near, lambda values: values[:, : keep - 1].sum(1)).view_as(lengths)
+    best = scores.argsort(dim=1, stable=True)[:, : keep if m is None else min(m, len(rows))]
+    return columns.gather(1, best[:, :, None].expand(-1, -1, columns.shape[2])).mean(1).to(blocks)
 
 
 def _check(n: int, f: int) -> None:
@@ -85,7 +136,11 @@ def gradient_splitting(
         raise SettingError("gas needs at least one group of coordinates, got none.")
     told = {"f": f} if "f" in signature(rule).parameters else {}
     rows = Updates(updates)
-    return rows.combine(gas_weights(rows, f, groups, lambda columns: rule(columns.rows, **told)))
+    return rows.combine(gas_weights(rows, f, groups, partial(_one_by_one, partial(rule, **told))))
+
+
+def _one_by_one(rule: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
+    return torch.stack([rule(columns) for columns in blocks])
 
 
 class Gas(Weighting):
@@ -121,4 +176,10 @@ class Gas(Weighting):
         """Weigh one round; see the base class."""
         order = torch.randperm(updates.d, generator=server.generator("gas")).to(updates.rows.device)
         groups = order.tensor_split(min(self.n_groups, updates.d))
-        return gas_weights(updates, self.f, groups, lambda columns: self.rule.aggregate(columns, server).update)
+        return gas_weights(updates, self.f, groups, partial(self._answer, server))
+
+    def _answer(self, server: ServerOracle, blocks: Tensor) -> Tensor:
+        rule = self.rule
+        if type(rule) in (Krum, MultiKrum):
+            return krum_answers(blocks, rule.f, rule.m if isinstance(rule, MultiKrum) else 1)
+        return _one_by_one(lambda columns: rule.aggregate(Updates(columns), server).update, blocks)

@@ -45,7 +45,7 @@ def test_agrees_with_the_loop(name, rule, groups):
 def test_literal():
     """Krum picks 1.2, 2.2 and -0.6 (of rows 4, 4 and 1); rows 5 and 6 are 10.5 away, the others at most 2.
 
-    By squared distances the scores are another order but the same rows; with Krum's one choice 4 for all columns, too.
+    Krum's choice for all columns at once is row 1.
     """
     z = torch.tensor(peers.Z, dtype=torch.float64)
     groups = [[0], [1], [2]]
