@@ -137,9 +137,7 @@ def clipped_clustering(
     tensor([2., 3.])
     """
     rows = Updates(updates)
-    weights, _ = clipped_clustering_weights(
-        rows.gram, torch.tensor(norms, dtype=torch.float64), linkage, max_radius
-    )
+    weights, _ = clipped_clustering_weights(rows.gram, torch.tensor(norms, dtype=torch.float64), linkage, max_radius)
     return rows.combine(weights)
 
 

@@ -76,9 +76,7 @@ def flame_weights(
         raise DivergedError("flame needs a finite model, got NaN or inf; the model may have diverged.")
     rows = finite_rows(gram.diagonal()[:n], "flame")
     inner = gram[rows][:, rows]
-    apart = model_distances(
-        squared_distances(inner), inner.diagonal(), gram[rows, n], gram[n, n], learning_rate
-    )
+    apart = model_distances(squared_distances(inner), inner.diagonal(), gram[rows, n], gram[n, n], learning_rate)
     norms = inner.diagonal().sqrt()
     radius, admitted = middle(norms), majority_cluster(apart)
     weights = gram.new_zeros(n)
@@ -167,6 +165,4 @@ class Flame(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return _flame(
-            updates, server.parameters, server.round.learning_rate, self.noise, server.generator("flame")
-        )
+        return _flame(updates, server.parameters, server.round.learning_rate, self.noise, server.generator("flame"))

@@ -82,7 +82,7 @@ def krum_answers(blocks: Float[Tensor, "q n k"], f: int, m: int | None = 1) -> F
         f: As the rule's.
         m: How many to average; None: n - f.
     """
-    rows = finite_rows(blocks[0, :, 0], "krum")
+    rows = finite_rows(blocks[0, :, 0].double(), "krum")
     keep = len(rows) - max(f - (blocks.shape[1] - len(rows)), 0)
     columns = blocks[:, rows].double()
     lengths = columns.square().sum(2)
@@ -92,7 +92,8 @@ def krum_answers(blocks: Float[Tensor, "q n k"], f: int, m: int | None = 1) -> F
     near = distances.flatten(0, 1).T  # a column per row of a group
     scores = reduce_columns(near, lambda values: values[:, : keep - 1].sum(1)).view_as(lengths)
     best = scores.argsort(dim=1, stable=True)[:, : keep if m is None else min(m, len(rows))]
-    return columns.gather(1, best[:, :, None].expand(-1, -1, columns.shape[2])).mean(1).to(blocks)
+    weights = torch.zeros_like(scores).scatter_(1, best, 1 / best.shape[1])
+    return (weights[:, None] @ columns)[:, 0].to(blocks)
 
 
 def _check(n: int, f: int) -> None:
@@ -179,7 +180,10 @@ class Gas(Weighting):
         return gas_weights(updates, self.f, groups, partial(self._answer, server))
 
     def _answer(self, server: ServerOracle, blocks: Tensor) -> Tensor:
-        rule = self.rule
-        if type(rule) in (Krum, MultiKrum):
-            return krum_answers(blocks, rule.f, rule.m if isinstance(rule, MultiKrum) else 1)
-        return _one_by_one(lambda columns: rule.aggregate(Updates(columns), server).update, blocks)
+        match self.rule:
+            case Krum(f=f):
+                return krum_answers(blocks, f)
+            case MultiKrum(f=f, m=m):
+                return krum_answers(blocks, f, m)
+            case rule:
+                return _one_by_one(lambda columns: rule.aggregate(Updates(columns), server).update, blocks)

@@ -46,7 +46,9 @@ def test_literal():
     mean = torch.tensor([1.0, 1.94, -0.94]).double()
     torch.testing.assert_close(divide_and_conquer(z, 2, indices(sets)), mean)
     torch.testing.assert_close(divide_and_conquer(z, 2, indices([[0, 1, 2]])), mean)
-    torch.testing.assert_close(divide_and_conquer(z, 2, indices(sets), 1.5), torch.tensor([2.3, 5.7, -2.1]).double() / 3)
+    torch.testing.assert_close(
+        divide_and_conquer(z, 2, indices(sets), 1.5), torch.tensor([2.3, 5.7, -2.1]).double() / 3
+    )
     torch.testing.assert_close(
         divide_and_conquer(z, 2, indices([[0, 1, 2]]), 1.5), torch.tensor([3.8, 7.5, -2.7]).double() / 4
     )

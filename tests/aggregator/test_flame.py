@@ -126,7 +126,9 @@ def test_how_huge_a_row_is_does_not_matter(draw):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=5), st.integers(0, 99), st.booleans())
+@given(
+    st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=5), st.integers(0, 99), st.booleans()
+)
 def test_is_no_longer_than_an_honest_update(kinds, seed, single):
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
     bad = honest[: len(kinds)].clone()

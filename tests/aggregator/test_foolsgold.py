@@ -28,8 +28,8 @@ def test_agrees_with_the_loop(name, kappa):
 def test_literal():
     """First round: rows 5 and 6 are Sybils, rows 1 to 3 count fully, rows 0 and 4 by 0.51.
 
-    Without pardoning rows 0 to 4 would all count fully; divided by the weights' sum 4.02 it is (0.9757, 1.9011, -0.8036).
-    In the second round the histories are much more alike.
+    Without pardoning rows 0 to 4 would all count fully; divided by the weights' sum 4.02 it is (0.9757,
+    1.9011, -0.8036).  In the second round the histories are much more alike.
     """
     z = torch.tensor(peers.Z, dtype=torch.float64)
     result, w = peers.foolsgold(peers.Z, peers.Z)
@@ -79,7 +79,11 @@ def test_scale_and_order(draw):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from([float("nan"), float("inf"), -float("inf")]), max_size=5), st.integers(0, 99), st.booleans())
+@given(
+    st.lists(st.sampled_from([float("nan"), float("inf"), -float("inf")]), max_size=5),
+    st.integers(0, 99),
+    st.booleans(),
+)
 def test_a_broken_update_or_history_has_no_part_in_it(values, seed, single):
     draw = torch.Generator().manual_seed(seed)
     x, h = torch.randn(N, D, generator=draw), torch.randn(N, D, generator=draw)

@@ -45,7 +45,7 @@ def test_agrees_with_the_loop(name, rule, groups):
 def test_literal():
     """Krum picks 1.2, 2.2 and -0.6 (of rows 4, 4 and 1); rows 5 and 6 are 10.5 away, the others at most 2.
 
-    Krum's choice for all columns at once is row 1.
+    Krum's choice for all columns at once is row 0.
     """
     z = torch.tensor(peers.Z, dtype=torch.float64)
     groups = [[0], [1], [2]]
@@ -54,7 +54,9 @@ def test_literal():
     np.testing.assert_allclose(found["scores"], [0.8, 0.7, 1.7, 2.0, 1.4, 10.5, 10.5], atol=1e-12)
     assert found["kept"] == [0, 1, 2, 3, 4]
     np.testing.assert_allclose(result, [1, 1.94, -0.94], atol=1e-12)
-    torch.testing.assert_close(gradient_splitting(z, 2, indices(groups), krum), torch.tensor([1.0, 1.94, -0.94]).double())
+    torch.testing.assert_close(
+        gradient_splitting(z, 2, indices(groups), krum), torch.tensor([1.0, 1.94, -0.94]).double()
+    )
 
 
 def test_literal_scores_add_up_distances_not_squares():
@@ -123,7 +125,9 @@ def test_how_huge_a_row_is_does_not_matter(draw):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=4), st.integers(0, 99), st.booleans())
+@given(
+    st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=4), st.integers(0, 99), st.booleans()
+)
 def test_hostile_rows_do_not_break_it(kinds, seed, single):
     """A row kept scores no more than the worst honest one, whose distances to honest rows are bounded."""
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))

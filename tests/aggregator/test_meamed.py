@@ -18,7 +18,9 @@ D = 6
 @pytest.mark.parametrize("name", reference.PROBLEMS)
 def test_agrees_with_the_loop(name, n, f):
     x = reference.problem(name, n, D)
-    np.testing.assert_allclose(mean_around_median(torch.as_tensor(x), f).numpy(), peers.mean_around_median(x, f), rtol=1e-12)
+    np.testing.assert_allclose(
+        mean_around_median(torch.as_tensor(x), f).numpy(), peers.mean_around_median(x, f), rtol=1e-12
+    )
 
 
 def test_literal():
@@ -38,7 +40,7 @@ def test_literal_around_the_median_not_the_trimmed_mean():
 
 
 def test_literal_middle_of_an_even_number():
-    """Around 5.5, 0 is farthest of 0, 4, 7, 10 (around 4 it would be 10); around 4.5, 10 of 0, 3, 6, 10 (around 6, 0)."""
+    """Around 5.5, 0 is farthest of 0, 4, 7, 10 (around 4 it is 10); around 4.5, 10 of 0, 3, 6, 10 (around 6 it is 0)."""
     assert mean_around_median(torch.tensor([[0.0], [4.0], [7.0], [10.0]]), 1).item() == 7
     assert mean_around_median(torch.tensor([[0.0], [3.0], [6.0], [10.0]]), 1).item() == 3
 
@@ -86,7 +88,9 @@ def test_moves_with_the_rows(draw):
 def test_non_finite_rows_count_among_the_f(draw):
     x = torch.randn(9, D, generator=draw, dtype=torch.float64)
     x[3, 1] = torch.nan
-    np.testing.assert_allclose(mean_around_median(x, 2).numpy(), peers.mean_around_median(np.delete(x.numpy(), 3, 0), 1), rtol=1e-12)
+    np.testing.assert_allclose(
+        mean_around_median(x, 2).numpy(), peers.mean_around_median(np.delete(x.numpy(), 3, 0), 1), rtol=1e-12
+    )
     x[[0, 5, 8]] = torch.inf
     torch.testing.assert_close(mean_around_median(x, 2), x[[1, 2, 4, 6, 7]].mean(0))
 
@@ -140,5 +144,7 @@ def test_refuses_what_is_no_matrix_of_numbers(unchecked):
         mean_around_median(torch.zeros(3), 0)
     with pytest.raises(SettingError, match="updates must be floating point"):
         mean_around_median(torch.zeros(2, 3, dtype=torch.int64), 0)
-    with pytest.raises(SettingError, match="mean_around_median needs at least one update without NaN and inf, got none"):
+    with pytest.raises(
+        SettingError, match="mean_around_median needs at least one update without NaN and inf, got none"
+    ):
         mean_around_median(torch.full((3, 2), torch.nan), 1)
