@@ -180,10 +180,9 @@ class Gas(Weighting):
         return gas_weights(updates, self.f, groups, partial(self._answer, server))
 
     def _answer(self, server: ServerOracle, blocks: Tensor) -> Tensor:
-        match self.rule:
-            case Krum(f=f):
-                return krum_answers(blocks, f)
-            case MultiKrum(f=f, m=m):
-                return krum_answers(blocks, f, m)
-            case rule:
-                return _one_by_one(lambda columns: rule.aggregate(Updates(columns), server).update, blocks)
+        rule = self.rule
+        if type(rule) is Krum:
+            return krum_answers(blocks, rule.f)
+        if type(rule) is MultiKrum:
+            return krum_answers(blocks, rule.f, rule.m)
+        return _one_by_one(lambda columns: rule.aggregate(Updates(columns), server).update, blocks)

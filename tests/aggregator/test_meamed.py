@@ -40,7 +40,7 @@ def test_literal_around_the_median_not_the_trimmed_mean():
 
 
 def test_literal_middle_of_an_even_number():
-    """Around 5.5, 0 is farthest of 0, 4, 7, 10 (around 4 it is 10); around 4.5, 10 of 0, 3, 6, 10 (around 6 it is 0)."""
+    """Around 5.5, 0 is farthest of 0, 4, 7, 10 (around 4, 10 is); around 4.5, 10 of 0, 3, 6, 10 (around 6, 0 is)."""
     assert mean_around_median(torch.tensor([[0.0], [4.0], [7.0], [10.0]]), 1).item() == 7
     assert mean_around_median(torch.tensor([[0.0], [3.0], [6.0], [10.0]]), 1).item() == 3
 
