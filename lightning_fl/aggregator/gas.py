@@ -21,9 +21,7 @@ from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
 # Distances held at a time by the groups that Krum is asked about together.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
-# Share of the squared lengths that a squared distance must exceed to be more than rounding.
-_SAME = 2.0**-44
+_ENTRIES_CPU, _ENTRIES_GPU = 2**17, 2**26
 
 
 def gas_weights(
@@ -46,7 +44,8 @@ def gas_weights(
     broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
     scores = torch.zeros_like(updates.squares)
     for blocks in _blocks(updates.rows, groups):
-        blocks = blocks.masked_fill(broken[:, None], torch.nan)
+        if len(rows) < updates.n:
+            blocks = blocks.masked_fill(broken[:, None], torch.nan)
         away = blocks - answer(blocks)[:, None]
         scores += torch.linalg.vector_norm(away, dim=2, dtype=torch.float64).sum(0)
     kept = len(rows) - max(f - (updates.n - len(rows)), 0)
@@ -85,10 +84,10 @@ def krum_answers(blocks: Float[Tensor, "q n k"], f: int, m: int | None = 1) -> F
     rows = finite_rows(blocks[0, :, 0].double(), "krum")
     keep = len(rows) - max(f - (blocks.shape[1] - len(rows)), 0)
     columns = blocks[:, rows].double()
-    lengths = columns.square().sum(2)
-    sums = lengths[:, None] + lengths[:, :, None]
-    distances = torch.baddbmm(sums, columns, columns.transpose(1, 2), alpha=-2)
-    distances.masked_fill_(distances <= _SAME * sums, 0).diagonal(dim1=1, dim2=2).zero_()
+    gram = columns @ columns.transpose(1, 2)
+    lengths = gram.diagonal(dim1=1, dim2=2)
+    distances = (lengths[:, None] + lengths[:, :, None]).sub_(gram, alpha=2).clamp_(min=0)
+    distances.diagonal(dim1=1, dim2=2).zero_()
     near = distances.flatten(0, 1).T  # a column per row of a group
     scores = reduce_columns(near, lambda values: values[:, : keep - 1].sum(1)).view_as(lengths)
     best = scores.argsort(dim=1, stable=True)[:, : keep if m is None else min(m, len(rows))]
