@@ -78,8 +78,10 @@ def lie(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float | None = N
         SettingError: If there are fewer than 2 honest updates, or factor is None and b > h.
 
     Note:
-        The BOBA authors send mean - z std of *models* w - eta g, which is mean + z std of updates.  RAGA's LIE is the
-        same with z = 0.7.  RAGA leaves open which standard deviation it takes; here it is the sample one for both.
+        The BOBA authors send mean - z std of *models* w - eta g, which is mean + z std of updates.  RAGA sends mean +
+        0.7 std of what honest clients upload: z = 0.7 where they upload gradients, as its own do.  Where they upload
+        models (FedAvg, RFA and MCA beside it), the same words mean z = -0.7 of updates; its tables are run with 0.7
+        throughout.  RAGA leaves open which standard deviation it takes; here it is the sample one for both papers.
 
     >>> lie(torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]]), n_byzantine=1, factor=0.7)
     tensor([[4.4000, 6.4249]])

@@ -5,8 +5,8 @@ what the paper prints as ``published`` (row: texts in the columns' order). A col
 ``overrides`` and ``value`` (another one of `VALUES` than the table's), or of ``worst``: the least of other columns.
 Optional: ``value``; ``reference`` (rows that mrd compares with, each for those down to the next); ``target`` (of
 rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (of the paper); ``corner`` (head of the rows); ``x``
-(the columns are its values: draw lines); ``note``; ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see
-`judge`).
+(the columns are its values: draw lines); ``note``; ``cells`` (``rows``, ``columns``, ``overrides``: further ones of
+some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
 """
 
 import re
@@ -101,6 +101,7 @@ class Table:
                 printed = Printed.read(text)
                 if printed:
                     self.published[row, column] = printed
+        self.more = {cell: entry["overrides"] for entry in given.get("cells", []) for cell in self.cells(entry)}
         self.doubtful = {cell: entry["reason"] for entry in given.get("doubtful", []) for cell in self.cells(entry)}
         texts = [printed.text.split()[0] for printed in self.published.values()]
         self.digits = max((len(text.partition(".")[2]) for text in texts), default=1)
@@ -128,10 +129,11 @@ class Table:
         return [(row, column) for row in rows for column in self.columns if column in needed]
 
     def runs(self) -> Iterator[tuple[Cell, list[str]]]:
-        """Yield each cell that is trained, with its overrides; those of the row come last."""
-        for (row, more), (label, column) in product(self.rows.items(), self.columns.items()):
+        """Yield each cell that is trained, with its overrides: base, column, row, and what this cell alone has."""
+        for (row, given), (label, column) in product(self.rows.items(), self.columns.items()):
             if not column.worst:
-                yield (row, label), [part for text in (self.base, column.overrides, more) for part in shlex.split(text)]
+                texts = (self.base, column.overrides, given, self.more.get((row, label), ""))
+                yield (row, label), [part for text in texts for part in shlex.split(text)]
 
     def pairs(self, claim: dict[str, Any]) -> list[tuple[list[Cell], float | None]]:
         """List a claim's comparisons: two cells, or one and a number, or with ``spread`` many and a number."""
@@ -158,7 +160,7 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
         table: Whose claim it is.
         claim: ``left`` cells, ``relation`` (>=, <=, within, spread), ``right`` cells or number; of ``margin`` points;
             ``pair``: the first row of left with the first of right, and so on; ``share`` of the comparisons that must
-            hold, by default all.
+            hold, by default all; ``note``: what a reader of the verdict must know.
         value: The number of a cell; None where there is none.
 
     Returns:

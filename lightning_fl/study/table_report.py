@@ -111,7 +111,8 @@ def markdown(grid: Grid) -> str:
         lines += ["## Claims", "", "| Claim | Measured | |", "|---|---|---|"]
         for claim in table.claims:
             verdict, detail = judge(table, claim, grid.mean)
-            lines.append(f"| {claim['text']} | {verdict} | {detail} |")
+            note = f"; {claim['note']}" if "note" in claim else ""
+            lines.append(f"| {claim['text']} | {verdict} | {detail}{note} |")
         lines.append("")
     return "\n".join(lines)
 

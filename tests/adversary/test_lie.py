@@ -25,6 +25,15 @@ def test_known_answer():
     np.testing.assert_allclose(forged, [[4.4, 4 + 0.7 * sqrt(12)]] * 2)
 
 
+def test_ragas_words_mean_minus_for_clients_that_upload_models():
+    """Models w - 0.5 g of the same three gradients: mean + 0.7 std of models is the update mean - 0.7 std."""
+    gradients = torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]], dtype=torch.float64)
+    w = torch.tensor([10.0, -3.0], dtype=torch.float64)
+    model = lie(w - 0.5 * gradients, 1, 0.7)[0]
+    np.testing.assert_allclose((w - model) / 0.5, [3 - 0.7 * 2, 4 - 0.7 * sqrt(12)])
+    np.testing.assert_allclose(lie(gradients, 1, -0.7)[0], [1.6, 4 - 0.7 * sqrt(12)])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", reference.PROBLEMS)
 @pytest.mark.parametrize("factor", [None, -1.5, 0.7])

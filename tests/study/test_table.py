@@ -132,6 +132,42 @@ def test_every_row_and_column_composes(name):
         assert isinstance(make(config.aggregator) if "aggregator" in config else Average(), Aggregator)
 
 
+@pytest.mark.parametrize(
+    ("name", "models"),
+    [
+        ("raga_2", {"FedAvg 0.6", "RFA 0.6", "MCA 0.6", "FedAvg 0.2", "RFA 0.2", "MCA 0.2"}),
+        ("raga_3", {"FedAvg 0.6", "RFA 0.6", "MCA 0.6", "FedAvg 0.2", "RFA 0.2", "MCA 0.2"}),
+        ("raga_4", {"LeNet FedAvg", "LeNet RFA", "LeNet MCA", "MLP FedAvg", "MLP RFA", "MLP MCA"}),
+        ("raga_5", set()),
+    ],
+)
+def test_gaussian_attackers_replace_what_ragas_peers_upload(name, models):
+    """N(0, 90) instead of a model where models are uploaded; variance 90 everywhere."""
+    given = {row: parts for (row, column), parts in load(name).runs() if column == "GA 0.4"}
+    adversaries = {row: checked(parts).adversary for row, parts in given.items()}
+    assert {row for row, adversary in adversaries.items() if adversary.space == "models"} == models
+    assert {row for row, adversary in adversaries.items() if adversary.space == "updates"} == set(given) - models
+    assert {round(adversary.std**2, 3) for adversary in adversaries.values()} == {90.0}
+
+
+def test_fed_ngas_median_is_the_lower_gradient():
+    """As torch.median; M = 100 gradients have two middle values."""
+    cells = {cell: given for cell, given in load("fed_nga_3").runs() if cell[0] == "MLP 0.6 0.2"}
+    cells |= dict(load("fed_nga_fig_2").runs())
+    rules = [checked(given).aggregator for given in cells.values()]
+    assert [rule.middle for rule in rules if "middle" in rule] == ["lower"] * 4
+
+
+def test_some_cells_have_overrides_of_their_own():
+    more = [{"rows": ["BOBA"], "columns": ["IPM", "LIE"], "overrides": "adversary.factor=3"}]
+    given = dict(Table("small", SMALL | {"cells": more}).runs())
+    assert given["BOBA", "LIE"][-3:] == ["adversary=lie", "aggregator=boba", "adversary.factor=3"]
+    assert given["BOBA", "Acc"][-2:] == ["adversary=none", "aggregator=boba"]
+    assert given["Average", "IPM"][-2:] == ["adversary=ipm", "aggregator=average"]
+    with pytest.raises(SettingError, match="there is no column Mimic"):
+        Table("small", SMALL | {"cells": [more[0] | {"columns": ["Mimic"]}]})
+
+
 def test_printed_numbers():
     assert Printed.read("91.6 (0.2)") == Printed("91.6 (0.2)", 91.6, 0.2)
     assert Printed.read("97.76") == Printed("97.76", 97.76, None)
