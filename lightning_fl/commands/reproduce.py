@@ -24,7 +24,7 @@ from lightning_fl.run.explain import explained
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.pool import Progress, execute, stop_when_told
 from lightning_fl.study.table import Table
-from lightning_fl.study.table_report import keep, overview, report
+from lightning_fl.study.table_report import keep, overview, report, stale
 
 
 def seeds_of(text: str) -> list[int]:
@@ -57,6 +57,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores")
     parser.add_argument("--folder", type=Path, default=Path("runs/tables"), help="of runs and reports")
     parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
+    parser.add_argument("--prune", action="store_true", help="with --keep: drop cells measured with other settings")
     parser.add_argument("--dry-run", action="store_true", help="train nothing: list what is missing, write the report")
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
@@ -68,6 +69,8 @@ def reproduce(given: argparse.Namespace) -> int:
         raise SettingError(f"--scale must be above 0, got {given.scale:g}.")
     if given.workers < 1:
         raise SettingError(f"--workers must be at least 1, got {given.workers}.")
+    if given.prune and not given.keep:
+        raise SettingError("--prune drops rows of the kept file and needs --keep; give both, or neither.")
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
     print(f"{table.title}", flush=True)
@@ -87,7 +90,9 @@ def reproduce(given: argparse.Namespace) -> int:
         print("\nStopped; the same command goes on from here.", file=sys.stderr)
         return 130
     finally:
-        print(f"Report: {report(grid)}" + (f"; kept: {keep(grid)}" if given.keep else ""))
+        print(f"Report: {report(grid)}" + (f"; kept: {keep(grid, given.prune)}" if given.keep else ""))
+        if stale(grid):
+            print(f"Kept rows with other settings by now: {len(stale(grid))} (--keep --prune drops them)")
     return 1 if progress.failed else 0
 
 

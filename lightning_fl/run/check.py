@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, composed, file, no_such, spelled
 from lightning_fl.run.explain import explain
-from lightning_fl.run.identity import comparable
+from lightning_fl.run.identity import comparable, essential
 from lightning_fl.run.saved import changed
 
 
@@ -78,7 +78,7 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
     if saved is None or not saved.is_file():
         return
     before: Any = OmegaConf.to_container(OmegaConf.load(saved))
-    ours, theirs = comparable([given, before])
+    ours, theirs = comparable([essential(given), essential(before)])
     ours["trainer"] = theirs["trainer"] = {}
     differ = {name: (now, then) for name, then, now in changed(theirs, ours)}  # with those that only it had
     differ |= {name: (now, then) for name, now, then in changed(ours, theirs)}

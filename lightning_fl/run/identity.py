@@ -1,4 +1,13 @@
-"""What a run's result depends on."""
+"""What a run's result depends on: the one list by which runs are named, found again, resumed and compared.
+
+A name outlives versions of the package: it is a hash of the settings that count, and of `RESULTS`.
+
+* What is null or empty is left out, so a setting that is added with null for what the code did before changes no name.
+* A setting that is added with another value for what the code did before goes into `ADDED`; it is left out where a run
+  has that value.
+* `RESULTS` is raised when a change of the code changes numbers.  Every name changes with it, and every cell of
+  scripts/tables/measured is measured again.
+"""
 
 import hashlib
 import json
@@ -7,46 +16,70 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lightning_fl import __version__
-
 Config = dict[str, Any]
 
-# What says where a run lies and how it is shown; then what says how it is watched.
+RESULTS = "0.1.0"  # of which version the numbers are
+
+# By the class that takes it ("": of no group), each setting added since, with the value that means what the code did
+# before: {"lightning_fl.aggregator.krum.Krum": {"ties": "first"}}.
+ADDED: dict[str, Config] = {}
+
+# What does not count: where a run lies and how it is shown; how it is watched; what computes it.
 PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "logger", "data.root", "data.corruption_cache"}
 PLACES |= {"trainer.enable_progress_bar"}
-_WATCHING = {"reference", "ckpt_path", "checkpoint_every"}
-_COMPUTING = {"_target_", "max_steps"}  # of trainer
+_WATCHING = {"ckpt_path", "checkpoint_every", "trainer.log_every_n_steps", "trainer.enable_model_summary"}
+_COMPUTING = {f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes", "strategy")}
+_BESIDE = PLACES | _WATCHING | _COMPUTING
+
 _NOTHING = ("aggregator", "adversary", "schedule")  # null and absent mean the same there
 
 
 def identity(config: DictConfig) -> str:
-    """Name a run by what its result depends on: 16 hexadecimal digits, a hash of the settings and the version.
-
-    Folders, loggers, checkpoints and the machine do not count; nor does ``n_byzantine`` where nobody attacks, nor what
-    is null or empty, so that names outlive settings yet to be added.
-    """
+    """Name a run by what its result depends on: 16 hexadecimal digits, a hash of `essential` and `RESULTS`."""
     settings: Any = OmegaConf.to_container(config)
-    elsewhere = {"data_dir": "", "run_dir": "", "run_name": ""}  # others refer to these
-    for key in ("reference_dir", "ckpt_path", "checkpoint_every", "logger"):
-        settings.pop(key, None)
-    for key in ("accelerator", "devices", "enable_progress_bar", "log_every_n_steps", "enable_model_summary"):
-        settings["trainer"].pop(key, None)
+    settings |= {"data_dir": "", "run_dir": "", "run_name": "", "logger": None}  # other settings interpolate the first
     if not settings.get("adversary"):
-        settings["federation"]["n_byzantine"] = 0
-    resolved = OmegaConf.to_container(OmegaConf.create(settings | elsewhere), resolve=True)
-    text = json.dumps([__version__, _without_empty(resolved)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        settings["federation"]["n_byzantine"] = 0  # and this one
+    resolved: Any = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
+    return hashlib.sha256(json.dumps([RESULTS, essential(resolved)], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _without_empty(settings: Any) -> Any:
-    if not isinstance(settings, dict):
-        return settings
-    kept = {key: _without_empty(value) for key, value in settings.items()}
+def counted(config: Config) -> Config:
+    """Leave out the settings that do not change a result; ``n_byzantine`` is 0 where nobody attacks."""
+    found: Config = {}
+    for group, value in config.items():
+        if isinstance(value, dict):
+            value = {key: inner for key, inner in value.items() if f"{group}.{key}" not in _BESIDE}
+            if group == "federation" and not config.get("adversary"):
+                value["n_byzantine"] = 0
+        if group not in _BESIDE:
+            found[group] = value
+    return found
+
+
+def essential(config: Config) -> Config:
+    """Leave out of `counted` what is null or empty, and what was `ADDED` where it means what the code did before."""
+    found: Config = _said(counted(config), "")
+    return found
+
+
+def _said(node: Any, kind: str) -> Any:
+    if not isinstance(node, dict):
+        return node
+    added = ADDED.get(kind, {})
+    kept = {
+        key: _said(value, str(value.get("_target_")) if isinstance(value, dict) else "")
+        for key, value in node.items()
+        if not (key in added and value == added[key])
+    }
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
 
 
 def comparable(configs: Sequence[Config]) -> list[Config]:
-    """What each run computes, without attackers where nobody attacks; seeds that follow the runs' own all say so."""
+    """Say what tells runs apart: what is `counted`, but for the reference of max-recall-drop.
+
+    Where nobody attacks there is no number of attackers, and seeds that follow the run's in all runs only say so.
+    """
 
     def seeds(config: Config) -> set[tuple[str, str]]:
         own, groups = config.get("seed"), [(group, z) for group, z in config.items() if isinstance(z, dict)]
@@ -57,19 +90,15 @@ def comparable(configs: Sequence[Config]) -> list[Config]:
     following = set.intersection(*map(seeds, configs)) if configs else set()
 
     def kept(config: Config) -> Config:
-        found: Config = {}
-        for group, value in (config | {group: config.get(group) or {} for group in _NOTHING}).items():
-            if group in PLACES | _WATCHING:
-                continue
+        found = counted(config | {group: config.get(group) or {} for group in _NOTHING})
+        found.pop("reference", None)
+        for group, value in found.items():
             if isinstance(value, dict):
-                value = {
+                found[group] = {
                     key: "seed" if (group, key) in following else v
                     for key, v in value.items()
-                    if f"{group}.{key}" not in PLACES
-                    and (group != "trainer" or key in _COMPUTING)
-                    and not (key == "n_byzantine" and not config.get("adversary"))
+                    if not (key == "n_byzantine" and not config.get("adversary"))
                 }
-            found[group] = value
         return found
 
     return [kept(config) for config in configs]

@@ -156,8 +156,8 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
                 "max-recall-drop": _percent(summary["mrd"], "none" if run.reference else "no reference"),
                 "weight honest": _percent(shares and shares[0], unweighted),
                 "weight Byzantine": _percent(shares and shares[1], unweighted),
-                **{name.replace("_", " "): f"{value:,}" for name, value in summary["communication"].items()},
-                "seconds": f"{summary['seconds']:.1f}",
+                **{name.replace("_", " "): _shown(value, ",") for name, value in summary["communication"].items()},
+                "seconds": _shown(summary["seconds"], ".1f"),
             }
         )
     columns = list(dict.fromkeys(column for row in rows for column in row))
@@ -215,3 +215,7 @@ def _table(header: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
 
 def _percent(value: float | None, none: str = "none") -> str:
     return none if value is None else f"{value:.2%}"
+
+
+def _shown(value: int | float | None, form: str) -> str:
+    return "not recorded" if value is None else f"{value:{form}}"

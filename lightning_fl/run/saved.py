@@ -16,9 +16,15 @@ from lightning_fl.run.identity import PLACES, Config, comparable
 Row = dict[str, Any]
 
 _ABSENT: Config = {}  # of a run in which it means nothing
-# Of summary.json.
-_KEYS = {"status", "reason", "rounds", "accuracy", "recall", "mrd", "last_evaluation", "mean_weight", "byzantine_share"}
-_KEYS |= {"communication", "seconds", "byzantine_clients", "reference_recall", "confusion"}
+# What summary.json holds.  Another version's may lack some, which are None then, and have others, which are left out.
+_NUMBERS = ("accuracy", "recall", "mrd")
+_SUMMARY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
+    **dict.fromkeys(("byzantine_clients", "reference_recall", "confusion"), ()),
+    "last_evaluation": ("round", *_NUMBERS),
+    "mean_weight": ("honest", "byzantine"),
+    "communication": ("floats_up", "floats_down", "sample_gradients"),
+}
 _FIRST = ["aggregator", "adversary", "client", "data", "partition", "model", "federation"]
 _NOTHING = {"aggregator": "average", "adversary": "no attack", "schedule": "constant rate"}
 
@@ -32,7 +38,7 @@ class SavedRun:
         config: ``config.yaml``; empty where nobody wrote one.
         metrics: Rows of ``metrics.csv``; a round without a value lacks the key.
         weights: Rows of ``weights.csv``; none for a rule that is not a weighting.
-        summary: ``summary.json``.
+        summary: ``summary.json`` as `read_summary` gives it.
     """
 
     folder: Path
@@ -52,12 +58,8 @@ class SavedRun:
         if not folder.is_dir():
             raise DataError(f"{folder} is no folder; give the folder of a run.")
         config = _parsed(folder / "config.yaml", lambda text: OmegaConf.to_container(OmegaConf.create(text)))
-        summary = _parsed(folder / "summary.json", json.loads)
-        missing = _KEYS - set(summary)
-        if missing:
-            raise DataError(f"{folder / 'summary.json'} has no {min(missing)}; is it a run's?")
-        rounds = summary["rounds"]
-        metrics = _rows(folder / "metrics.csv") if rounds else []
+        summary = read_summary(folder / "summary.json")
+        metrics = _rows(folder / "metrics.csv") if summary["rounds"] else []
         weighted = any(name.startswith("weight/") for row in metrics for name in row)
         weights = _rows(folder / "weights.csv") if weighted else []
         return cls(folder, config, metrics, weights, summary)
@@ -81,7 +83,7 @@ class SavedRun:
     @property
     def byzantine(self) -> list[int]:
         """Numbers of the Byzantine clients."""
-        return list(self.summary["byzantine_clients"])
+        return list(self.summary["byzantine_clients"] or [])
 
     @property
     def topics(self) -> list[str]:
@@ -89,6 +91,27 @@ class SavedRun:
         b = (self.config.get("federation") or {}).get("n_byzantine", 0)
         attack = f"{b} {_part(self.config, 'adversary')}" if b else _NOTHING["adversary"]
         return [_part(self.config, "aggregator"), attack, _part(self.config, "data")]
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read a run's ``summary.json``, whichever version of the package wrote it.
+
+    Returns:
+        What this version knows of it; None stands for what is missing.
+
+    Raises:
+        DataError: If it is missing or broken, or has neither status nor rounds.
+    """
+    found = _parsed(path, json.loads)
+    for name in ("status", "rounds"):
+        if name not in found:
+            raise DataError(f"{path} has no {name}; is it a run's?")
+    summary: dict[str, Any] = {}
+    for name, inner in _SUMMARY.items():
+        value = found.get(name)
+        group = value if isinstance(value, dict) else {}
+        summary[name] = {key: group.get(key) for key in inner} if inner else value
+    return summary
 
 
 def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:

@@ -3,25 +3,43 @@
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from lightning_fl import __version__
 from lightning_fl.callback.record import Record
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, trust_shares
 
+SCHEMA = 1  # of summary.json; raised when a key changes its meaning, not when one is added
 
-def summarise(module: FederatedModule, record: Record, status: str) -> dict[str, Any]:
+
+def version() -> str:
+    """Name the package's version and, of a checkout, its commit: 0.1.0+g1a2b3c4, with .dirty if files are changed."""
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return __version__
+    command = ["git", "-C", str(checkout), "describe", "--always", "--exclude=*", "--dirty=.dirty"]
+    try:
+        commit = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        commit = ""
+    return f"{__version__}+g{commit}" if commit else __version__
+
+
+def summarise(module: FederatedModule, record: Record, status: str, version: str = __version__) -> dict[str, Any]:
     """Collect the results of a finished run.
 
     Args:
         module: The trained module.
         record: Its rows.
         status: "completed", "interrupted" or "diverged".
+        version: Of the code that trained it.
 
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
@@ -42,6 +60,8 @@ def summarise(module: FederatedModule, record: Record, status: str) -> dict[str,
         for name in ("floats_up", "floats_down", "sample_gradients")
     }
     return {
+        "schema": SCHEMA,
+        "version": version,
         "status": status,
         "reason": module.diverged,
         "rounds": record.metrics.rows[-1]["round"] if record.metrics.rows else 0,

@@ -31,6 +31,7 @@ def train(
         The summary, which ``folder/summary.json`` holds.
     """
     settings: Any = OmegaConf.to_container(config, resolve=True)
+    version = report.version()  # now: a checkout may change while the run trains
     module, data, record = make_module(config, reference), make_data(config), Record(folder)
     checkpoint = RoundCheckpoint(folder / "checkpoints" / "last.ckpt", config.checkpoint_every)
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
@@ -47,7 +48,7 @@ def train(
         trainer.test(module, datamodule=data, verbose=False)
     unfinished = trainer.global_step < config.trainer.max_steps
     status = "diverged" if module.diverged else "interrupted" if unfinished else "completed"
-    summary = report.summarise(module, record, status)
+    summary = report.summarise(module, record, status, version)
     report.write(module, record, summary, folder, default_settings())
     if describe:
         print(report.results(summary, folder), flush=True)

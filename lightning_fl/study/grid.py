@@ -26,6 +26,7 @@ from lightning_fl.study.table import TABLES, Cell, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
+FIELDS += ["version"]  # of the code that measured it; none in rows that are older than this column
 MISS = 2.0  # points
 
 Record = dict[str, Any]
@@ -57,6 +58,7 @@ def measure(folder: Path, target: float) -> Record:
         "byzantine_share": summary["byzantine_share"],
         "seconds": summary["seconds"],
         "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
+        "version": summary["version"],
     }
 
 
@@ -224,7 +226,7 @@ def read(path: Path) -> list[Record]:
     """Read a file of measured cells; none if there is no file."""
     if not path.exists():
         return []
-    texts = {"row", "column", "status", "recall", "identity"}
+    texts = {"row", "column", "status", "recall", "identity", "version"}
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [{k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in rows]

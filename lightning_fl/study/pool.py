@@ -6,7 +6,6 @@ each run is locked by the process that trains it.  A worker is forked for one ru
 and Lightning once; what goes wrong in it costs that run alone.
 """
 
-import json
 import multiprocessing
 import os
 import re
@@ -24,11 +23,12 @@ from typing import Any
 
 import torch
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.command import carry_out
 from lightning_fl.run.config import composed
 from lightning_fl.run.explain import explained
 from lightning_fl.run.lock import claim
+from lightning_fl.run.saved import read_summary
 
 FINISHED = ("completed", "diverged")
 HELD = 75  # exit code of a worker that finds another process training its run
@@ -45,10 +45,10 @@ class Run:
     def summary(self) -> dict[str, Any] | None:
         """Read the result; None if it is not finished."""
         try:
-            summary = json.loads((self.folder / "summary.json").read_text())
-        except (OSError, ValueError):
+            summary = read_summary(self.folder / "summary.json")
+        except DataError:
             return None
-        return dict(summary) if summary["status"] in FINISHED else None
+        return summary if summary["status"] in FINISHED else None
 
 
 @dataclass(frozen=True)

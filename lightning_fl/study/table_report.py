@@ -56,7 +56,7 @@ def markdown(grid: Grid) -> str:
     done = sum(bool(texts[cell][0]) for cell in counted)
     seeds = sorted({seed for (_, seed), run in grid.plan.items() if run.folder.name in grid.records})
     records = {run.folder.name: grid.records.get(run.folder.name) for run in grid.plan.values()}
-    seconds = [record["seconds"] for record in records.values() if record]
+    seconds = [record["seconds"] or 0.0 for record in records.values() if record]
     options = [f"--scale={grid.scale:g}"] if grid.scale != 1 else []
     command = shlex.join(["python", "scripts/reproduce.py", table.name, *options, *grid.more])
     lines = [f"# {table.title}", "", f"{table.source}. Measured by `{command}`", ""]
@@ -157,20 +157,39 @@ def report(grid: Grid) -> Path:
     return path
 
 
-def keep(grid: Grid) -> Path:
-    """Merge the measured cells into scripts/tables/measured; what a cell had with other settings is dropped."""
-    path = TABLES / "measured" / f"{grid.stem}.csv"
+def keep(grid: Grid, prune: bool = False) -> Path:
+    """Merge the measured cells into scripts/tables/measured.
+
+    Args:
+        grid: The table's runs.
+        prune: Drop the `stale` rows.  Otherwise they stay, beside what their cells have by now.
+
+    Returns:
+        The file.
+    """
+    path = kept(grid)
     order = {cell: number for number, (cell, _) in enumerate(grid.table.runs())}
+    with alone(path.parent):
+        dropped = stale(grid) if prune else []
+        rows = [row for row in read(path) if row not in dropped] + grid.rows()
+        latest = {(row["row"], row["column"], int(row["seed"]), row["identity"]): row for row in rows}
+        write(path, [latest[key] for key in sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))])
+    return path
+
+
+def kept(grid: Grid) -> Path:
+    """Name the file of a grid's kept cells."""
+    return TABLES / "measured" / f"{grid.stem}.csv"
+
+
+def stale(grid: Grid) -> list[Record]:
+    """List the kept rows whose cells have other settings by now."""
 
     def current(row: Record) -> bool:
         run = grid.plan.get(((row["row"], row["column"]), int(row["seed"])))
         return run is None or run.folder.name == row["identity"]
 
-    with alone(path.parent):
-        rows = [row for row in read(path) if current(row)] + grid.rows()
-        latest = {(row["row"], row["column"], int(row["seed"])): row for row in rows}
-        write(path, [latest[key] for key in sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))])
-    return path
+    return [row for row in read(kept(grid)) if not current(row)]
 
 
 def overview(folder: Path) -> str:

@@ -52,6 +52,7 @@ def test_the_list_and_a_dry_run(command, tmp_path):
         (["small", "--columns", "ipm"], "there is no column ipm;"),
         (["small", "--seeds", "x"], "--seeds needs how many (3) or which (0,1,2; one alone: 7,), got 'x'."),
         (["small", "--scale", "0"], "--scale must be above 0, got 0."),
+        (["small", "--prune"], "--prune drops rows of the kept file and needs --keep; give both, or neither."),
         (["small", "--workers", "0"], "--workers must be at least 1, got 0."),
         (["small", "server.rate=1"], "there is no setting server.rate;"),
     ],

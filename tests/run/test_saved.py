@@ -3,6 +3,7 @@
 import pytest
 
 from lightning_fl import DataError
+from lightning_fl.run.page import write
 from lightning_fl.run.saved import SavedRun, changed, flat, labels, named, trust_shares
 from tests import saved
 
@@ -18,6 +19,31 @@ def test_reads_what_was_written(tmp_path):
     assert run.summary == saved.SUMMARY
     assert (run.status, run.diverged, run.byzantine, run.reference) == ("completed", False, [3, 4], [0.9, 0.75])
     assert run.topics == ["boba", "2 ipm", "mnist_5k"]
+
+
+def test_a_summary_of_another_version(tmp_path):
+    """What is missing is None, at each level; what is not known is left out."""
+    newer = saved.SUMMARY | {"schema": 9, "energy": 3.5}
+    newer["communication"] = saved.SUMMARY["communication"] | {"floats_across": 7}
+    run = SavedRun.read(saved.run(tmp_path / "newer", summary=newer))
+    assert run.summary == saved.SUMMARY | {"schema": 9}
+    last = {"accuracy": 0.75, "recall": [1.0, 0.5]}
+    older = {"status": "completed", "rounds": 2, "last_evaluation": last, "mean_weight": None}
+    run = SavedRun.read(saved.run(tmp_path / "older", summary=older))
+    assert set(run.summary) == set(saved.SUMMARY)
+    assert run.summary["last_evaluation"] == {"round": None, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": None}
+    assert run.summary["mean_weight"] == {"honest": None, "byzantine": None}
+    assert run.summary["schema"] is run.summary["version"] is run.summary["seconds"] is None
+    assert (run.status, run.byzantine, run.reference) == ("completed", [], None)
+    assert trust_shares(run.summary) is None
+
+
+def test_a_report_of_runs_of_several_versions(tmp_path):
+    older = {"status": "completed", "rounds": 2, "accuracy": 0.5}
+    runs = [SavedRun.read(saved.run(tmp_path / name, summary=of)) for name, of in [("a", saved.SUMMARY), ("b", older)]]
+    write(runs, tmp_path)
+    write(runs[1:], tmp_path)
+    assert "not recorded" in (tmp_path / "report.html").read_text()
 
 
 def test_a_run_of_a_rule_that_is_no_weighting(tmp_path):
@@ -51,7 +77,8 @@ def damage(name, content):
         (damage("config.yaml", b"[1, 2]"), r"config.yaml needs named settings, got list"),
         (damage("summary.json", None), r"summary.json is not there \(a run writes it when it ends\)"),
         (damage("summary.json", b'{"status": '), r"summary.json cannot be read: "),
-        (damage("summary.json", b'{"status": "completed"}'), r"summary.json has no accuracy"),
+        (damage("summary.json", b'{"status": "completed"}'), r"summary.json has no rounds; is it a run's"),
+        (damage("summary.json", b'{"rounds": 3}'), r"summary.json has no status; is it a run's"),
         (damage("metrics.csv", None), r"metrics.csv is not there"),
         (damage("metrics.csv", b""), r"metrics.csv needs a column round, got no columns"),
         (damage("metrics.csv", b"loss\n1\n"), r"metrics.csv needs a column round, got loss"),

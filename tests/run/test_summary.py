@@ -2,13 +2,14 @@
 
 import json
 import re
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 import torch
 from pytorch_lightning.loggers.logger import DummyLogger
 
-from lightning_fl import Federation, Partition
+from lightning_fl import Federation, Partition, __version__
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.callback.record import Record
@@ -79,6 +80,8 @@ ROWS = [
 
 def test_summary_of_a_completed_run(tmp_path, unchecked):
     assert summarise(tmp_path, ROWS) == {
+        "schema": 1,
+        "version": __version__,
         "status": "completed",
         "reason": None,
         "rounds": 2,
@@ -94,6 +97,23 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "reference_recall": [1.0, 0.75],
         "confusion": [[4, 0], [2, 2]],
     }
+
+
+def test_the_version_names_the_commit_of_a_checkout(tmp_path, monkeypatch):
+    assert re.fullmatch(rf"{re.escape(__version__)}(\+g[0-9a-f]+(\.dirty)?)?", report.version())
+    package = tmp_path / "lightning_fl" / "run" / "summary.py"
+    monkeypatch.setattr(report, "__file__", str(package))
+    assert report.version() == __version__  # not a checkout
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    name, _, short = report.version().partition("+g")
+    assert name == __version__
+    assert len(short) >= 7
+    assert commit.startswith(short)
+    monkeypatch.setenv("PATH", "")
+    assert report.version() == __version__  # without git
 
 
 def test_the_result_of_a_diverged_run_is_null(tmp_path, unchecked):

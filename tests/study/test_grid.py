@@ -28,6 +28,7 @@ def test_what_is_taken_from_a_run(tmp_path):
         "byzantine_share": 0.2,
         "seconds": 100.0,
         "recall": "50 25",
+        "version": "0.1.0+gabc",
     }
     assert grid.measure(tmp_path, target=99.0)["rounds_to"] is None
 

@@ -10,11 +10,9 @@ from contextlib import closing
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 
 from lightning_fl import SettingError
 from lightning_fl.run.check import checked
-from lightning_fl.run.identity import identity as name_of
 from lightning_fl.run.lock import claim
 from lightning_fl.study import pool
 from tests.study import fake as stand_in
@@ -27,10 +25,6 @@ def fake(tmp_path, monkeypatch):
     return lambda what, name=None: pool.Run(what, (what,), tmp_path / (name or what))
 
 
-def identity(*overrides):
-    return name_of(checked(overrides))
-
-
 @pytest.mark.parametrize("override", ["ckpt_path=free.ckpt", "run_dir=x", "++run_name=x", "hydra.run.dir=x"])
 def test_runs_lie_and_start_where_they_are_put(override):
     with pytest.raises(SettingError, match=f"a folder of its own.*got {re.escape(override)}; leave it out"):
@@ -41,29 +35,6 @@ def test_a_folder_s_name_reaches_hydra_as_it_is(tmp_path):
     folder = tmp_path / "o'brien, ${x} = (1)"
     (read,) = OverridesParser.create().parse_overrides([f"hydra.run.dir={pool._quoted(folder)}"])
     assert read.value() == str(folder)
-
-
-def test_a_name_is_that_of_the_result():
-    name = identity("experiment=boba_mnist")
-    assert len(name) == 16
-    assert int(name, 16) >= 0
-    for same in ["data_dir=elsewhere", "checkpoint_every=3", "trainer.accelerator=cpu", "+aggregator=boba", "seed=0"]:
-        assert identity("experiment=boba_mnist", same) == name, same
-    for other in ["seed=1", "aggregator=krum", "server.lr=0.2", "trainer.max_steps=3", "adversary=none"]:
-        assert identity("experiment=boba_mnist", other) != name, other
-
-
-def test_attackers_that_do_not_attack_and_options_without_a_value_do_not_count():
-    assert identity("adversary=none", "federation.n_byzantine=3") == identity("adversary=none")
-    assert identity("federation.n_byzantine=3") != identity()
-    config = checked([])
-    name = name_of(config)
-    OmegaConf.set_struct(config, False)
-    config.data.later = None
-    config.later = {"option": None}
-    assert name_of(config) == name
-    config.later.option = False
-    assert name_of(config) != name
 
 
 @pytest.mark.parametrize(

@@ -84,16 +84,26 @@ def test_a_report_has_what_other_processes_finished(small):
     assert "**12.5**" in table_report.report(made).read_text()
 
 
-def test_what_was_kept_of_a_cell_with_other_settings_is_dropped(small):
+def test_what_was_kept_of_a_cell_with_other_settings_is_dropped_on_demand_only(small):
     made = small({("BOBA", "Acc", 0): 90.0})
     path = table_report.keep(made)
     rows = grid.read(path)
-    stale = [{**rows[0], "row": "Average", "identity": "0" * 16}, {**rows[0], "seed": 7, "identity": "1" * 16}]
-    grid.write(path, [*rows, *stale])
+    of_another_seed = {**rows[0], "seed": 7, "identity": "1" * 16}  # which this grid does not know
+    replaced, never_again = {**rows[0], "identity": "0" * 16}, {**rows[0], "row": "Average", "identity": "2" * 16}
+    grid.write(path, [*rows, of_another_seed, replaced, never_again])
+
+    def found():
+        return [(row["row"], row["column"], row["seed"], row["identity"][0]) for row in grid.read(path)]
+
+    acc, mrd = rows[0]["identity"][0], rows[1]["identity"][0]
+    new = [("BOBA", "Acc", 0.0, acc), ("BOBA", "Acc", 7.0, "1"), ("BOBA", "MRD", 0.0, mrd)]
     table_report.keep(made)
-    assert [(row["row"], row["column"], row["seed"]) for row in grid.read(path)] == [
-        *[("BOBA", "Acc", 0.0), ("BOBA", "Acc", 7.0), ("BOBA", "MRD", 0.0)]
-    ]
+    assert sorted(found()) == sorted([*new, ("BOBA", "Acc", 0.0, "0"), ("Average", "Acc", 0.0, "2")])
+    assert {row["identity"] for row in table_report.stale(made)} == {"0" * 16, "2" * 16}
+    assert small().mean("BOBA", "Acc") == 90.0
+    table_report.keep(made, prune=True)
+    assert found() == new
+    assert table_report.stale(made) == []
 
 
 def test_grids_elsewhere_keep_each_others_cells(small, tmp_path):

@@ -1,0 +1,42 @@
+"""What a run may go on with."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from lightning_fl import SettingError
+from lightning_fl.run import identity
+from lightning_fl.run.check import check
+from lightning_fl.run.config import compose
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A run of an older version, which had no client.later; gives its settings with that, as they go on."""
+    config = compose(["run_dir=x", "run_name=x", "logger=[]"])
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
+    (tmp_path / "checkpoints").mkdir()
+    checkpoint = tmp_path / "checkpoints" / "last.ckpt"
+    checkpoint.touch()
+    OmegaConf.set_struct(config, False)
+    config.ckpt_path, config.client.later = str(checkpoint), "first"
+    return config
+
+
+def test_a_run_goes_on_though_a_setting_was_added_since(begun, monkeypatch):
+    with pytest.raises(SettingError, match=r"got others than .*client.later: first, there null"):
+        check(begun, {})
+    monkeypatch.setattr(identity, "ADDED", {begun.client._target_: {"later": "first"}})
+    check(begun, {})
+    begun.client.later = "last"
+    with pytest.raises(SettingError, match=r"client.later: last, there null"):
+        check(begun, {})
+
+
+def test_a_run_goes_on_elsewhere_longer_and_with_a_reference(begun):
+    del begun.client.later
+    begun.run_dir, begun.data_dir, begun.reference = "y", "y", "run"
+    begun.trainer.max_steps, begun.trainer.accelerator, begun.checkpoint_every = 500, "cpu", 7
+    check(begun, {})
+    begun.server.lr = 0.5
+    with pytest.raises(SettingError, match=r"others than .*config.yaml: server.lr: 0.5, there "):
+        check(begun, {})

@@ -1,0 +1,100 @@
+"""Names of results, and what counts for them."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from lightning_fl.run import identity
+from lightning_fl.run.check import checked
+from lightning_fl.run.identity import comparable, counted, essential
+from tests import saved
+
+
+def name(*overrides):
+    return identity.identity(checked(overrides))
+
+
+def test_a_name_is_that_of_the_result():
+    first = name("experiment=boba_mnist")
+    assert len(first) == 16
+    assert int(first, 16) >= 0
+    for same in [
+        *["data_dir=elsewhere", "data.root=elsewhere", "reference_dir=elsewhere", "logger=none"],
+        *["checkpoint_every=3", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=7"],
+        *["trainer.accelerator=cpu", "trainer.devices=2", "+trainer.strategy=ddp", "+trainer.num_nodes=2"],
+        *["+aggregator=boba", "seed=0"],
+    ]:
+        assert name("experiment=boba_mnist", same) == first, same
+    for other in [
+        *["seed=1", "aggregator=krum", "server.lr=0.2", "trainer.max_steps=3", "adversary=none"],
+        *["trainer.val_check_interval=7", "reference=run", "+trainer.precision=64"],
+    ]:
+        assert name("experiment=boba_mnist", other) != first, other
+
+
+def test_attackers_that_do_not_attack_and_options_without_a_value_do_not_count():
+    assert name("adversary=none", "federation.n_byzantine=3") == name("adversary=none")
+    assert name("federation.n_byzantine=3") != name()
+    config = checked([])
+    first = identity.identity(config)
+    OmegaConf.set_struct(config, False)
+    config.data.later = None
+    config.later = {"option": None}
+    assert identity.identity(config) == first
+    config.later.option = False
+    assert identity.identity(config) != first
+
+
+def test_what_other_settings_take_from_the_number_of_attackers_is_that_of_nobody():
+    """experiment=raga_mnist_lenet has f: ${federation.n_byzantine}."""
+    same = [name("experiment=raga_mnist_lenet", "adversary=none", f"federation.n_byzantine={b}") for b in (0, 10)]
+    assert same[0] == same[1]
+
+
+def test_a_name_outlives_the_version_but_not_the_numbers(monkeypatch):
+    first = name()
+    monkeypatch.setattr("lightning_fl.__version__", "7.0.0")
+    assert name() == first
+    monkeypatch.setattr(identity, "RESULTS", "7.0.0")
+    assert name() != first
+
+
+def test_a_setting_added_with_its_old_meaning_changes_no_name(monkeypatch):
+    """Of a rule, of a rule inside another one, and of no group."""
+    config = checked(["aggregator=bucketing_krum"])
+    first = identity.identity(config)
+    OmegaConf.set_struct(config, False)
+    config.aggregator.rule.ties, config.aggregator.shuffle, config.horizon = "first", True, 3
+    assert identity.identity(config) != first
+    krum, bucketing = config.aggregator.rule._target_, config.aggregator._target_
+    monkeypatch.setattr(identity, "ADDED", {krum: {"ties": "first"}, bucketing: {"shuffle": True}, "": {"horizon": 3}})
+    assert identity.identity(config) == first
+    for key, value in [("aggregator.rule.ties", "last"), ("aggregator.shuffle", False), ("horizon", 4)]:
+        other = config.copy()
+        OmegaConf.update(other, key, value)
+        assert identity.identity(other) != first, key
+    config.model.ties = "first"  # of another class
+    assert identity.identity(config) != first
+
+
+def test_what_counts():
+    config = saved.changed(saved.CONFIG, data__corruption_cache="x", trainer__accelerator="gpu", ckpt_path="x")
+    found = counted(config)
+    assert found["trainer"] == {"_target_": "pytorch_lightning.Trainer", "max_steps": 4}
+    assert set(config) - set(found) == {"data_dir", "run_dir", "ckpt_path"}
+    assert set(config["data"]) - set(found["data"]) == {"root", "corruption_cache"}
+    assert found["federation"]["n_byzantine"] == 2
+    assert counted(config | {"adversary": None})["federation"]["n_byzantine"] == 0
+    assert config["trainer"]["accelerator"] == "gpu"  # the argument is as it was
+
+
+def test_what_is_essential(monkeypatch):
+    monkeypatch.setattr(identity, "ADDED", {"lightning_fl.model.mlp.Mlp": {"bias": True}})
+    config = saved.changed(saved.CONFIG, model__bias=True, aggregator__later=None, later={})
+    assert essential(config) == essential(saved.CONFIG)
+    assert essential(saved.changed(config, model__bias=False))["model"]["bias"] is False
+
+
+@pytest.mark.parametrize("more", [{"reference": "run"}, {"data__root": "y"}, {"trainer__devices": 2}])
+def test_runs_are_not_told_apart_by_what_does_not_count(more):
+    first, second = comparable([saved.CONFIG, saved.changed(saved.CONFIG, **more)])
+    assert first == second
