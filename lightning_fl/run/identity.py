@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 Config = dict[str, Any]
 
-RESULTS = "0.1.0"  # of which version the numbers are
+RESULTS = "0.1.0"  # the version in which numbers changed last
 
 # By the class that takes it ("": of no group), each setting added since, with the value that means what the code did
 # before: {"lightning_fl.aggregator.krum.Krum": {"ties": "first"}}.
@@ -37,9 +37,10 @@ _NOTHING = ("aggregator", "adversary", "schedule")  # null and absent mean the s
 def identity(config: DictConfig) -> str:
     """Name a run by what its result depends on: 16 hexadecimal digits, a hash of `essential` and `RESULTS`."""
     settings: Any = OmegaConf.to_container(config)
-    settings |= {"data_dir": "", "run_dir": "", "run_name": "", "logger": None}  # other settings interpolate the first
+    # Before they are resolved: other settings interpolate these, and a logger's may need what only a machine has.
+    settings |= {"data_dir": "", "run_dir": "", "run_name": "", "logger": None}
     if not settings.get("adversary"):
-        settings["federation"]["n_byzantine"] = 0  # and this one
+        settings["federation"]["n_byzantine"] = 0
     resolved: Any = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
     return hashlib.sha256(json.dumps([RESULTS, essential(resolved)], sort_keys=True).encode()).hexdigest()[:16]
 
@@ -49,7 +50,10 @@ def counted(config: Config) -> Config:
     found: Config = {}
     for group, value in config.items():
         if isinstance(value, dict):
-            value = {key: inner for key, inner in value.items() if f"{group}.{key}" not in _BESIDE}
+            ours = group != "data" or str(value.get("_target_")).startswith(
+                "lightning_fl."
+            )  # elsewhere root may choose
+            value = {key: inner for key, inner in value.items() if not (ours and f"{group}.{key}" in _BESIDE)}
             if group == "federation" and not config.get("adversary"):
                 value["n_byzantine"] = 0
         if group not in _BESIDE:

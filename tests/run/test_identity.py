@@ -85,6 +85,8 @@ def test_what_counts():
     assert found["federation"]["n_byzantine"] == 2
     assert counted(config | {"adversary": None})["federation"]["n_byzantine"] == 0
     assert config["trainer"]["accelerator"] == "gpu"  # the argument is as it was
+    photos = saved.changed(config, data___target_="mine.Photos", data__root="photos")
+    assert counted(photos)["data"]["root"] == "photos"  # of another project: it may say which data
 
 
 def test_what_is_essential(monkeypatch):
