@@ -12,7 +12,7 @@ class DivergedError(SettingError):
 
 
 class DataError(RuntimeError):
-    """A data file is missing, corrupt or not what it should be."""
+    """A file is missing, corrupt or not what it should be, or cannot be written."""
 
 
 def check_choice(what: str, value: object, choices: Collection[str]) -> None:

@@ -146,6 +146,7 @@ class FederatedModule(pl.LightningModule):
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         this_round = Round(batch.index, rate, batch.seed)
         honest = self.client.updates(self.model, batch.honest, this_round, out=rows[:h])
+        _place(honest.updates, rows[:h], type(self.client).__name__)
         shares = batch.data_weights[:h] / batch.data_weights[:h].sum()
         loss = (honest.losses @ shares.to(honest.losses)).item()
         if not torch.isfinite(honest.losses).all():
@@ -269,6 +270,17 @@ class FederatedModule(pl.LightningModule):
                 f"the checkpoint is of another model or client: {name} has shape {theirs.get(name, 'none')} there and "
                 f"{ours.get(name, 'none')} here; resume with the settings in its run's config.yaml."
             )
+
+
+def _place(updates: Tensor, rows: Float[Tensor, "h d"], client: str) -> None:
+    """Let the rows hold the updates, which a client need not have written there."""
+    if updates.shape != rows.shape or updates.dtype != rows.dtype:
+        raise SettingError(
+            f"client {client} must return one update per client, {tuple(rows.shape)} of {rows.dtype}, got "
+            f"{tuple(updates.shape)} of {updates.dtype}."
+        )
+    if updates.data_ptr() != rows.data_ptr() or updates.stride() != rows.stride():
+        rows.copy_(updates)
 
 
 def _measure(aggregation: Aggregation, h: int, b: int) -> dict[str, float]:

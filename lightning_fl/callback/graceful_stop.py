@@ -1,47 +1,44 @@
-"""Ctrl-C ends a run between two rounds, with everything saved."""
+"""Ctrl-C and SIGTERM end a run between two rounds, with everything saved."""
 
 import signal
 import sys
 import threading
 from types import FrameType
-from typing import Any
 
 import pytorch_lightning as pl
 
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
 
 class GracefulStop(pl.Callback):
-    """On the first Ctrl-C finish the round and stop; on the second stop at once.
+    """On the first Ctrl-C or SIGTERM finish the round and stop; on the second stop at once.
 
     Lightning's own handling leaves a round half-done; this leaves a state from which the run resumes exactly.
     """
 
     def __init__(self) -> None:
-        self._previous: Any = None
+        self.received: signal.Signals | None = None
+        """What stopped the run."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take over SIGINT (in the main thread, where alone Python allows it).
+        """Take over both signals (in the main thread, where alone Python allows it).
 
-        Not earlier: Lightning notes the handlers after ``on_fit_start``, and puts them back last of all.
+        Lightning has taken over SIGTERM just before, and gives both back when training ends, however it ends.
+
+        Raises:
+            SystemExit: If SIGTERM came in between; no round has begun.
         """
         if threading.current_thread() is not threading.main_thread():
             return
 
         def stop(signum: int, frame: FrameType | None) -> None:
+            if self.received is not None:
+                raise SystemExit(128 + signum)
+            self.received = signal.Signals(signum)
             trainer.should_stop = True
-            self._restore()
-            print("\nStopping after this round (Ctrl-C again: at once) ...", file=sys.stderr, flush=True)
+            print(f"\n{_NAMES[self.received]}: stopping after this round; a second one stops at once.", file=sys.stderr)
 
-        self._previous = signal.signal(signal.SIGINT, stop)
-
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Give SIGINT back."""
-        self._restore()
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Give SIGINT back."""
-        self._restore()
-
-    def _restore(self) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
-            self._previous = None
+        for number in _NAMES:
+            signal.signal(number, stop)
+        if trainer.received_sigterm:
+            raise SystemExit(128 + signal.SIGTERM)

@@ -1,7 +1,11 @@
 """The run's own record, beside any logger: one row a round, in plain CSV."""
 
 import csv
-from collections.abc import Iterable
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -9,6 +13,8 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.trainer.states import TrainerFn
 
+from lightning_fl import files
+from lightning_fl.errors import DataError
 from lightning_fl.module import FederatedModule
 
 Row = dict[str, Any]
@@ -17,8 +23,9 @@ Row = dict[str, Any]
 class Record(pl.Callback):
     """Write ``metrics.csv`` (one row a round) and ``weights.csv`` (the rule's weight of each client a round).
 
-    Rows are appended after each evaluation and at the end.  They travel in checkpoints, so the files of a resumed run
-    start at its first round.
+    Rows are appended after each evaluation, before each checkpoint and at the end.  A checkpoint holds how many there
+    are and the last one; a run that goes on from it reads the others back from the files, without what came later, so
+    that its own files start at the first round and are those of a run that never stopped.
 
     Args:
         folder: Where to write.
@@ -26,8 +33,10 @@ class Record(pl.Callback):
 
     def __init__(self, folder: str | Path):
         self._started, self._earlier = perf_counter(), 0.0
-        self.metrics = Table(Path(folder) / "metrics.csv")
-        self.weights = Table(Path(folder) / "weights.csv")
+        self._folder = Path(folder).absolute()
+        self._resumed: Path | None = None
+        self.metrics = Table(self._folder / "metrics.csv")
+        self.weights = Table(self._folder / "weights.csv")
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -62,8 +71,9 @@ class Record(pl.Callback):
         self._flush()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Write what is left."""
-        self._flush()
+        """Write what is left; where that fails too, the first error is the one to hear of."""
+        with suppress(DataError):
+            self._flush()
 
     @property
     def seconds(self) -> float:
@@ -71,14 +81,40 @@ class Record(pl.Callback):
         return self._earlier + perf_counter() - self._started
 
     def state_dict(self) -> dict[str, Any]:
-        """Rows and seconds so far."""
-        return {"metrics": list(self.metrics.rows), "weights": list(self.weights.rows), "seconds": self.seconds}
+        """What finds the rows again, and the seconds so far."""
+        tables = {"metrics": self.metrics.state(), "weights": self.weights.state()}
+        return {**tables, "folder": str(self._folder), "seconds": self.seconds}
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Put the rows on the disk before the checkpoint that counts them."""
+        self._flush()
+        self.metrics.sync()
+        self.weights.sync()
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Note where the checkpoint lies: a run's folder may have been moved or copied since."""
+        self._resumed = Path(trainer.ckpt_path).absolute() if trainer.ckpt_path else None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint's rows and seconds."""
+        """Go on from a checkpoint's rows and seconds.
+
+        Raises:
+            DataError: If the files that should hold the rows do not.
+        """
         self._earlier = state_dict["seconds"]
-        self.metrics.restore(state_dict["metrics"])
-        self.weights.restore(state_dict["weights"])
+        folders = [Path(state_dict["folder"])] if "folder" in state_dict else []
+        if self._resumed is not None:
+            beside = self._resumed.parent
+            folders.insert(0, beside.parent if beside.name == "checkpoints" else beside)
+        for table, state in [(self.metrics, state_dict["metrics"]), (self.weights, state_dict["weights"])]:
+            if isinstance(state, list):  # until version 0.1 rows travelled in checkpoints
+                table.restore(state)
+            else:
+                table.read_back(folders, state["count"], state["last"])
 
     def _flush(self) -> None:
         self.metrics.flush()
@@ -98,9 +134,39 @@ class Table:
         self._written = 0
         self._columns: list[str] = []
 
+    def state(self) -> dict[str, Any]:
+        """How many rows there are, and the last one: as many bytes for every round."""
+        return {"count": len(self.rows), "last": self.rows[-1] if self.rows else None}
+
     def restore(self, rows: Iterable[Row]) -> None:
         """Start from these rows; the file is written anew."""
         self.rows, self._written, self._columns = list(rows), 0, []
+
+    def read_back(self, folders: Sequence[Path], count: int, last: Row | None) -> None:
+        """Start from the first rows of a file of an earlier run.
+
+        Args:
+            folders: Where that file may be; the first one that holds the rows is taken.
+            count: How many rows.
+            last: The last of them as the checkpoint has it: without an evaluation that was added later.
+
+        Raises:
+            DataError: If a file is there, but none holds the rows.
+        """
+        self.restore([])
+        if last is None:
+            return
+        found = [path for path in (folder / self.path.name for folder in folders) if path.exists()]
+        for path in found:
+            rows = _first_rows(path, count, last)
+            if rows is not None:
+                return self.restore([*rows[:-1], last])
+        if found:
+            raise DataError(
+                f"{found[0]} does not hold the {count} rows that were written before the checkpoint: it is damaged or "
+                f"of another run; put the right file there, or remove it to go on without those rows."
+            )
+        print(f"{self.path.name} is not beside the checkpoint: its first {count} rows are lost.", file=sys.stderr)
 
     def add(self, row: Row) -> None:
         """Add a row."""
@@ -114,20 +180,50 @@ class Table:
                 self._written = 0
 
     def flush(self) -> None:
-        """Write the rows that are not in the file yet."""
+        """Write the rows that are not in the file yet.
+
+        Raises:
+            DataError: If they cannot be written.
+        """
         if self._written == len(self.rows):
             return
         fresh = self.rows[self._written :]
         columns = list(dict.fromkeys([*self._columns, *(name for row in fresh for name in row)]))
         if columns != self._columns:
             self._columns, self._written = columns, 0
-        self._write(self.rows[self._written :], "a" if self._written else "w")
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns)
+        if self._written:
+            writer.writerows(fresh)
+            files.append(self.path, text.getvalue().encode())
+        else:
+            writer.writeheader()
+            writer.writerows(self.rows)
+            files.write(self.path, text.getvalue().encode())
         self._written = len(self.rows)
 
-    def _write(self, rows: Iterable[Row], mode: str) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open(mode, newline="") as file:
-            writer = csv.DictWriter(file, self._columns)
-            if mode == "w":
-                writer.writeheader()
-            writer.writerows(rows)
+    def sync(self) -> None:
+        """Wait until the file is on the disk."""
+        if self._written:
+            files.sync(self.path)
+
+
+def _first_rows(path: Path, count: int, last: Row) -> list[Row] | None:
+    """Read so many rows; None if the last of them is not the given one, or the file is not what `Table` writes."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            texts = list(islice(reader, count))
+            if len(texts) < count or any(texts[-1].get(name) != str(value) for name, value in last.items()):
+                return None
+            return [{name: _number(text) for name, text in row.items() if text != ""} for row in texts]
+    except (OSError, ValueError, TypeError, csv.Error):
+        return None
+
+
+def _number(text: str) -> int | float:
+    """The number that was written, with the same digits when it is written again."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

@@ -1,18 +1,27 @@
-"""Checkpoints that hold their round's evaluation."""
+"""Checkpoints that are whole and hold their round's evaluation."""
 
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.trainer.states import TrainerFn
+
+from lightning_fl import files
+from lightning_fl.errors import DataError
+from lightning_fl.module import FederatedModule
 
 
 class RoundCheckpoint(Checkpoint):
-    """Save one file every so many rounds, and again once such a round is evaluated.
+    """Save one file every so many rounds, once all about the round is done.
 
-    A run that goes on from a checkpoint does not evaluate that round again, and Lightning's ``ModelCheckpoint`` saves
-    before the evaluation.
+    A run that goes on from a checkpoint does not evaluate that round again, so a round that is evaluated is saved after
+    its evaluation and not before, as Lightning's ``ModelCheckpoint`` would.  Every checkpoint of the trainer is written
+    and read by `WholeFiles`, unless it was given another plugin.
 
     Args:
         path: The file.
@@ -23,14 +32,68 @@ class RoundCheckpoint(Checkpoint):
         self.path = path
         self.every = every
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Choose how checkpoints are written and read."""
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+            trainer.strategy.checkpoint_io = WholeFiles()
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save the round."""
-        if trainer.global_step % self.every == 0:
-            trainer.save_checkpoint(self.path)
+        """Save a round that is not evaluated."""
+        interval = trainer.val_check_batch if trainer.enable_validation else None
+        if interval is None or trainer.global_step % interval:
+            self._save(trainer, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Save the round with its evaluation; Lightning asks callbacks that save last."""
-        if trainer.state.fn == TrainerFn.FITTING and trainer.global_step % self.every == 0:
+        """Save a round that is evaluated; Lightning asks callbacks that save last."""
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self._save(trainer, pl_module)
+
+    def _save(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, FederatedModule)
+        if trainer.global_step % self.every == 0 and not module.diverged:
             trainer.save_checkpoint(self.path)
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Write checkpoints beside the old one and put them in its place; explain one that cannot be read."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write a checkpoint; the previous one stays until this one is whole.
+
+        Raises:
+            DataError: If it cannot be written.
+        """
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        files.write(Path(path), buffer.getbuffer())
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Read a checkpoint: tensors and plain Python values, nothing that could run, unless weights_only is False.
+
+        Raises:
+            DataError: If it is not there or is not a whole checkpoint.
+        """
+        try:
+            with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
+                if archive.testzip() is not None:
+                    raise zipfile.BadZipFile
+            checkpoint = torch.load(path, map_location=map_location, weights_only=weights_only is not False)
+        except OSError as error:
+            raise DataError(f"the checkpoint {path} cannot be read: {error.strerror or error}.") from error
+        except Exception as error:  # archive, pickle and tensors have errors of their own
+            raise DataError(_damaged(path, "it is empty, cut, changed or not a checkpoint")) from error
+        if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _KEYS:
+            raise DataError(_damaged(path, "it holds something else than a run's checkpoint"))
+        return checkpoint
+
+
+# What training goes on from.
+_KEYS = {"state_dict", "loops", "callbacks", "optimizer_states", "lr_schedulers", "global_step"}
+
+
+def _damaged(path: str | Path, why: str) -> str:
+    return f"the checkpoint {path} cannot be used: {why}; resume from another one, or start the run again without it."

@@ -1,22 +1,30 @@
 """One row a round, in plain CSV."""
 
 import csv
+import pickle
+import shutil
 
 import pytest
 import pytorch_lightning as pl
 import torch
 
-from lightning_fl import Federation
+from lightning_fl import DataError, Federation
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.callback.record import Record, Table
+from lightning_fl.callback.round_checkpoint import RoundCheckpoint
 from tests import training
 
 
 def read(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def timeless(folder):
+    """The rows of the metrics, as text, without how long they took."""
+    return [{k: v for k, v in row.items() if "seconds" not in k} for row in read(folder / "metrics.csv")]
 
 
 class Crash(pl.Callback):
@@ -128,14 +136,7 @@ def test_the_files_of_a_resumed_run_start_at_its_first_round(tmp_path):
     trainer.save_checkpoint(tmp_path / "half.ckpt")
     training.fit(training.trainer([Record(tmp_path / "second")], rounds=6), ckpt_path=tmp_path / "half.ckpt")
     training.fit(training.trainer([Record(tmp_path / "whole")], rounds=6))
-    timeless = [
-        [
-            [value for name, value in row.items() if "seconds" not in name]
-            for row in read(tmp_path / run / "metrics.csv")
-        ]
-        for run in ("second", "whole")
-    ]
-    assert timeless[0] == timeless[1]
+    assert timeless(tmp_path / "second") == timeless(tmp_path / "whole")
     state = torch.load(tmp_path / "half.ckpt", weights_only=False)["callbacks"]["Record"]
     later = Record(tmp_path / "third")
     assert later.seconds < state["seconds"]
@@ -149,18 +150,139 @@ def test_a_record_that_goes_back_to_a_checkpoint_forgets_what_came_after(tmp_pat
     for i in range(1, 4):
         record.metrics.add({"round": i, "loss": 0.5})
     state = record.state_dict()
-    record.metrics.add({"round": 4, "loss": 9.0})
+    record.metrics.add({"round": 4, "loss": 9.0, "late": 1.0})
     record.metrics.flush()
-    assert [row["round"] for row in state["metrics"]] == [1, 2, 3]  # a checkpoint does not grow
     record.load_state_dict(state)
     record.metrics.add({"round": 4, "loss": 0.25})
     record.metrics.flush()
-    assert [(row["round"], row["loss"]) for row in read(tmp_path / "metrics.csv")] == [
-        ("1", "0.5"),
-        ("2", "0.5"),
-        ("3", "0.5"),
-        ("4", "0.25"),
-    ]
+    assert record.metrics.path.read_text().splitlines() == ["round,loss", "1,0.5", "2,0.5", "3,0.5", "4,0.25"]
+
+
+def filled(folder, rounds, **more):
+    """A record of so many rounds, in its files."""
+    record = Record(folder)
+    for i in range(1, rounds + 1):
+        record.metrics.add({"round": i, "loss": 1 / i, "learning_rate": 1, "size": 10.0, **more})
+        record.weights.add({"round": i, "0": 0.1 * i, "7": -1e-300})
+    for table in (record.metrics, record.weights):
+        table.flush()
+    return record
+
+
+def test_a_checkpoint_does_not_grow(tmp_path):
+    small, large = (filled(tmp_path / str(rounds), rounds).state_dict() for rounds in (10, 5000))
+    sizes = [len(pickle.dumps(state)) for state in (small, large)]
+    assert abs(sizes[1] - sizes[0]) < 20  # digits
+
+
+def test_rows_come_back_from_the_file_as_they_were(tmp_path):
+    record = filled(tmp_path, 8, diagnostic=float("nan"), large=float("inf"))
+    kept, text = [*record.metrics.rows], record.metrics.path.read_bytes()
+    later = Record(tmp_path)
+    later.load_state_dict(record.state_dict())
+    assert str(later.metrics.rows) == str(kept)  # the same digits and kinds of numbers; NaN too
+    assert later.weights.rows == record.weights.rows
+    later.metrics.flush()
+    assert record.metrics.path.read_bytes() == text
+
+
+def test_an_evaluation_after_the_checkpoint_does_not_come_back(tmp_path):
+    record = filled(tmp_path, 3)
+    state = record.state_dict()
+    record.metrics.complete({"accuracy": 0.5})
+    record.metrics.flush()
+    later = Record(tmp_path)
+    later.load_state_dict(state)
+    assert "accuracy" not in later.metrics.rows[-1]
+    later.metrics.flush()
+    assert "accuracy" not in later.metrics.path.read_text()
+
+
+def test_rows_of_a_checkpoint_of_version_0_1(tmp_path):
+    rows = filled(tmp_path / "old", 3).metrics.rows
+    record = Record(tmp_path / "new")
+    record.load_state_dict({"metrics": rows, "weights": [], "seconds": 2.0})
+    assert record.metrics.rows == rows
+    assert record.weights.rows == []
+    assert record.seconds > 2.0
+
+
+def test_a_run_that_was_moved_goes_on(tmp_path):
+    whole = training.fit(training.trainer([Record(tmp_path / "whole")], rounds=6))
+    trainer = training.trainer([Record(tmp_path / "first")], rounds=3)
+    training.fit(trainer)
+    trainer.save_checkpoint(tmp_path / "first/checkpoints/last.ckpt")
+    (tmp_path / "first").rename(tmp_path / "moved")
+    checkpoint = tmp_path / "moved/checkpoints/last.ckpt"
+    resumed = training.fit(training.trainer([Record(tmp_path / "on")], rounds=6), ckpt_path=checkpoint)
+    assert timeless(tmp_path / "on") == timeless(tmp_path / "whole")
+    assert torch.equal(resumed.model.weight, whole.model.weight)
+
+
+def test_without_its_files_a_run_goes_on_and_says_so(tmp_path, capsys):
+    trainer = training.trainer([Record(tmp_path / "first")], rounds=3)
+    training.fit(trainer)
+    trainer.save_checkpoint(tmp_path / "alone.ckpt")
+    shutil.rmtree(tmp_path / "first")
+    training.fit(training.trainer([Record(tmp_path / "on")], rounds=5), ckpt_path=tmp_path / "alone.ckpt")
+    assert "metrics.csv is not beside the checkpoint: its first 3 rows are lost." in capsys.readouterr().err
+    assert [row["round"] for row in read(tmp_path / "on/metrics.csv")] == ["4", "5"]
+
+
+def halve(content):
+    return content[: len(content) // 2]
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "weights.csv"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        halve,
+        lambda content: bytes(len(content)),
+        lambda content: content.replace(b"\r\n2,", b"\r\n2\xff,"),
+        lambda content: content.replace(b"\r\n2,", b"\r\n2x,"),
+        lambda content: content.replace(b"\r\n2,", b"\r\n"),
+        lambda content: content.replace(b"\r\n2,", b"\r\n2,2,"),
+        lambda content: b"name,score\r\n" + b"ada,1\r\n" * 9,
+    ],
+    ids=["empty", "cut", "zeroed", "not text", "no number", "too few", "too many", "another file"],
+)
+def test_damaged_files_are_named(tmp_path, name, damage):
+    state = filled(tmp_path, 4).state_dict()
+    path = tmp_path / name
+    before = path.read_bytes()
+    path.write_bytes(damage(before))
+    assert path.read_bytes() != before
+    with pytest.raises(DataError, match=f"{name} does not hold the 4 rows.*remove it to go on without") as error:
+        Record(tmp_path).load_state_dict(state)
+    assert "\n" not in str(error.value)
+
+
+def test_the_file_of_another_run_is_not_taken(tmp_path):
+    state = filled(tmp_path, 4).state_dict()
+    shutil.rmtree(tmp_path)
+    filled(tmp_path, 9, other=1.0).metrics.path.write_text("round,loss\r\n" + "4,9.5\r\n" * 9)
+    with pytest.raises(DataError, match=r"damaged or of another run"):
+        Record(tmp_path).load_state_dict(state)
+
+
+def test_every_row_before_a_checkpoint_is_in_the_files(tmp_path):
+    """No evaluation has written them."""
+    record = Record(tmp_path)
+    record.on_exception = lambda *_: None  # as a kill
+    callbacks = [record, RoundCheckpoint(tmp_path / "last.ckpt", 2), Crash(3, RuntimeError("killed"))]
+    trainer = training.trainer(callbacks, rounds=5, limit_val_batches=0, enable_checkpointing=True)
+    with pytest.raises(RuntimeError, match="killed"):
+        training.fit(trainer)
+    assert [row["round"] for row in read(tmp_path / "metrics.csv")] == ["1", "2"]
+    assert len(read(tmp_path / "weights.csv")) == 2
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(DataError, match=r"taken/metrics.csv cannot be written: .*; mend that, then resume"):
+        training.fit(training.trainer([Record(tmp_path / "taken")], rounds=3))
 
 
 def test_a_table_writes_rows_once_and_all_anew_for_a_new_column(tmp_path):

@@ -1,0 +1,228 @@
+"""Laws of every client in conf/client, found by looking there."""
+
+import inspect
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from hydra.utils import get_class
+from torch.optim import SGD
+
+from lightning_fl import FederatedModule, Federation, SettingError
+from lightning_fl.client.base import Client, ClientResult
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.round import Round
+from lightning_fl.samples import ClientBatch
+from tests import conf, training, world
+
+EVERY = pytest.mark.parametrize("name", conf.names("client"))
+REMEMBERS = {"frpg": {"w", "v"}, "rsa": {"w"}, "saga": {"table", "average"}}
+SHAPE = (5, world.D)
+
+
+def model(dtype=torch.float32):
+    return world.model().to(dtype)
+
+
+def clients(dtype=torch.float32, ids=range(5)):
+    """Five clients of 2 to 8 samples."""
+    data = world.samples(10)
+    data = replace(data, inputs=data.inputs.to(dtype))
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+    parts = order.split([8, 2, 5, 3, 6, 6])
+    return ClientBatch(data, [parts[i] for i in ids], list(ids))
+
+
+def prepared(name, dtype=torch.float32, **settings):
+    client = conf.make("client", name, **{"batch_size": 2, "steps": 3, **settings})
+    client.prepare(model(dtype), clients(dtype))
+    return client
+
+
+def rounds(client, dtype=torch.float32, out=None, count=3, seed=0, batch=None):
+    """The results of some rounds at one model, each with ``out`` if it is given."""
+    batch = batch or clients(dtype)
+    results = []
+    for t in range(count):
+        result = client.updates(model(dtype), batch, Round(t, 0.1, seed), **({} if out is None else {"out": out}))
+        results.append(replace(result, updates=result.updates.clone()))
+    return results
+
+
+def alike(first, second):
+    return all(
+        torch.equal(a.updates, b.updates)
+        and torch.equal(a.losses, b.losses)
+        and a.sample_gradients == b.sample_gradients
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+@EVERY
+def test_config_and_class_agree(name):
+    config = conf.compose(f"client={name}").client
+    kind = get_class(config._target_)
+    assert issubclass(kind, Client)
+    accepted = {
+        key: parameter
+        for base in kind.__mro__
+        if "__init__" in vars(base) and issubclass(base, Client)
+        for key, parameter in inspect.signature(base.__init__).parameters.items()
+        if key != "self" and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    assert set(accepted) == set(config) - {"_target_"}
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_one_finite_update_and_loss_per_client(name, chunk, dtype):
+    for result in rounds(prepared(name, dtype, client_chunk=chunk), dtype):
+        assert result.updates.shape == SHAPE
+        assert result.losses.shape == SHAPE[:1]
+        assert result.updates.dtype == result.losses.dtype == dtype
+        assert result.updates.isfinite().all()
+        assert result.losses.isfinite().all()
+        assert not result.updates.requires_grad
+        assert not result.losses.requires_grad
+        assert result.sample_gradients > 0
+
+
+@EVERY
+@pytest.mark.parametrize("garbage", [float("nan"), 1e30])
+def test_memory_to_write_into_changes_nothing(name, garbage):
+    """Nor does what it held, such as memory that nobody has written yet."""
+    whole = torch.full((SHAPE[0] + 2, SHAPE[1]), garbage)
+    client = prepared(name)
+    assert alike(rounds(client, out=whole[1:-1]), rounds(prepared(name)))
+    last = client.updates(model(), clients(), Round(3, 0.1, 0), out=whole[1:-1]).updates
+    assert last.data_ptr() == whole[1].data_ptr()  # no copy
+    torch.testing.assert_close(whole[[0, -1]], torch.full((2, SHAPE[1]), garbage), rtol=0, atol=0, equal_nan=True)
+
+
+@EVERY
+def test_same_seed_same_bits_whatever_the_global_state(name):
+    torch.manual_seed(1)
+    first = rounds(prepared(name))
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    assert alike(rounds(prepared(name)), first)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@EVERY
+@pytest.mark.parametrize("other", [Round(0, 0.1, 1), Round(5, 0.1, 0)], ids=["seed", "round"])
+def test_mini_batches_follow_the_seed_and_the_round(name, other):
+    here, there = (prepared(name).updates(model(), clients(), which) for which in (Round(0, 0.1, 0), other))
+    assert not torch.equal(here.losses, there.losses)
+
+
+@EVERY
+def test_arguments_stay_as_they_are(name):
+    client, net, batch = prepared(name), model(), clients()
+    parts, inputs = [part.clone() for part in batch.indices], batch.samples.inputs.clone()
+    client.updates(net, batch, Round(0, 0.1, 0))
+    assert all(torch.equal(p, q) for p, q in zip(net.parameters(), world.model().parameters(), strict=True))
+    assert all(p.grad is None and p.requires_grad for p in net.parameters())
+    assert all(torch.equal(part, kept) for part, kept in zip(batch.indices, parts, strict=True))
+    assert torch.equal(batch.samples.inputs, inputs)
+    assert batch.ids == list(range(5))
+
+
+@EVERY
+@pytest.mark.parametrize("ids", [[2], [4, 0, 3], [1, 2, 3, 4, 0]])
+def test_a_client_does_the_same_in_any_company_and_order(name, ids):
+    """Clients are known by number, not by row; alone and in a chunk only rounding differs."""
+    whole = rounds(prepared(name))
+    some = rounds(prepared(name), batch=clients(ids=ids))
+    for together, apart in zip(whole, some, strict=True):
+        torch.testing.assert_close(apart.updates, together.updates[ids], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(apart.losses, together.losses[ids], rtol=1e-5, atol=1e-6)
+
+
+@EVERY
+def test_who_is_absent_keeps_the_memory_it_has(name):
+    client = prepared(name)
+    rounds(client, count=1)
+    before = {key: value.clone() for key, value in client.state_dict().items()}
+    assert set(before) == REMEMBERS.get(name, set())
+    assert all(len(value) == 5 for value in before.values())
+    client.updates(world.model(seed=1), clients(ids=[1, 3]), Round(1, 0.1, 0))
+    for key, value in client.state_dict().items():
+        assert torch.equal(value[[0, 2, 4]], before[key][[0, 2, 4]]), key
+        assert all(not torch.equal(value[i], before[key][i]) for i in (1, 3)), key
+
+
+@EVERY
+def test_its_memory_goes_on_from_a_checkpoint(name):
+    whole = rounds(prepared(name), count=4)
+    client, later = prepared(name), prepared(name)
+    rounds(client, count=2)
+    later.load_state_dict({key: value.clone() for key, value in client.state_dict().items()})
+    after = [later.updates(model(), clients(), Round(t, 0.1, 0)) for t in (2, 3)]
+    assert alike(after, whole[2:])
+
+
+@EVERY
+def test_a_result_is_not_what_it_remembers(name):
+    """A server may write into the updates."""
+    client, twin = prepared(name), prepared(name)
+    client.updates(model(), clients(), Round(0, 0.1, 0)).updates.fill_(torch.nan)
+    twin.updates(model(), clients(), Round(0, 0.1, 0))
+    assert all(torch.equal(value, twin.state_dict()[key]) for key, value in client.state_dict().items())
+
+
+@EVERY
+def test_a_virtual_client_of_the_server_is_refused_or_served(name):
+    """By one line, or with a finite update."""
+    client, batch = prepared(name), clients(ids=[0])
+    virtual = ClientBatch(batch.samples, batch.indices, [-1])
+    if name in REMEMBERS:
+        with pytest.raises(SettingError, match=rf"^{name} remembers something of 5 clients, got client -1"):
+            client.updates(model(), virtual, Round(0, 0.1, 0))
+    else:
+        assert client.updates(model(), virtual, Round(0, 0.1, 0)).updates.isfinite().all()
+
+
+class Aside(Gradient):
+    """Leaves ``out`` aside and returns what it likes."""
+
+    def __init__(self, change=lambda updates: updates):
+        super().__init__()
+        self.change = change
+
+    def updates(self, model, batch, this_round, out=None):
+        result = super().updates(model, batch, this_round)
+        if out is not None:
+            out.fill_(torch.nan)
+        return ClientResult(self.change(result.updates), result.losses, result.sample_gradients)
+
+
+def trained(client):
+    module = FederatedModule(world.model(), client, partial(SGD, lr=0.1))
+    training.fit(training.trainer(rounds=3), module, training.data(Federation(4, 0, "supplement", "uniform")))
+    assert module.diverged is None
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+@pytest.mark.parametrize(
+    "change", [torch.clone, lambda updates: updates.T.contiguous().T], ids=["elsewhere", "by columns"]
+)
+def test_training_takes_what_a_client_returns(change):
+    """Not the memory that it was offered."""
+    assert torch.equal(trained(Aside(change)), trained(Gradient()))
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda updates: updates[:1], r"\(1, 9\) of torch.float32"),  # would be repeated for everybody
+        (lambda updates: updates.double(), r"\(4, 9\) of torch.float64"),
+        (lambda updates: updates[:, 1:], r"\(4, 8\) of torch.float32"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_training_refuses_updates_of_another_shape(change, got):
+    with pytest.raises(SettingError, match=rf"client Aside must return one update per client, .*, got {got}\."):
+        trained(Aside(change))

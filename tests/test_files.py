@@ -1,0 +1,77 @@
+"""Files are whole or untouched, and a write that fails says so."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from lightning_fl import DataError, files
+
+
+@contextmanager
+def room(size):
+    """No file may grow beyond so many bytes: the system refuses as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_writes_and_replaces(tmp_path):
+    path = tmp_path / "new" / "file"
+    for content in (b"first", b"second", b""):
+        files.write(path, content)
+        assert path.read_bytes() == content
+        assert os.listdir(path.parent) == ["file"]
+
+
+def test_where_there_is_no_room_the_old_file_stays(tmp_path):
+    path = tmp_path / "file"
+    files.write(path, b"old")
+    with room(1000), pytest.raises(DataError) as error:
+        files.write(path, bytes(5000))
+    assert str(error.value) == (
+        f"{path} cannot be written: File too large; mend that, then resume the run from its last checkpoint."
+    )
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_additions(tmp_path):
+    path = tmp_path / "file"
+    files.write(path, b"one")
+    files.append(path, b" two")
+    files.sync(path)
+    assert path.read_bytes() == b"one two"
+    with room(10), pytest.raises(DataError, match="file cannot be written: File too large"):
+        files.append(path, bytes(100))
+    assert path.read_bytes().startswith(b"one two")
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(DataError, match="taken/file cannot be written: "):
+        files.write(tmp_path / "taken" / "file", b"")
+    with pytest.raises(DataError, match="none/file cannot be written: No such file"):
+        files.append(tmp_path / "none" / "file", b"")
+
+
+@pytest.mark.parametrize("place", ["fsync", "replace"])
+def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path, place):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    kill = f"os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    spoil = {"fsync": f"os.fsync = lambda _: {kill}", "replace": f"Path.replace = lambda *_: {kill}"}[place]
+    code = f"import os; from pathlib import Path; from lightning_fl import files; {spoil}; "
+    code += f"files.write(Path({str(path)!r}), b'n' * 1000)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    assert path.read_bytes() == b"old"
+    files.write(path, b"new")  # what the kill left is not in the way
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["file"]
