@@ -1,6 +1,7 @@
 """The errors a user can cause; everything else that is raised is a bug."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from math import isfinite
 
 
 class SettingError(ValueError):
@@ -13,6 +14,27 @@ class DivergedError(SettingError):
 
 class DataError(RuntimeError):
     """A file is missing, corrupt or not what it should be, or cannot be written."""
+
+
+def check_finite(what: str, value: float) -> None:
+    """Check a setting that is any number but nan and inf.
+
+    Raises:
+        SettingError: If it is one of these; ``what`` names the setting in the message.
+    """
+    if not isfinite(value):
+        raise SettingError(f"{what} must be a finite number, got {value}.")
+
+
+def check_counts(who: str, **counts: int | Iterable[int]) -> None:
+    """Check settings that count something, or are lists of such.
+
+    Raises:
+        SettingError: If one is below 1; ``who`` names whose settings they are in the message.
+    """
+    for name, given in counts.items():
+        if min([given] if isinstance(given, int) else given, default=1) < 1:
+            raise SettingError(f"{who} needs {name} of at least 1, got {given}.")
 
 
 def check_choice(what: str, value: object, choices: Collection[str]) -> None:

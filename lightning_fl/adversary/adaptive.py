@@ -150,11 +150,9 @@ def _line_search(harm: Callable[[float], float], evaluations: int, max_factor: f
 
 def _check(evaluations: int, max_factor: float, damage: str) -> None:
     if evaluations < 9:
-        raise SettingError(
-            f"adaptive needs at least 9 evaluations of the rule, got {evaluations}; set adversary.evaluations."
-        )
-    if not max_factor > 0:
-        raise SettingError(f"adaptive needs max_factor > 0, got {max_factor}; set adversary.max_factor.")
+        raise SettingError(f"adaptive needs at least 9 evaluations of the rule, got {evaluations}.")
+    if not 0 < max_factor < inf:
+        raise SettingError(f"adaptive needs a finite max_factor > 0, got {max_factor}.")
     check_choice("adaptive's damage", damage, get_args(Damage))
 
 

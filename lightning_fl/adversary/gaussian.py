@@ -4,6 +4,7 @@ Peva Blanchard, El Mahdi El Mhamdi, Rachid Guerraoui, Julien Stainer. Machine Le
 Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 """
 
+from math import inf
 from typing import Literal, get_args
 
 import torch
@@ -32,7 +33,7 @@ def gaussian(
         The forged updates.
 
     Raises:
-        SettingError: If std is negative.
+        SettingError: If std is negative or not finite.
 
     >>> gaussian(torch.zeros(3, 2), n_byzantine=4, std=200.0).shape
     torch.Size([4, 2])
@@ -43,8 +44,8 @@ def gaussian(
 
 
 def _check(std: float) -> None:
-    if not std >= 0:
-        raise SettingError(f"gaussian needs std >= 0, got {std}; set adversary.std.")
+    if not 0 <= std < inf:
+        raise SettingError(f"gaussian needs a finite std >= 0, got {std}.")
 
 
 class Gaussian(Adversary):
@@ -75,9 +76,7 @@ class Gaussian(Adversary):
         """
         rate = 1.0 if self.space == "updates" else context.round.learning_rate
         if not rate > 0:
-            raise SettingError(
-                f"gaussian needs a learning rate > 0 to report a model, got {rate}; set adversary.space=updates."
-            )
+            raise SettingError(f"gaussian needs a learning rate > 0 to report a model, got {rate}; set space=updates.")
         noise = gaussian(honest.rows, n_byzantine, self.std / rate, context.generator("gaussian"))
         if self.space == "models":  # (w - noise) / rate
             noise = noise.neg_().add_(flatten(trainable(context.model).values()) / rate)

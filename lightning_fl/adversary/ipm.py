@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import check_finite
 from lightning_fl.updates import Updates
 
 
@@ -33,6 +34,7 @@ class Ipm(Adversary):
     """Send -factor times the honest mean; see `ipm`."""
 
     def __init__(self, factor: float):
+        check_finite("ipm's factor", factor)
         self.factor = factor
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

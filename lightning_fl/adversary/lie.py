@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_finite
 from lightning_fl.updates import Updates
 
 
@@ -58,7 +58,7 @@ def lie_factor(h: int, b: int) -> float:
     if not 0 < share < 1:
         raise SettingError(
             f"lie's own factor needs n >= 3 clients and no more Byzantine than honest ones, got {b} and {h}; set "
-            f"adversary.factor or lower federation.n_byzantine."
+            f"factor or lower federation.n_byzantine."
         )
     return NormalDist().inv_cdf(share)
 
@@ -96,6 +96,8 @@ class Lie(Adversary):
     """Send the honest mean plus ``factor`` standard deviations; see `lie`."""
 
     def __init__(self, factor: float | None):
+        if factor is not None:
+            check_finite("lie's factor", factor)
         self.factor = factor
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

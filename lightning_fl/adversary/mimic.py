@@ -36,7 +36,7 @@ def mimic(honest: Float[Tensor, "h d"], n_byzantine: int, target: int = 0) -> Fl
             [3., 2.]])
     """
     if not 0 <= target < len(honest):
-        raise SettingError(f"mimic needs a target in [0, {len(honest)}), got {target}; set adversary.target.")
+        raise SettingError(f"mimic needs a target in [0, {len(honest)}), got {target}.")
     return honest[target].expand(n_byzantine, -1)
 
 
@@ -44,6 +44,8 @@ class Mimic(Adversary):
     """Copy one honest client's update; see `mimic`."""
 
     def __init__(self, target: int):
+        if target < 0:
+            raise SettingError(f"mimic needs a target of at least 0, got {target}.")
         self.target = target
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

@@ -8,6 +8,7 @@ their standard deviation, so d is read once, however long the search.
 """
 
 from collections.abc import Callable
+from math import inf
 
 import torch
 from jaxtyping import Float
@@ -94,7 +95,7 @@ def _forge(
 
     gamma, found, step = gamma_init, 0.0, gamma_init / 2
     while 2 * step > tau:  # 2 step is |gamma - found|
-        if measure(to_mean + 2 * gamma * slope + gamma**2 * gram[-1, -1]) <= limit:
+        if measure(to_mean + 2 * gamma * slope + gamma * gamma * gram[-1, -1]) <= limit:
             found = gamma
             gamma += step
         else:
@@ -104,11 +105,8 @@ def _forge(
 
 
 def _check(attack: str, gamma_init: float, tau: float) -> None:
-    if not (gamma_init > 0 and tau > 0):
-        raise SettingError(
-            f"{attack} needs gamma_init > 0 and tau > 0, got {gamma_init} and {tau}; set adversary.gamma_init and "
-            f"adversary.tau."
-        )
+    if not (0 < gamma_init < inf and 0 < tau < inf):
+        raise SettingError(f"{attack} needs finite gamma_init > 0 and tau > 0, got {gamma_init} and {tau}.")
 
 
 class MinMax(Adversary):

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import check_finite
 from lightning_fl.updates import Updates
 
 
@@ -33,6 +34,7 @@ class SameValue(Adversary):
     """Send ``value`` in every coordinate; see `same_value`."""
 
     def __init__(self, value: float):
+        check_finite("same_value's value", value)
         self.value = value
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

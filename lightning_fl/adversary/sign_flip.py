@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import check_finite
 from lightning_fl.updates import Updates
 
 
@@ -36,6 +37,7 @@ class SignFlip(Adversary):
     """Send -factor times the sum of the honest updates; see `sign_flip`."""
 
     def __init__(self, factor: float):
+        check_finite("sign_flip's factor", factor)
         self.factor = factor
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

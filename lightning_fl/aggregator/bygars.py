@@ -5,6 +5,7 @@ arXiv:2006.13421.  As the baseline of Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AIS
 """
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import torch
@@ -60,8 +61,8 @@ def bygars_weights(
 
 
 def _check(steps: int, step_size: float) -> None:
-    if steps < 1 or not step_size > 0:
-        raise SettingError(f"bygars needs steps >= 1 and step_size > 0, got {steps} and {step_size}.")
+    if steps < 1 or not 0 < step_size < inf:
+        raise SettingError(f"bygars needs steps >= 1 and a finite step_size > 0, got {steps} and {step_size}.")
 
 
 def bygars(
@@ -126,15 +127,12 @@ class Bygars(Aggregator):
     """
 
     def __init__(self, steps: int, step_size: float, carry_over: bool):
+        _check(steps, step_size)
         self.steps = steps
         self.step_size = step_size
         self.carry_over = carry_over
         self._remembered: dict[str, Any] = {}
         self._last: dict[str, Any] = {}
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check steps and step_size; see the base class."""
-        _check(self.steps, self.step_size)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class.

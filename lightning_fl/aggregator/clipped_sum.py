@@ -36,10 +36,8 @@ def clipped_sum_weights(norms: Float64[Tensor, " n"], radius: float) -> Float64[
 
 
 def _check(radius: float, norm: str) -> None:
-    if not radius > 0:
-        raise SettingError(
-            f"clipped_sum needs radius > 0, got {radius}; set aggregator.radius to the penalty's lambda."
-        )
+    if not 0 < radius < math.inf:
+        raise SettingError(f"clipped_sum needs a finite radius > 0, got {radius}; set it to the penalty's lambda.")
     check_choice("clipped_sum's norm", norm, get_args(Norm))
 
 
@@ -86,18 +84,15 @@ class ClippedSum(Aggregator):
         penalty: The clients' p: "huber" (of the l2 norm), "l2", "l1" or "linf".  Clipped is the dual norm.
 
     Raises:
-        SettingError: If penalty is none of these.
+        SettingError: If radius is out of range or penalty is none of these.
     """
 
     def __init__(self, radius: float, penalty: Literal["huber", "l2", "l1", "linf"]):
-        check_choice("aggregator.penalty", penalty, _DUAL)
+        check_choice("penalty", penalty, _DUAL)
+        _check(radius, _DUAL[penalty])
         self.radius = radius
         self.penalty = penalty
         self.norm = _DUAL[penalty]
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check radius and norm; see the base class."""
-        _check(self.radius, self.norm)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -109,12 +109,9 @@ class Correntropy(Weighting):
     """Aggregate by maximum correntropy with the data weights; see `maximum_correntropy` for the settings."""
 
     def __init__(self, bandwidth: float | None, eps: float):
+        _check(bandwidth, eps)
         self.bandwidth = bandwidth
         self.eps = eps
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check bandwidth and eps; see the base class."""
-        _check(self.bandwidth, self.eps)
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Return the normalised kernel values; see the base class."""

@@ -114,6 +114,7 @@ class Median(Aggregator):
     """Take the median of every coordinate; see `median` for the setting."""
 
     def __init__(self, middle: Middle):
+        check_choice("median's middle", middle, get_args(Middle))
         self.middle = middle
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:

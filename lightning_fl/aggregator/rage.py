@@ -65,7 +65,7 @@ def _check(n: int, n_iterations: int) -> None:
     if not 0 <= n_iterations < n:
         raise SettingError(
             f"rage needs 0 <= n_iterations < n, since each takes at least one update out, got {n_iterations} and "
-            f"n={n}; lower aggregator.n_iterations or add clients."
+            f"n={n}; lower n_iterations or add clients."
         )
 
 

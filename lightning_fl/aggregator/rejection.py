@@ -7,6 +7,7 @@ Fault-tolerance. ICML 2019. arXiv:1805.10032.
 """
 
 from collections.abc import Callable
+from math import inf
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -233,13 +234,9 @@ class Zeno(_Rejection):
 
     def __init__(self, f: int, rho: float):
         super().__init__(f)
+        if not 0 <= rho < inf:
+            raise SettingError(f"zeno needs a finite rho >= 0, got {rho}.")
         self.rho = rho
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f and rho; see the base class."""
-        super().check(n, n_classes)
-        if not self.rho >= 0:
-            raise SettingError(f"zeno needs rho >= 0, got {self.rho}; set aggregator.rho.")
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

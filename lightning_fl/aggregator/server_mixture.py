@@ -43,7 +43,7 @@ def server_mixture(
 
 def _check(share: float) -> None:
     if not 0 <= share <= 1:
-        raise SettingError(f"server_mixture needs a share in [0, 1], got {share}; set aggregator.share.")
+        raise SettingError(f"server_mixture needs a share in [0, 1], got {share}.")
 
 
 class ServerMixture(Wrapper):
@@ -56,11 +56,11 @@ class ServerMixture(Wrapper):
 
     def __init__(self, rule: Aggregator, share: float):
         super().__init__(rule)
+        _check(share)
         self.share = share
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check share and the rule; see the base class."""
-        _check(self.share)
+        """Check the rule; see the base class."""
         self.rule.check(n, n_classes)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:

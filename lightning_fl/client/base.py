@@ -55,7 +55,7 @@ class Client(nn.Module, ABC):
     def __init__(self, client_chunk: int | None = None):
         super().__init__()
         if client_chunk is not None and client_chunk < 1:
-            raise SettingError(f"client.client_chunk must be at least 1 (or null), got {client_chunk}.")
+            raise SettingError(f"client_chunk must be at least 1 (or null), got {client_chunk}.")
         self.client_chunk = client_chunk
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
@@ -151,7 +151,7 @@ def check_batch_size(size: int | None) -> None:
         SettingError: If it is below 1.
     """
     if size is not None and size < 1:
-        raise SettingError(f"client.batch_size must be at least 1, or null for all samples, got {size}.")
+        raise SettingError(f"batch_size must be at least 1, or null for all samples, got {size}.")
 
 
 def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:

@@ -4,6 +4,7 @@ Tian Li, Anit Kumar Sahu, Manzil Zaheer, Maziar Sanjabi, Ameet Talwalkar, Virgin
 Heterogeneous Networks. MLSys 2020. arXiv:1812.06127.
 """
 
+from math import inf
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,8 +27,8 @@ class FedProx(LocalSgd):
 
     def __init__(self, mu: float, **settings: Any):
         super().__init__(**settings)
-        if not mu >= 0:
-            raise SettingError(f"client.mu must be at least 0, got {mu}.")
+        if not 0 <= mu < inf:
+            raise SettingError(f"fedprox needs a finite mu >= 0, got {mu}.")
         self.mu = mu
 
     def local_gradients(self, model: nn.Module, batch: ClientBatch, start: Tensor, at: Tensor, out: Tensor) -> Tensor:

@@ -4,6 +4,8 @@ Yanjie Dong, Georgios B. Giannakis, Tianyi Chen, Julian Cheng, Md. Jahangir Hoss
 Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneous Datasets. 2020. arXiv:2006.09992.
 """
 
+from math import inf
+
 import torch
 from torch import Tensor, nn
 
@@ -82,13 +84,13 @@ class Frpg(Client):
     ):
         super().__init__(client_chunk)
         check_batch_size(batch_size)
-        if not (penalty > 0 and mu > 0 and delta >= 0 and lipschitz > 0):
+        if not (0 < penalty < inf and 0 < mu < inf and 0 <= delta < inf and 0 < lipschitz < inf):
             raise SettingError(
-                f"client=frpg needs penalty > 0, mu > 0, delta >= 0 and lipschitz > 0, got {penalty}, {mu}, {delta} "
-                f"and {lipschitz}."
+                f"frpg needs finite penalty > 0, mu > 0, delta >= 0 and lipschitz > 0, got {penalty}, {mu}, "
+                f"{delta} and {lipschitz}."
             )
         if slots < 1:
-            raise SettingError(f"client.slots must be at least 1, got {slots}; 1 is FRPG, more is LFRPG.")
+            raise SettingError(f"slots must be at least 1, got {slots}; 1 is FRPG, more is LFRPG.")
         self.penalty = penalty
         self.mu = mu
         self.delta = delta

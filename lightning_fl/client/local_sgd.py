@@ -8,6 +8,7 @@ RFA: Krishna Pillutla, Sham M. Kakade, Zaid Harchaoui. Robust Aggregation for Fe
 Signal Processing 2022. arXiv:1912.13445.
 """
 
+from math import inf
 from typing import Literal, get_args
 
 import torch
@@ -53,10 +54,12 @@ class LocalSgd(Client):
         super().__init__(client_chunk)
         check_batch_size(batch_size)
         if steps < 1:
-            raise SettingError(f"client.steps must be at least 1, got {steps}.")
-        check_choice("client.upload", upload, get_args(Upload))
-        if learning_rate is not None and not learning_rate > 0:
-            raise SettingError(f"client.learning_rate must be above 0, or null for the server's, got {learning_rate}.")
+            raise SettingError(f"steps must be at least 1, got {steps}.")
+        check_choice("upload", upload, get_args(Upload))
+        if learning_rate is not None and not 0 < learning_rate < inf:
+            raise SettingError(
+                f"learning_rate must be above 0 and finite, or null for the server's, got {learning_rate}."
+            )
         self.steps = steps
         self.upload = upload
         self.batch_size = batch_size

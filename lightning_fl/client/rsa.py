@@ -4,6 +4,7 @@ Liping Li, Wei Xu, Tianyi Chen, Georgios B. Giannakis, Qing Ling. RSA: Byzantine
 for Distributed Learning from Heterogeneous Datasets. AAAI 2019. arXiv:1811.03761.
 """
 
+from math import inf
 from typing import Literal, get_args
 
 import torch
@@ -108,9 +109,9 @@ class Rsa(Client):
     ):
         super().__init__(client_chunk)
         check_batch_size(batch_size)
-        check_choice("client.norm", norm, get_args(Norm))
-        if not (penalty > 0 and mu > 0 and delta >= 0):
-            raise SettingError(f"rsa needs penalty > 0, mu > 0 and delta >= 0, got {penalty}, {mu} and {delta}.")
+        check_choice("norm", norm, get_args(Norm))
+        if not (0 < penalty < inf and 0 < mu < inf and 0 <= delta < inf):
+            raise SettingError(f"rsa needs finite penalty > 0, mu > 0 and delta >= 0, got {penalty}, {mu} and {delta}.")
         self.penalty = penalty
         self.norm = norm
         self.mu = mu

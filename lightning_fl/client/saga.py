@@ -43,8 +43,8 @@ class Saga(Client):
     def __init__(self, batch_size: int, max_memory_gb: float, client_chunk: int | None = None):
         super().__init__(client_chunk)
         check_batch_size(batch_size)
-        if not max_memory_gb > 0:
-            raise SettingError(f"client.max_memory_gb must be above 0, got {max_memory_gb}.")
+        if not max_memory_gb > 0:  # inf: no limit
+            raise SettingError(f"max_memory_gb must be above 0, got {max_memory_gb}.")
         self.batch_size = batch_size
         self.max_memory_gb = max_memory_gb
         self.blocks: dict[int, list[Tensor]] = {}
@@ -57,8 +57,8 @@ class Saga(Client):
         if needed > self.max_memory_gb:
             raise SettingError(
                 f"saga's table of {len(clients)} clients x {longest} mini-batches x {parameters.numel():,} parameters "
-                f"needs {needed:.1f} GB, more than client.max_memory_gb={self.max_memory_gb}; raise it or "
-                f"client.batch_size."
+                f"needs {needed:.1f} GB, more than max_memory_gb={self.max_memory_gb}; raise it or "
+                f"batch_size."
             )
         self.register_buffer("table", parameters.new_zeros(len(clients), longest, parameters.numel()))
         self.register_buffer("average", parameters.new_zeros(len(clients), parameters.numel()))

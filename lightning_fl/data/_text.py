@@ -50,9 +50,7 @@ class TextDataModule(FederatedDataModule):
     def __init__(self, vocabulary: int, length: int, glove: str | None, **settings: Any):
         super().__init__(**settings)
         if vocabulary < 3 or length < 1:
-            raise SettingError(
-                f"data.vocabulary must be at least 3 and data.length at least 1, got {vocabulary} and {length}."
-            )
+            raise SettingError(f"vocabulary must be at least 3 and length at least 1, got {vocabulary} and {length}.")
         try:
             import tokenizers  # noqa: F401
         except ImportError as error:

@@ -57,15 +57,14 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         counts = {server_samples} if isinstance(server_samples, int) else set(server_samples)
         if min(counts, default=-1) < 0 or (0 in counts and len(counts) > 1):
             raise SettingError(
-                f"data.server_samples must be at least 0, and at least 1 of every class if of any, got "
-                f"{server_samples}."
+                f"server_samples must be at least 0, and at least 1 of every class if of any, got {server_samples}."
             )
         if server_noise not in (None, *NOISES):
-            raise SettingError(f"data.server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
+            raise SettingError(f"server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
         if corruption not in (None, 1, 2, 3, 4, 5):
-            raise SettingError(f"data.corruption is a severity from 1 to 5, or null for none, got {corruption}.")
+            raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
         if eval_batch_size < 1:
-            raise SettingError(f"data.eval_batch_size must be at least 1, got {eval_batch_size}.")
+            raise SettingError(f"eval_batch_size must be at least 1, got {eval_batch_size}.")
         self.partition = partition
         self.federation = federation
         self.server_samples = server_samples
@@ -124,7 +123,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         wanted = [wanted] * train.n_classes if isinstance(wanted, int) else list(wanted)
         if len(wanted) != train.n_classes:
             raise SettingError(
-                f"data.server_samples needs one number, or one for each of {train.n_classes} classes, got "
+                f"server_samples needs one number, or one for each of {train.n_classes} classes, got "
                 f"{len(wanted)} numbers."
             )
         if not any(wanted):
@@ -134,7 +133,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         for z, (members, count) in enumerate(zip(classes, wanted, strict=True)):
             if len(members) < count:
                 raise SettingError(
-                    f"the server needs {count} samples of class {z}, got {len(members)}; lower data.server_samples."
+                    f"the server needs {count} samples of class {z}, got {len(members)}; lower server_samples."
                 )
         return [members[:count] for members, count in zip(classes, wanted, strict=True)]
 
@@ -146,7 +145,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if empty:
             raise SettingError(
                 f"every client needs a sample, got none for client {empty[0]} once the server's are held out; lower "
-                f"data.server_samples or set data.server_held_out=false."
+                f"server_samples or set server_held_out=false."
             )
         return left
 

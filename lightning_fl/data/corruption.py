@@ -53,7 +53,7 @@ def add_noise(pixels: Float[Tensor, "k ch h w"], kind: str, generator: Generator
     Raises:
         SettingError: If the kind is unknown.
     """
-    check_choice("data.server_noise", kind, NOISES)
+    check_choice("server_noise", kind, NOISES)
     function, strengths = _NOISES[kind]
     return function(pixels, generator, *strengths[2]).clamp(0, 1)
 
@@ -75,10 +75,10 @@ def corrupt(images: UInt8[Tensor, "k 3 h w"], kind: str, severity: int, seed: in
     """
     check_choice("a corruption", kind, COMMON)
     if severity not in range(1, 6):
-        raise SettingError(f"data.corruption is a severity from 1 to 5, got {severity}.")
+        raise SettingError(f"corruption is a severity from 1 to 5, got {severity}.")
     if tuple(images.shape[2:]) != (SIZE, SIZE):
         raise SettingError(
-            f"data.corruption needs images of {SIZE} x {SIZE} pixels, which its strengths are made for, got "
+            f"corruption needs images of {SIZE} x {SIZE} pixels, which its strengths are made for, got "
             f"{images.shape[2]} x {images.shape[3]}; set it to null."
         )
     function, strengths = _CORRUPTIONS[kind]

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from lightning_fl import seeding
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_finite
 from lightning_fl.samples import Samples
 
 
@@ -38,9 +38,10 @@ class Synthetic(FederatedDataModule):
         super().__init__(**settings)
         if classes < 1 or features < 1 or min(n_train, n_test) < classes:
             raise SettingError(
-                f"data.classes and data.features must be at least 1, data.n_train and data.n_test at least "
-                f"data.classes, got {classes}, {features}, {n_train} and {n_test}."
+                f"classes and features must be at least 1, n_train and n_test at least "
+                f"classes, got {classes}, {features}, {n_train} and {n_test}."
             )
+        check_finite("separation", separation)
         self.n_train = n_train
         self.n_test = n_test
         self.classes = classes

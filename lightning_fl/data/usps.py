@@ -105,7 +105,7 @@ def _read(path: Path, size: int) -> Samples:
     if len(labels) != size:
         raise DataError(
             f"{path} needs {size:,} images, got {len(labels):,}; it is cut short, swapped, or another split: then set "
-            f"data.n_train and data.n_test."
+            f"n_train and n_test."
         )
     need_every_class(path, labels, range(10))
     pixels = torch.from_numpy(np.array(values)).view(-1, 1, 16, 16)

@@ -6,7 +6,7 @@ arXiv:2208.12932.
 
 from torch import nn
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_counts
 from lightning_fl.model.mlp import Mlp
 
 
@@ -21,15 +21,16 @@ class Cnn(nn.Sequential):
         n_classes: c, length of the output.
 
     Raises:
-        SettingError: If the image is too small.
+        SettingError: If the image is too small, or a width is below 1.
 
     >>> sum(p.numel() for p in Cnn(3, 32, 10).parameters())
     122570
     """
 
     def __init__(self, in_channels: int, side: int, n_classes: int):
+        check_counts("cnn", in_channels=in_channels)
         if side < 18:
-            raise SettingError(f"cnn needs images of 18 x 18 pixels or more, got model.side={side}.")
+            raise SettingError(f"cnn needs images of 18 x 18 pixels or more, got side={side}.")
         pixels = ((side - 2) // 2 - 2) // 2 - 2
         super().__init__(
             nn.Conv2d(in_channels, 32, 3),

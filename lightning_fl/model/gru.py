@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fl.data._text import read_vectors
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_counts
 
 
 class Gru(nn.Module):
@@ -30,7 +30,8 @@ class Gru(nn.Module):
         freeze: Whether the embedding stays as it is, neither trained nor uploaded.  None: if ``glove`` is given.
 
     Raises:
-        SettingError: If the file's vectors are not of this width, or there is no number for a word.
+        SettingError: If the file's vectors are not of this width, there is no number for a word, or a width is below
+            1.
         DataError: If the file cannot be read.
 
     Note:
@@ -47,14 +48,15 @@ class Gru(nn.Module):
         self, vocabulary: int, width: int, hidden: int, n_classes: int, glove: str | None, freeze: bool | None
     ):
         super().__init__()
+        check_counts("gru", width=width, hidden=hidden, n_classes=n_classes)
         if vocabulary < 3:
-            raise SettingError(f"model.vocabulary must be at least 3 (padding, unknown, a word), got {vocabulary}.")
+            raise SettingError(f"vocabulary must be at least 3 (padding, unknown, a word), got {vocabulary}.")
         if glove is None:
             self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
         else:
             _, vectors = read_vectors(Path(glove), vocabulary - 2)
             if vectors.shape[1] != width:
-                raise SettingError(f"{glove} holds vectors of length {vectors.shape[1]}, got model.width={width}.")
+                raise SettingError(f"{glove} holds vectors of length {vectors.shape[1]}, got width={width}.")
             unknown = torch.zeros(2, width)  # as data numbers tokens: 0 pads, 1 is an unknown word
             self.embedding = nn.Embedding.from_pretrained(torch.cat([unknown, vectors]), padding_idx=0)
         self.embedding.requires_grad_(not (glove is not None if freeze is None else freeze))

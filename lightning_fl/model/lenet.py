@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_counts
 from lightning_fl.model.mlp import Mlp
 
 
@@ -27,7 +27,7 @@ class Lenet(nn.Sequential):
         n_classes: Length of the output.
 
     Raises:
-        SettingError: If the image is too small for the convolutions.
+        SettingError: If the image is too small for the convolutions, or a width is below 1.
 
     Note:
         The papers name neither activation nor kind of pooling.  Their second hidden layer has 60 units, LeCun's 84.
@@ -37,11 +37,12 @@ class Lenet(nn.Sequential):
     """
 
     def __init__(self, in_channels: int, side: int, channels: Sequence[int], hidden: Sequence[int], n_classes: int):
+        check_counts("lenet", in_channels=in_channels, channels=channels)
         layers: list[nn.Module] = []
         pixels = side
         for width, following in pairwise([in_channels, *channels]):
             layers += [nn.Conv2d(width, following, 5), nn.ReLU(), nn.MaxPool2d(2)]
             pixels = (pixels - 4) // 2
         if pixels < 1:
-            raise SettingError(f"lenet with {len(channels)} convolutions needs larger images, got model.side={side}.")
+            raise SettingError(f"lenet with {len(channels)} convolutions needs larger images, got side={side}.")
         super().__init__(*layers, *Mlp([in_channels, *channels][-1] * pixels**2, hidden, n_classes))

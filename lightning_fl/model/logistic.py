@@ -6,6 +6,8 @@ Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneou
 
 from torch import nn
 
+from lightning_fl.errors import check_counts
+
 
 class Logistic(nn.Sequential):
     """One linear layer without bias that starts at zero; inputs are flattened.
@@ -13,6 +15,9 @@ class Logistic(nn.Sequential):
     Args:
         in_features: Length of a flattened input: 784 for MNIST (d = 7,840), 256 for USPS (d = 2,560).
         n_classes: Length of the output.
+
+    Raises:
+        SettingError: If a number is below 1.
 
     Note:
         The paper says neither that there is no bias nor where training starts.  For MNIST its Lipschitz constant, 295,
@@ -23,6 +28,7 @@ class Logistic(nn.Sequential):
     """
 
     def __init__(self, in_features: int, n_classes: int):
+        check_counts("logistic", in_features=in_features, n_classes=n_classes)
         linear = nn.Linear(in_features, n_classes, bias=False)
         nn.init.zeros_(linear.weight)
         super().__init__(nn.Flatten(), linear)

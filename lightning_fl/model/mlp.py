@@ -5,6 +5,8 @@ from itertools import pairwise
 
 from torch import nn
 
+from lightning_fl.errors import check_counts
+
 
 class Mlp(nn.Sequential):
     """Fully connected layers with ReLU between them; inputs are flattened.
@@ -16,11 +18,15 @@ class Mlp(nn.Sequential):
         hidden: Width of each hidden layer.
         n_classes: Length of the output.
 
+    Raises:
+        SettingError: If a width is below 1.
+
     >>> sum(p.numel() for p in Mlp(784, (200, 200), 10).parameters())
     199210
     """
 
     def __init__(self, in_features: int, hidden: Sequence[int], n_classes: int):
+        check_counts("mlp", in_features=in_features, hidden=hidden, n_classes=n_classes)
         layers: list[nn.Module] = [nn.Flatten()]
         for width, following in pairwise([in_features, *hidden]):
             layers += [nn.Linear(width, following), nn.ReLU()]

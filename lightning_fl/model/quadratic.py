@@ -1,5 +1,7 @@
 """A point drawn to the samples by springs: strongly convex, with every constant of the papers' theorems known."""
 
+from math import inf
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -34,9 +36,9 @@ class Quadratic(nn.Module):
 
     def __init__(self, n_classes: int, mu: float, lipschitz: float):
         super().__init__()
-        if n_classes < 1 or not 0 < mu <= lipschitz:
+        if n_classes < 1 or not 0 < mu <= lipschitz < inf:
             raise SettingError(
-                f"model=quadratic needs n_classes >= 1 and 0 < mu <= lipschitz, got {n_classes}, {mu} and {lipschitz}."
+                f"quadratic needs n_classes >= 1 and 0 < mu <= lipschitz < inf, got {n_classes}, {mu} and {lipschitz}."
             )
         self.w = nn.Parameter(torch.zeros(n_classes))
         self.register_buffer("curvatures", torch.linspace(mu, lipschitz, n_classes), persistent=False)

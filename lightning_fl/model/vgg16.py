@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torchvision.models.vgg import VGG, cfgs, make_layers
 
-from lightning_fl.errors import DataError
+from lightning_fl.errors import DataError, check_counts
 
 _HEAD = "classifier.6."
 
@@ -27,6 +27,7 @@ class Vgg16(VGG):
             is drawn anew.  None: everything is drawn by torchvision's rule.
 
     Raises:
+        SettingError: If n_classes is below 1.
         DataError: If the file cannot be read or is not of a VGG16.
 
     Note:
@@ -36,6 +37,7 @@ class Vgg16(VGG):
     """
 
     def __init__(self, n_classes: int, weights: str | None):
+        check_counts("vgg16", n_classes=n_classes)
         layers = make_layers(cfgs["D"])
         super().__init__(layers, num_classes=n_classes, init_weights=weights is None, dropout=0.0)
         if weights is not None:
@@ -46,7 +48,7 @@ class Vgg16(VGG):
             found = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch.load raises what its unpickler meets
             raise DataError(
-                f"vgg16 cannot read {path} ({type(error).__name__}); model.weights needs a state dict of torch.save, "
+                f"vgg16 cannot read {path} ({type(error).__name__}); weights needs a state dict of torch.save, "
                 f"such as torchvision's vgg16-397923af.pth."
             ) from error
         found = found if isinstance(found, Mapping) else {}

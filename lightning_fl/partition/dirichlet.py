@@ -44,11 +44,11 @@ class Dirichlet(Partition):
     """
 
     def __init__(self, by: By, alpha: float, min_samples: int):
-        check_choice("partition.by", by, get_args(By))
+        check_choice("by", by, get_args(By))
         if not 1e-6 <= alpha <= 1e6:
-            raise SettingError(f"partition.alpha must be in [1e-6, 1e6] for dirichlet, got {alpha}.")
+            raise SettingError(f"alpha must be in [1e-6, 1e6] for dirichlet, got {alpha}.")
         if min_samples < 1:
-            raise SettingError(f"partition.min_samples must be at least 1, got {min_samples}.")
+            raise SettingError(f"min_samples must be at least 1, got {min_samples}.")
         self.by = by
         self.alpha = alpha
         self.min_samples = min_samples
@@ -57,8 +57,8 @@ class Dirichlet(Partition):
         """Assign every sample to one client; see the base class."""
         if len(targets) < n_clients * self.min_samples:
             raise SettingError(
-                f"partition=dirichlet needs {self.min_samples} samples for each of {n_clients} clients, got "
-                f"{len(targets)} in all; lower federation.n_clients or partition.min_samples."
+                f"dirichlet needs {self.min_samples} samples for each of {n_clients} clients, got "
+                f"{len(targets)} in all; lower federation.n_clients or min_samples."
             )
         classes = shuffled_classes(targets, n_classes, generator)
         sizes = np.array([len(members) for members in classes])
@@ -77,9 +77,9 @@ class Dirichlet(Partition):
             if table.sum(0).min() >= self.min_samples:
                 return table.tolist()
         raise SettingError(
-            f"partition=dirichlet by classes with alpha={self.alpha} left one of {n_clients} clients with fewer than "
-            f"{self.min_samples} samples in {_TRIES} draws out of {_TRIES}; raise partition.alpha, lower "
-            f"federation.n_clients or use partition.by=clients."
+            f"dirichlet by classes with alpha={self.alpha} left one of {n_clients} clients with fewer than "
+            f"{self.min_samples} samples in {_TRIES} draws out of {_TRIES}; raise alpha, lower "
+            f"federation.n_clients or use by=clients."
         )
 
     def _by_clients(self, sizes: np.ndarray, n_clients: int, draw: np.random.Generator) -> list[list[int]]:

@@ -65,7 +65,7 @@ class FromFile(Partition):
         try:
             content = self.path.read_bytes()
         except OSError as error:
-            raise DataError(f"partition=from_file cannot read {self.path}: {error.strerror}.") from error
+            raise DataError(f"from_file cannot read {self.path}: {error.strerror}.") from error
         try:
             text = content.decode("utf-8-sig")  # Excel begins with a byte order mark
         except UnicodeDecodeError as error:

@@ -27,7 +27,7 @@ class Paired(Partition):
         """Assign every sample to one client; see the base class."""
         if n_clients % n_classes:
             raise SettingError(
-                f"partition=paired needs a multiple of {n_classes} clients, the same number for each class, got "
+                f"paired needs a multiple of {n_classes} clients, the same number for each class, got "
                 f"{n_clients}; change federation.n_clients (the paper has two a class)."
             )
         classes = shuffled_classes(targets, n_classes, generator)

@@ -31,11 +31,11 @@ class Pathological(Partition):
     """
 
     def __init__(self, assignment: Assignment, shards_per_client: int):
-        check_choice("partition.assignment", assignment, get_args(Assignment))
+        check_choice("assignment", assignment, get_args(Assignment))
         if shards_per_client < 1 or (assignment == "pairs" and shards_per_client != 2):
             raise SettingError(
-                f"partition.shards_per_client must be at least 1, and 2 with assignment=pairs, got "
-                f"{shards_per_client}; use partition.assignment=shards for other numbers."
+                f"shards_per_client must be at least 1, and 2 with assignment=pairs, got "
+                f"{shards_per_client}; use assignment=shards for other numbers."
             )
         self.assignment = assignment
         self.shards_per_client = shards_per_client
@@ -56,8 +56,8 @@ class Pathological(Partition):
         c = len(sizes)
         if n_clients % c**2:
             raise SettingError(
-                f"partition.assignment=pairs needs a multiple of c^2 = {c**2} clients, one or more for each ordered "
-                f"pair of {c} classes, got {n_clients}; change federation.n_clients or use partition.assignment=shards."
+                f"assignment=pairs needs a multiple of c^2 = {c**2} clients, one or more for each ordered "
+                f"pair of {c} classes, got {n_clients}; change federation.n_clients or use assignment=shards."
             )
         repeat = n_clients // c**2
         labels = [divmod(client // repeat, c) for client in range(n_clients)]
@@ -69,7 +69,7 @@ class Pathological(Partition):
         c = sum(size > 0 for size in sizes)
         if not c <= n_shards <= total:
             raise SettingError(
-                f"partition.assignment=shards needs between {c} (one a class) and {total} (one a sample) shards, got "
+                f"assignment=shards needs between {c} (one a class) and {total} (one a sample) shards, got "
                 f"{n_clients} clients x {self.shards_per_client}; change federation.n_clients."
             )
         # Largest remainder: shards a class in proportion to its size, at least one.

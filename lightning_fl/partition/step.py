@@ -30,14 +30,14 @@ class Step(Partition):
 
     def __init__(self, alpha: float):
         if not alpha >= 1:
-            raise SettingError(f"partition.alpha must be in [1, inf] for step, got {alpha}.")
+            raise SettingError(f"alpha must be in [1, inf] for step, got {alpha}.")
         self.alpha = alpha
 
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
         """Assign every sample to one client; see the base class."""
         if n_clients % n_classes**2:
             raise SettingError(
-                f"partition=step needs a multiple of c^2 = {n_classes**2} clients, one or more for each ordered pair "
+                f"step needs a multiple of c^2 = {n_classes**2} clients, one or more for each ordered pair "
                 f"of {n_classes} classes, got {n_clients}; change federation.n_clients."
             )
         minor, more = (0.0, 1.0) if math.isinf(self.alpha) else (1.0, self.alpha - 1)

@@ -1,6 +1,7 @@
 """Rates that fall as a power of the round: RAGA's, Fed-NGA's and RSA's."""
 
 from collections.abc import Callable
+from math import inf
 
 from lightning_fl.errors import SettingError
 
@@ -22,8 +23,8 @@ def power_decay(shift: float, rate: float, exponent: float) -> Callable[[int], f
     >>> [round(power_decay(shift=1.0, rate=1.0, exponent=0.5)(finished), 4) for finished in (0, 1, 3)]
     [1.0, 0.7071, 0.5]
     """
-    if not (shift > 0 and rate >= 0 and exponent >= 0):
+    if not (0 < shift < inf and 0 <= rate < inf and 0 <= exponent < inf):
         raise SettingError(
-            f"power_decay needs shift > 0, rate >= 0 and exponent >= 0, got {shift}, {rate} and {exponent}."
+            f"power_decay needs finite shift > 0, rate >= 0 and exponent >= 0, got {shift}, {rate} and {exponent}."
         )
     return lambda finished: (shift + rate * finished) ** -exponent

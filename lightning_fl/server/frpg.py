@@ -5,6 +5,7 @@ Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneou
 """
 
 from collections.abc import Callable, Iterable
+from math import inf
 
 import torch
 from torch import nn
@@ -56,9 +57,9 @@ class Frpg(Optimizer):
     """
 
     def __init__(self, params: Iterable[nn.Parameter], delta: float, lipschitz: float):
-        if not (0 <= delta <= lipschitz and lipschitz > 0):
+        if not (0 <= delta <= lipschitz and 0 < lipschitz < inf):
             raise SettingError(
-                f"server=frpg needs 0 <= delta <= lipschitz and lipschitz > 0, got delta={delta} and "
+                f"frpg needs 0 <= delta <= lipschitz and a finite lipschitz > 0, got delta={delta} and "
                 f"lipschitz={lipschitz}; delta is the Lipschitz constant of the server's own gradient."
             )
         alpha, _ = step_sizes(1, delta, lipschitz)
@@ -70,7 +71,7 @@ class Frpg(Optimizer):
         loss = None if closure is None else closure()
         for group in self.param_groups:
             if "initial_lr" in group:
-                raise SettingError("server=frpg has step sizes of its own, got a schedule; set schedule=constant.")
+                raise SettingError("frpg has step sizes of its own, got a schedule; set schedule=constant.")
             delta, k = group["delta"], group["rounds"] + 1
             alpha, beta = step_sizes(k, delta, group["lipschitz"])
             alpha_next, beta_next = step_sizes(k + 1, delta, group["lipschitz"])

@@ -142,6 +142,8 @@ def test_refuses_settings_out_of_range(unchecked):
         adaptive(honest, 1, average, evaluations=8)
     with pytest.raises(SettingError, match=r"max_factor > 0, got 0.0"):
         adaptive(honest, 1, average, max_factor=0.0)
+    with pytest.raises(SettingError, match=r"finite max_factor > 0, got inf"):
+        Adaptive(24, float("inf"), "distance")
     with pytest.raises(SettingError, match="one of distance, ascent, got 'angle'"):
         Adaptive(24, 100.0, "angle")
     with pytest.raises(SettingError, match="adaptive needs at least 2 honest updates"):

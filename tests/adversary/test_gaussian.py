@@ -58,6 +58,8 @@ def test_refuses_a_negative_std():
         gaussian(torch.zeros(2, 3), 1, -1.0)
     with pytest.raises(SettingError, match="std >= 0, got nan"):
         Gaussian(float("nan"), "updates")
+    with pytest.raises(SettingError, match="a finite std >= 0, got inf"):
+        Gaussian(float("inf"), "updates")
 
 
 def test_refuses_an_unknown_space(unchecked):

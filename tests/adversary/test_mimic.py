@@ -19,6 +19,11 @@ def test_refuses_a_target_that_is_not_there(target):
         mimic(HONEST, 1, target)
 
 
+def test_the_class_refuses_a_negative_target():
+    with pytest.raises(SettingError, match="target of at least 0, got -1"):
+        Mimic(-1)
+
+
 def test_the_class_passes_its_target():
     updates = world.updates()
     assert torch.equal(Mimic(4).attack(updates, 2, world.context()), updates.rows[[4, 4]])

@@ -1,3 +1,4 @@
+import math
 from math import sqrt
 
 import numpy as np
@@ -97,6 +98,10 @@ def test_refuses_what_has_no_answer(attack, limit):
         attack(torch.zeros(3, 3), 1, gamma_init=0.0)
     with pytest.raises(SettingError, match=r"gamma_init > 0 and tau > 0, got 10.0 and 0.0"):
         attack(torch.zeros(3, 3), 1, tau=0.0)
+    for settings in ({"gamma_init": math.inf}, {"tau": math.inf}, {"gamma_init": math.nan}):  # inf never ended
+        with pytest.raises(SettingError, match="needs finite gamma_init > 0 and tau > 0, got"):
+            attack(torch.zeros(3, 3), 1, **settings)
+    assert attack(torch.tensor([[0.0], [3.0], [3.0]]), 1, gamma_init=1e200).isfinite().all()  # its square overflows
 
 
 @pytest.mark.parametrize(("kind", "attack"), [(MinMax, min_max), (MinSum, min_sum)])

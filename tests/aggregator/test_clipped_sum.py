@@ -101,8 +101,9 @@ def test_trust_is_the_share_of_the_clipped_lengths():
 @pytest.mark.parametrize(
     ("radius", "norm", "message"),
     [
-        (0.0, "l2", "radius > 0, got 0.0; set aggregator.radius"),
+        (0.0, "l2", "radius > 0, got 0.0; set it to the penalty's lambda"),
         (float("nan"), "l2", "radius > 0, got nan"),
+        (float("inf"), "l2", "finite radius > 0, got inf"),
         (1.0, "l3", "one of l1, l2, linf, got 'l3'"),
     ],
 )
@@ -115,7 +116,7 @@ def test_refuses_settings_out_of_range(radius, norm, message):
 @pytest.mark.usefixtures("unchecked")
 def test_the_class_refuses_them_too():
     with pytest.raises(SettingError, match="radius > 0, got 0"):
-        ClippedSum(0, "huber").check(3, 2)
+        ClippedSum(0, "huber")
     with pytest.raises(SettingError, match="penalty must be one of huber, l2, l1, linf, got 'l3'"):
         ClippedSum(1.0, "l3")
 

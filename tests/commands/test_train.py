@@ -180,7 +180,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["model.hidden=16"], r"model.hidden needs a list such as \[200, 200\], got 16"),
         (["trainer.max_steps=0"], "trainer.max_steps counts rounds and must be at least 1, got 0"),
         (["trainer.val_check_interval=0"], "trainer.val_check_interval counts rounds and must be at least 1, got 0"),
-        (["+aggregator=zeno", "aggregator.rho=-1"], "zeno needs rho >= 0, got -1; set aggregator.rho"),
+        (["+aggregator=zeno", "aggregator.rho=-1"], "zeno needs a finite rho >= 0, got -1"),
         (["~data"], "a run needs data, got none; valid: .*mnist_5k"),
         (["adversary.factor=", "trainer.max_steps=1"], "adversary.factor needs a number"),
     ],

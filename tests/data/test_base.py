@@ -204,7 +204,7 @@ def test_rounds_need_their_number(trainer):
 
 
 def test_a_class_missing_from_the_servers_data():
-    with pytest.raises(SettingError, match=r"server needs 2 samples of class 2, got 1; lower data.server"):
+    with pytest.raises(SettingError, match=r"server needs 2 samples of class 2, got 1; lower server"):
         ready(Lopsided)
     assert len(ready(Lopsided, server_samples=1).round(0).server) == 3
 
@@ -219,12 +219,12 @@ def test_more_clients_than_the_partition_can_serve():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"server_samples": -1}, "data.server_samples must be at least 0.*got -1"),
+        ({"server_samples": -1}, "server_samples must be at least 0.*got -1"),
         ({"server_samples": [2, 0, 1]}, r"at least 1 of every class if of any, got \[2, 0, 1\]"),
         ({"server_samples": []}, r"server_samples must be at least 0.*got \[\]"),
         ({"server_noise": "fog"}, "null or one of gaussian, shot, impulse, speckle, got 'fog'"),
-        ({"corruption": 6}, "data.corruption is a severity from 1 to 5, or null for none, got 6"),
-        ({"eval_batch_size": 0}, "data.eval_batch_size must be at least 1, got 0"),
+        ({"corruption": 6}, "corruption is a severity from 1 to 5, or null for none, got 6"),
+        ({"eval_batch_size": 0}, "eval_batch_size must be at least 1, got 0"),
     ],
 )
 def test_settings_out_of_range(changes, message):

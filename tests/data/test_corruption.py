@@ -86,9 +86,7 @@ def test_noise_is_seeded_and_leaves_its_argument(kind, dtype):
 
 
 def test_unknown_noise():
-    with pytest.raises(
-        SettingError, match=r"data\.server_noise must be one of gaussian, shot, impulse, speckle, got 'fog'"
-    ):
+    with pytest.raises(SettingError, match=r"server_noise must be one of gaussian, shot, impulse, speckle, got 'fog'"):
         add_noise(grey(0.5), "fog", gen())
 
 
@@ -173,8 +171,8 @@ def test_a_higher_severity_changes_more(kind):
     ("kind", "severity", "message"),
     [
         ("rain", 3, "a corruption must be one of gaussian_noise, .*, jpeg_compression, got 'rain'"),
-        ("fog", 0, "data.corruption is a severity from 1 to 5, got 0"),
-        ("fog", 6, "data.corruption is a severity from 1 to 5, got 6"),
+        ("fog", 0, "corruption is a severity from 1 to 5, got 0"),
+        ("fog", 6, "corruption is a severity from 1 to 5, got 6"),
     ],
 )
 def test_unknown_corruptions(kind, severity, message):
@@ -566,7 +564,7 @@ def test_nothing_is_kept_of_a_call_that_fails(where, world, tmp_path, monkeypatc
 
 
 def test_a_severity_that_does_not_exist(world, tmp_path):
-    with pytest.raises(SettingError, match=r"data\.corruption is a severity from 1 to 5, got 9"):
+    with pytest.raises(SettingError, match=r"corruption is a severity from 1 to 5, got 9"):
         corrupt_clients(*world, 9, 0, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -64,5 +64,5 @@ def test_seeds():
 
 @pytest.mark.parametrize("changes", [{"classes": 0}, {"features": 0}, {"n_train": 2}, {"n_test": 2}])
 def test_settings_out_of_range(changes):
-    with pytest.raises(SettingError, match=r"data.classes and data.features must be at least 1, data.n_train and"):
+    with pytest.raises(SettingError, match=r"classes and features must be at least 1, n_train and"):
         make(**changes)

@@ -112,7 +112,7 @@ def test_vectors_that_are_not_there(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"vocabulary": 2}, {"length": 0}])
 def test_settings_out_of_range(changes):
-    with pytest.raises(SettingError, match=r"data\.vocabulary must be at least 3 and data\.length at least 1, got"):
+    with pytest.raises(SettingError, match=r"vocabulary must be at least 3 and length at least 1, got"):
         make(**changes)
 
 

@@ -127,13 +127,13 @@ def test_word_vectors_from_a_file_can_be_trained(glove):
 
 
 def test_word_vectors_of_another_length_are_refused(glove):
-    with pytest.raises(SettingError, match=r"glove.txt holds vectors of length 3, got model.width=50"):
+    with pytest.raises(SettingError, match=r"glove.txt holds vectors of length 3, got width=50"):
         make(width=50, glove=glove)
 
 
 @pytest.mark.parametrize("given", [False, True])
 def test_a_vocabulary_has_a_word(given, glove):
-    with pytest.raises(SettingError, match=r"model.vocabulary must be at least 3 \(padding, unknown, a word\), got 2"):
+    with pytest.raises(SettingError, match=r"vocabulary must be at least 3 \(padding, unknown, a word\), got 2"):
         make(vocabulary=2, width=3, glove=glove if given else None)
 
 

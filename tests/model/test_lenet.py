@@ -35,9 +35,7 @@ def test_it_is_the_papers_net(settings, draw):
 
 @pytest.mark.parametrize(("side", "channels"), [(15, (6, 16)), (5, (6,)), (1, (6, 16))])
 def test_small_images_are_refused(side, channels):
-    with pytest.raises(
-        SettingError, match=rf"lenet with {len(channels)} convolutions needs larger .* model.side={side}"
-    ):
+    with pytest.raises(SettingError, match=rf"lenet with {len(channels)} convolutions needs larger .* side={side}"):
         Lenet(1, side, channels, (120, 60), 10)
 
 

@@ -1,5 +1,7 @@
 """The quadratic has the constants that it says, in the framework as on paper."""
 
+import math
+
 import pytest
 import torch
 from hydra.utils import instantiate
@@ -57,7 +59,7 @@ def test_gradient_descent_contracts_as_its_constants_say():
     assert distances[1] > 0.25 * distances[0]  # not at once: mu and L differ
 
 
-@pytest.mark.parametrize("settings", [(0, 1.0, 2.0), (3, 0.0, 2.0), (3, 2.0, 1.0)])
+@pytest.mark.parametrize("settings", [(0, 1.0, 2.0), (3, 0.0, 2.0), (3, 2.0, 1.0), (3, 1.0, math.inf)])
 def test_settings_out_of_range(settings):
-    with pytest.raises(SettingError, match="needs n_classes >= 1 and 0 < mu <= lipschitz, got"):
+    with pytest.raises(SettingError, match="needs n_classes >= 1 and 0 < mu <= lipschitz < inf, got"):
         Quadratic(*settings)

@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_read_is_one_error(tmp_path, content):
         torch.save(nn.Linear(2, 2) if content == "whole" else state(), path)  # objects run code when they are read
         content = path.read_bytes()[: None if content == "whole" else -500]
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"vgg16 cannot read .*weights.pth \(\w+Error\); model.weights needs a state"):
+    with pytest.raises(DataError, match=r"vgg16 cannot read .*weights.pth \(\w+Error\); weights needs a state"):
         on_meta(100, str(path))
 
 

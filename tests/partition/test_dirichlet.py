@@ -78,7 +78,7 @@ def test_a_draw_that_never_comes_is_given_up():
     with pytest.raises(
         SettingError,
         match=r"by classes with alpha=0.01 left one of 100 clients with fewer than 1 samples in 100 draws out of 100; "
-        r"raise partition.alpha, lower federation.n_clients or use partition.by=clients",
+        r"raise alpha, lower federation.n_clients or use by=clients",
     ):
         counts("classes", 0.01, targets_of([400] * 10), 100, 10)
 
@@ -143,12 +143,12 @@ def test_too_few_samples_are_refused(by):
 @pytest.mark.parametrize(
     ("by", "alpha", "min_samples", "message"),
     [
-        ("samples", 1.0, 1, "partition.by must be one of classes, clients, got 'samples'"),
-        ("classes", 0.0, 1, r"partition.alpha must be in \[1e-6, 1e6\] for dirichlet, got 0.0"),
-        ("clients", -1.0, 1, "partition.alpha must be .*, got -1.0"),
-        ("classes", math.inf, 1, "partition.alpha must be .*, got inf"),
-        ("classes", math.nan, 1, "partition.alpha must be .*, got nan"),
-        ("classes", 1.0, 0, "partition.min_samples must be at least 1, got 0"),
+        ("samples", 1.0, 1, "by must be one of classes, clients, got 'samples'"),
+        ("classes", 0.0, 1, r"alpha must be in \[1e-6, 1e6\] for dirichlet, got 0.0"),
+        ("clients", -1.0, 1, "alpha must be .*, got -1.0"),
+        ("classes", math.inf, 1, "alpha must be .*, got inf"),
+        ("classes", math.nan, 1, "alpha must be .*, got nan"),
+        ("classes", 1.0, 0, "min_samples must be at least 1, got 0"),
     ],
 )
 def test_settings_out_of_range(by, alpha, min_samples, message, unchecked):

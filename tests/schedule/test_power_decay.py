@@ -1,5 +1,7 @@
 """Rates that fall as a power of the round, as the papers write them."""
 
+import math
+
 import pytest
 import torch
 from torch.optim import SGD
@@ -37,7 +39,9 @@ def test_constants():
     assert [power_decay(3.0, 2.0, 0.0)(k) for k in (0, 9)] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("settings", [(0.0, 1.0, 0.5), (1.0, -1.0, 0.5), (1.0, 1.0, -0.5), (float("nan"), 1.0, 1.0)])
+@pytest.mark.parametrize(
+    "settings", [(0.0, 1.0, 0.5), (1.0, -1.0, 0.5), (1.0, 1.0, -0.5), (math.nan, 1.0, 1.0), (1.0, math.inf, 1.0)]
+)
 def test_settings_out_of_range(settings):
     with pytest.raises(SettingError, match="shift > 0, rate >= 0 and exponent >= 0, got "):
         power_decay(*settings)

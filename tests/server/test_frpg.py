@@ -74,7 +74,7 @@ def test_state_dict_carries_on_bit_for_bit(stop, draw):
 
 @pytest.mark.parametrize(("delta", "lipschitz"), [(-0.1, 1.0), (2.0, 1.0), (0.0, 0.0), (float("nan"), 1.0)])
 def test_settings_out_of_range(delta, lipschitz):
-    with pytest.raises(SettingError, match="needs 0 <= delta <= lipschitz and lipschitz > 0, got delta="):
+    with pytest.raises(SettingError, match="needs 0 <= delta <= lipschitz and a finite lipschitz > 0, got delta="):
         Frpg([torch.nn.Parameter(torch.zeros(1))], delta, lipschitz)
 
 

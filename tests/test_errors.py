@@ -1,0 +1,77 @@
+"""Settings that no run can have are refused where a part is made, in one line that names them."""
+
+import math
+
+import pytest
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from lightning_fl import SettingError
+from lightning_fl.errors import check_choice, check_counts, check_finite
+from tests import conf, world
+
+OFFLINE = ["quadratic", "synthetic"]
+PARTS = [
+    (group, name)
+    for group in ("adversary", "aggregator", "client", "data", "model", "partition", "schedule", "server")
+    for name in (OFFLINE if group == "data" else conf.names(group))
+]
+ENDLESS = {"partition.alpha", "client.max_memory_gb"}  # inf has a meaning there
+TORCH = ("lr", "momentum", "weight_decay")  # the optimizer's own; the command line checks them
+
+
+def numbers(config, path=""):
+    """Every setting of a part that is a number with a point."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from numbers(value, f"{path}{key}.")
+        elif isinstance(value, float) and key not in TORCH:
+            yield f"{path}{key}"
+
+
+CASES = [
+    (group, name, key, value)
+    for group, name in PARTS
+    for key in numbers(OmegaConf.to_container(OmegaConf.create(conf.compose(f"{group}={name}").get(group) or {})))
+    for value in (math.nan, math.inf)
+    if not (value == math.inf and ((f"{group}.{key}" in ENDLESS and name != "dirichlet") or name == "non_finite"))
+]
+
+
+def make(group, name, key, value):
+    """Make a part as training does, and check a rule for ten clients."""
+    config = conf.compose(f"{group}={name}", "data_dir=d").copy()
+    OmegaConf.update(config, f"{group}.{key}", value)
+    more = {}
+    if group == "data":
+        more = {"partition": instantiate(config.partition), "federation": instantiate(config.federation)}
+    part = instantiate(config[group], _convert_="all", **more)
+    if group == "aggregator":
+        part.check(60, 3)
+    if group == "server":
+        part(world.model().parameters())
+
+
+@pytest.mark.parametrize(("group", "name", "key", "value"), CASES)
+@pytest.mark.usefixtures("unchecked")
+def test_numbers_are_finite(group, name, key, value):
+    with pytest.raises((SettingError, InstantiationException)) as caught:
+        make(group, name, key, value)
+    error = caught.value if isinstance(caught.value, SettingError) else caught.value.__cause__
+    assert isinstance(error, SettingError)
+    assert "\n" not in str(error)
+    assert key.rsplit(".", 1)[-1] in str(error)
+
+
+def test_what_is_checked_says_whose_it_is():
+    check_finite("ipm's factor", -1e300)
+    check_counts("mlp", hidden=[], n_classes=1)
+    check_choice("upload", "difference", ("difference", "tail_average"))
+    for value in (math.nan, -math.inf):
+        with pytest.raises(SettingError, match=f"ipm's factor must be a finite number, got {value}"):
+            check_finite("ipm's factor", value)
+    with pytest.raises(SettingError, match=r"mlp needs hidden of at least 1, got \[4, 0\]"):
+        check_counts("mlp", n_classes=1, hidden=[4, 0])
+    with pytest.raises(SettingError, match="upload must be one of difference, tail_average, got 3"):
+        check_choice("upload", 3, ("difference", "tail_average"))
