@@ -1,11 +1,15 @@
 """The errors a user can cause; everything else that is raised is a bug."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from math import isfinite
 
 
 class SettingError(ValueError):
     """A setting is out of range or does not fit the others: who needs what, got what, what to do."""
+
+    part: str | None = None
+    """The part of a run whose settings they are, such as "aggregator", where that is known."""
 
 
 class DivergedError(SettingError):
@@ -14,6 +18,16 @@ class DivergedError(SettingError):
 
 class DataError(RuntimeError):
     """A file is missing, corrupt or not what it should be, or cannot be written."""
+
+
+@contextmanager
+def concerning(part: str) -> Iterator[None]:
+    """Note in a `SettingError` which part of a run it is about; what was noted inside stays."""
+    try:
+        yield
+    except SettingError as error:
+        error.part = error.part or part
+        raise
 
 
 def check_finite(what: str, value: float) -> None:

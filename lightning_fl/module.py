@@ -1,6 +1,7 @@
 """One federated round as one Lightning training step."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from time import perf_counter
 from typing import Any
@@ -20,7 +21,7 @@ from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.errors import DivergedError, SettingError, concerning
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch
@@ -76,21 +77,27 @@ class FederatedModule(pl.LightningModule):
             SettingError: If it does not.
         """
         data = self.data
-        if self.trainer.world_size > 1:
-            raise SettingError(
-                f"one process computes a whole round, got {self.trainer.world_size} processes; set trainer.devices=1."
-            )
-        if self.trainer.precision != "32-true":
-            raise SettingError(
-                f"a round computes in float32, its inner products in float64, got trainer.precision="
-                f"{self.trainer.precision}; leave it at 32-true."
-            )
-        if self.trainer.strategy.root_device.type == "mps":
-            raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
+        _check_trainer(self.trainer)
         self._prepare_metrics(data.n_classes)
         if stage != "fit":
             return
-        callbacks = list(self.trainer.callbacks)  # type: ignore[attr-defined]
+        self.check(self.trainer, data)
+        self.client.prepare(self.model, data.everybody)
+
+    def check(self, trainer: pl.Trainer, data: FederatedDataModule) -> None:
+        """Find rule and attack, and check that everything fits together.
+
+        `setup` does so before any training; the command line asks earlier, before it leaves any file.
+
+        Args:
+            trainer: The run's, with rule and attack among its callbacks.
+            data: The run's, loaded and partitioned.
+
+        Raises:
+            SettingError: If it does not.
+        """
+        _check_trainer(trainer)
+        callbacks = list(trainer.callbacks)  # type: ignore[attr-defined]
         self.aggregator = _only(callbacks, Aggregator) or Average()
         self.adversary = _only(callbacks, Adversary)
         if data.federation.n_byzantine and self.adversary is None:
@@ -98,10 +105,12 @@ class FederatedModule(pl.LightningModule):
                 f"{data.federation.n_byzantine} Byzantine clients need an adversary, got none; choose one "
                 f"(adversary=...) or set federation.n_byzantine=0."
             )
-        self.aggregator.check(data.federation.n, data.n_classes)
+        with concerning("aggregator"):
+            self.aggregator.check(data.federation.n, data.n_classes)
         self.model.to(data.train.targets.device)  # what clients remember is made where the model is
-        _check_model(self.model, data)
-        self.client.prepare(self.model, data.everybody)
+        with concerning("model"):
+            _check_model(self.model, data)
+        _check_server(self.make_optimizer, self.make_schedule)
 
     @property
     def data(self) -> FederatedDataModule:
@@ -325,6 +334,50 @@ def _refuse_hidden_state(model: nn.Module) -> None:
             raise SettingError(
                 f"{type(model).__name__} draws random numbers in {where}, which no seed of a round governs; set p=0."
             )
+
+
+def _check_trainer(trainer: pl.Trainer) -> None:
+    if trainer.world_size > 1:
+        raise SettingError(
+            f"one process computes a whole round, got {trainer.world_size} processes; set trainer.devices=1."
+        )
+    if trainer.precision != "32-true":
+        raise SettingError(
+            f"a round computes in float32, its inner products in float64, got trainer.precision={trainer.precision}; "
+            f"leave it at 32-true."
+        )
+    if trainer.strategy.root_device.type == "mps":
+        raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
+
+
+def _check_server(
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+    make_schedule: Callable[[Optimizer], LRScheduler] | None,
+) -> None:
+    """Make optimizer and schedule for a parameter that nobody needs, and let both step."""
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    with _refusals("server"):
+        optimizer = make_optimizer([parameter])
+    with _refusals("schedule"):
+        schedule = None if make_schedule is None else make_schedule(optimizer)
+    with _refusals("server"):
+        optimizer.step()
+    if schedule is not None:
+        with _refusals("schedule"):
+            schedule.step()
+
+
+@contextmanager
+def _refusals(part: str) -> Iterator[None]:
+    """Turn what another library's class refuses into an error about its settings."""
+    with concerning(part):
+        try:
+            yield
+        except SettingError:
+            raise
+        except Exception as error:  # which one is the library's choice
+            raise SettingError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def _check_model(model: nn.Module, data: FederatedDataModule) -> None:

@@ -9,11 +9,14 @@ python scripts/train.py --help                               every group and set
 
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from lightning_fl.errors import SettingError
 from lightning_fl.run.config import CONF, check_choices, own_folder, settle, spelled, take_own
 from lightning_fl.run.explain import explained
 
@@ -24,7 +27,12 @@ def run(config: DictConfig) -> None:
     with explained():
         from lightning_fl.run.command import carry_out  # not earlier: a wrong name is told before torch is imported
 
-        carry_out(settle(config), HydraConfig.get().runtime.choices)
+        try:
+            carry_out(settle(config))
+        except SettingError:
+            with suppress(OSError):  # Hydra has made the folder; it stays where anything is in it
+                Path(HydraConfig.get().runtime.output_dir).rmdir()
+            raise
 
 
 def main() -> None:

@@ -6,18 +6,37 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import nn
 
 from lightning_fl import seeding
 from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.errors import DataError, SettingError, concerning
 from lightning_fl.module import FederatedModule
 
 
 def make(config: DictConfig | None, **more: Any) -> Any:
-    """Instantiate a part of the configuration; None where nothing is chosen."""
-    return instantiate(config, _convert_="all", **more) if config else None
+    """Instantiate a part of the configuration; None where nothing is chosen.
+
+    Raises:
+        SettingError: If it cannot be made; it knows the part.
+    """
+    if not config:
+        return None
+    try:
+        return instantiate(config, _convert_="all", **more)
+    except InstantiationException as error:
+        cause: BaseException = error
+        while isinstance(cause, InstantiationException) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, DataError):
+            raise cause from error
+        with concerning(str(config._get_full_key(None))):
+            if isinstance(cause, SettingError):
+                raise cause from error
+            raise SettingError(f"{type(cause).__name__}: {' '.join(str(cause).split())}") from error
 
 
 def make_data(config: DictConfig) -> FederatedDataModule:
@@ -47,7 +66,7 @@ def make_module(config: DictConfig, reference: Sequence[float] | None = None) ->
 
 
 def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callback | None], **more: Any) -> pl.Trainer:
-    """Instantiate the trainer with rule, attack and loggers.
+    """Instantiate the trainer with rule and attack; see `add_loggers`.
 
     Args:
         config: What ``conf/train.yaml`` composes.
@@ -61,8 +80,27 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
     trainer: pl.Trainer = make(
         config.trainer,
         callbacks=[callback for callback in everyone if callback is not None],
-        logger=make(config.get("logger")) or False,
+        logger=False,
         default_root_dir=str(folder),
         **more,
     )
     return trainer
+
+
+def add_loggers(trainer: pl.Trainer, config: DictConfig) -> None:
+    """Give the trainer the run's logger, if it has one; a logger may leave files, so what can fail comes first."""
+    logger = make(config.get("logger"))
+    trainer.loggers = [logger] if logger is not None else []
+
+
+def check_together(module: FederatedModule, data: FederatedDataModule, trainer: pl.Trainer) -> None:
+    """Load the data and check that all parts fit together; no file is written but downloads.
+
+    Raises:
+        SettingError: If they do not.
+        DataError: If the data cannot be read.
+    """
+    with concerning("data"):
+        data.prepare_data()
+        data.setup()
+    module.check(trainer, data)

@@ -1,21 +1,19 @@
 """What composition cannot check of a run's settings."""
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from hydra.errors import HydraException
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fl.errors import SettingError
-from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, composed, file, no_such, spelled
+from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, no_such, spelled
 from lightning_fl.run.explain import explain
 from lightning_fl.run.identity import comparable, essential
+from lightning_fl.run.kinds import check_kind, check_kinds
 from lightning_fl.run.saved import changed
 
 
@@ -34,19 +32,18 @@ def checked(overrides: Sequence[str]) -> DictConfig:
     arguments = [*spelled(overrides), "run_dir=unused", "run_name=unused", "logger=[]"]
     check_choices(arguments)
     try:
-        config, chosen = composed(arguments)
-        check(config, chosen)
+        config = compose(arguments)
+        check(config)
     except (HydraException, OmegaConfBaseException) as error:
         raise SettingError(f"{explain(error, arguments)} ({' '.join(overrides)})") from error
     return config
 
 
-def check(config: DictConfig, chosen: Mapping[str, Any]) -> None:
-    """Check what composition cannot: keys that nobody reads, a checkpoint that is not there.
+def check(config: DictConfig) -> None:
+    """Check what composition cannot: keys that nobody reads, kinds of values, a checkpoint that is not there.
 
     Args:
         config: What ``conf/train.yaml`` composes.
-        chosen: The file chosen of each group, as Hydra knows it.
 
     Raises:
         SettingError: If something does not fit.
@@ -56,18 +53,67 @@ def check(config: DictConfig, chosen: Mapping[str, Any]) -> None:
         if key not in known:
             raise SettingError(no_such("setting", str(key), sorted(map(str, known))))
     given: Any = OmegaConf.to_container(config, resolve=True)
-    _check_kinds(given, _defaults(), "")
-    for group, choice in chosen.items():
-        if group in GROUPS and isinstance(choice, str) and isinstance(given.get(group), dict):
-            _check_kinds(given[group], _defaults(group, choice), f"{group}.")
-    for key in ("data", "partition", "model", "client", "server"):
-        if not isinstance(config.get(key), DictConfig) or "_target_" not in config[key]:
-            raise SettingError(f"a run needs {key}, got none; valid: {', '.join(choices(key))}.")
+    for key, kind in _KINDS.items():
+        check_kind(key, given.get(key), kind)
+    for key in [*GROUPS, "federation", "trainer"]:
+        _check_part(key, given.get(key))
+    _check_trainer(given["trainer"])
+    for key in ("checkpoint_every", "trainer.max_steps", "trainer.val_check_interval", "trainer.log_every_n_steps"):
+        rounds: Any = OmegaConf.select(config, key)
+        check_kind(key, rounds, int)
+        if rounds < 1:
+            raise SettingError(f"{key} counts rounds and must be at least 1, got {rounds}.")
     if config.ckpt_path is not None:
         _check_resume(Path(config.ckpt_path), given)
-    for key in ("checkpoint_every", "trainer.max_steps", "trainer.val_check_interval"):
-        if OmegaConf.select(config, key) < 1:
-            raise SettingError(f"{key} counts rounds and must be at least 1, got {OmegaConf.select(config, key)}.")
+
+
+_KINDS: dict[str, Any] = {
+    "f": int | None,
+    "seed": int,
+    "reference": str | None,
+    "reference_dir": str,
+    "ckpt_path": str | None,
+    "data_dir": str,
+    "run_dir": str,
+    "run_name": str,
+    "checkpoint_every": int,
+}
+_NEEDED = ("data", "partition", "model", "client", "server", "federation", "trainer")
+_NO_ROUNDS = "a run has trainer.max_steps rounds, each on all of its clients"
+_ONE_STEP = "the server steps once a round, by its own optimizer (server=...)"
+_OURS = {  # settings of Lightning's trainer that mean nothing for rounds, or that something else decides
+    "max_epochs": "a run is one epoch of trainer.max_steps rounds",
+    "min_epochs": "a run is one epoch of trainer.max_steps rounds",
+    "min_steps": "a run has trainer.max_steps rounds",
+    "fast_dev_run": f"{_NO_ROUNDS}; for a short one set trainer.max_steps=1 and logger=none",
+    "limit_train_batches": _NO_ROUNDS,
+    "overfit_batches": _NO_ROUNDS,
+    "check_val_every_n_epoch": "trainer.val_check_interval counts rounds",
+    "accumulate_grad_batches": _ONE_STEP,
+    "gradient_clip_val": _ONE_STEP,
+    "gradient_clip_algorithm": _ONE_STEP,
+    "callbacks": "choose aggregator=... and adversary=...",
+    "logger": "choose logger=...",
+    "default_root_dir": "set hydra.run.dir=FOLDER",
+    "barebones": "a run leaves its record",
+}
+
+
+def _check_part(key: str, given: Any) -> None:
+    """Check that a group or node is a part with settings of the right kinds, or nothing where nothing may be chosen."""
+    if isinstance(given, dict) and "_target_" in given:
+        check_kinds(given, key)
+    elif key not in GROUPS:
+        raise SettingError(f"{key} needs its settings ({key}.NAME=VALUE changes one), got {given!r}.")
+    elif given or key in _NEEDED:
+        raise SettingError(f"a run needs a choice of {key}, got {given or 'none'}; valid: {', '.join(choices(key))}.")
+
+
+def _check_trainer(given: dict[str, Any]) -> None:
+    for key, why in _OURS.items():
+        value = given.get(key)
+        if value is not None and value is not False:
+            raise SettingError(f"trainer.{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
 
 
 def _check_resume(path: Path, given: dict[str, Any]) -> None:
@@ -88,48 +134,3 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
             f"ckpt_path goes on with a run's own settings (trainer.max_steps may grow), got others than {saved}: "
             f"{'; '.join(other)}. Give that run's; to go on with others, copy the checkpoint out of its folder."
         )
-
-
-@cache
-def _defaults(group: str = "", choice: str = "") -> Any:
-    """What conf/train.yaml says, or in its place one choice of a group."""
-    config: Any = OmegaConf.load(CONF / "train.yaml")
-    if not group:
-        return OmegaConf.to_container(config)
-    config[group] = OmegaConf.load(file(group, choice))
-    if "defaults" in config[group]:  # the file inherits settings: compose it
-        config = compose([f"{group}={choice}"])
-    return OmegaConf.to_container(config[group], resolve=True) or {}
-
-
-def _check_kinds(given: dict[str, Any], default: dict[str, Any], path: str) -> None:
-    """Check that numbers and switches are what they are in conf; parts check lists of numbers themselves."""
-    for key, example in default.items():
-        value = given.get(key)
-        if isinstance(example, dict) and isinstance(value, dict):
-            _check_kinds(value, example, f"{path}{key}.")
-        if isinstance(example, list) and value is not None and not isinstance(value, list):
-            raise SettingError(f"{path}{key} needs a list such as {example}, got {value!r}.")
-        kind = type(example) if example is not None else _annotated(default.get("_target_"), key)
-        if key not in given or kind not in _KINDS or value is example is None:
-            continue
-        values = value if isinstance(value, list) and path and kind is not bool else [value]
-        allowed, name = _KINDS[kind]
-        if not all(isinstance(v, allowed) and isinstance(v, bool) == (kind is bool) for v in values):
-            raise SettingError(f"{path}{key} needs {name}{' or null' if example is None else ''}, got {value!r}.")
-
-
-_KINDS: dict[type, tuple[Any, str]] = {
-    bool: (bool, "true or false"),
-    int: (int, "a whole number"),
-    float: (int | float, "a number"),
-}
-
-
-def _annotated(target: str | None, key: str) -> Any:
-    """The one type, beside None, that one of our classes wants of a setting; None if there are several."""
-    if not str(target).startswith("lightning_fl."):
-        return None
-    hints = get_type_hints(get_object(str(target)).__init__)
-    wanted = [kind for kind in get_args(hints.get(key)) if kind is not NoneType]
-    return wanted[0] if len(wanted) == 1 else None

@@ -2,9 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -13,19 +11,18 @@ from lightning_fl.run.reference import reference_recall
 from lightning_fl.run.train import train
 
 
-def carry_out(config: DictConfig, chosen: Mapping[str, Any]) -> None:
+def carry_out(config: DictConfig) -> None:
     """Check the settings, train the reference if one is asked for, and the run.
 
     Args:
         config: What ``conf/train.yaml`` composes.
-        chosen: The file chosen of each group, as Hydra knows it.
 
     Raises:
         KeyboardInterrupt: If a person stopped the run after one of its rounds, with everything saved.
     """
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    check(config, chosen)
+    check(config)
     summary = train(config, Path(config.run_dir), reference_recall(config))
     if summary["status"] == "interrupted":
         raise KeyboardInterrupt  # ends the other runs of -m, too

@@ -17,7 +17,7 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl.errors import SettingError
 
@@ -82,27 +82,12 @@ def choices(group: str) -> list[str]:
     return sorted([*_ours(group), *(path.stem for path in (own / group).glob("*.yaml"))] if own else _ours(group))
 
 
-def file(group: str, choice: str) -> Path:
-    """Find a choice's file."""
-    own = own_folder()
-    path = CONF / group / f"{choice}.yaml"
-    return path if own is None or path.exists() else own / group / f"{choice}.yaml"
-
-
 def compose(arguments: Sequence[str]) -> DictConfig:
     """Compose what the command line would; unlike `check.checked` it checks nothing."""
-    return composed(arguments)[0]
-
-
-def composed(arguments: Sequence[str]) -> tuple[DictConfig, dict[str, Any]]:
-    """Compose what the command line would, and say which file of each group it took."""
     inside, own = GlobalHydra.instance().is_initialized(), own_folder()
     search = [f"hydra.searchpath=['file://{own}']"] if own else []
     with nullcontext() if inside else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        config = hydra.compose("train", [*arguments, *search], return_hydra_config=True)
-    with flag_override(config, ["struct", "readonly"], False):
-        chosen = dict(config.pop("hydra").runtime.choices)
-    return settle(config), chosen
+        return settle(hydra.compose("train", [*arguments, *search]))
 
 
 @cache
@@ -114,7 +99,7 @@ def default_settings() -> dict[str, Any]:
 
 def settle(config: DictConfig) -> DictConfig:
     """Say in the settings what follows from them: where nobody attacks, no client is Byzantine."""
-    if not config.get("adversary"):
+    if not config.get("adversary") and isinstance(config.get("federation"), DictConfig):
         config.federation.n_byzantine = 0
     return config
 
@@ -150,12 +135,18 @@ def check_choices(arguments: Sequence[str]) -> None:
     """
     several = {"-m", "--multirun"} & set(arguments)
     for argument in arguments:
-        group, _, given = argument.partition("=")
-        if group not in GROUPS or not re.fullmatch(r"[\w.,-]+", given):
+        key, _, given = argument.partition("=")
+        group = key.partition("@")[0]  # GROUP@PLACE=CHOICE
+        if group not in GROUPS or given == "[]":
             continue
-        if "," in given and not several:
+        named = re.fullmatch(r"([\w.,-]+)|\[([\w.,-]+)\]", given)
+        if named is None and several:
+            continue  # Hydra's own: glob(*), choice(a,b)
+        if named is None:
+            raise SettingError(f"{key} needs the name of a choice, got {given!r}; valid: {', '.join(choices(group))}.")
+        if named[1] and "," in given and not several:
             raise SettingError(
                 f"a run has one choice of {group}, got {given} (train.py -m trains them one after the other)."
             )
-        for choice in given.split(","):
+        for choice in (named[1] or named[2]).split(","):
             choose(choice, choices(group), group)

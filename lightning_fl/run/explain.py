@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from hydra.errors import HydraException, InstantiationException
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -40,15 +40,15 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     while isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is not None:
         cause = cause.__cause__
     if isinstance(cause, SettingError | DataError):
-        return str(cause)
+        part, message = getattr(cause, "part", None), str(cause)
+        return message if part is None or re.search(rf"\b{part}[.=]", message) else f"{part}: {message}"
     missing = re.search(r"Could not override '([^']+)'", str(error))
     if missing:
         return _no_setting(missing[1], sys.argv[1:] if arguments is None else arguments)
-    if isinstance(error, InstantiationException) and isinstance(cause, TypeError):
-        where = re.search(r"full_key: (\S+)", str(error))
-        return f"{cause} (in {where[1]})" if where else str(cause)
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return str(error).split("\nConfig search path")[0].strip()
+        return " ".join(str(error).split("\nConfig search path")[0].split())
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"there is not enough memory ({' '.join(str(error).split()) or 'MemoryError'})."
     return None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl.errors import SettingError
+from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import settle
 from lightning_fl.run.identity import identity
 from lightning_fl.run.train import train
@@ -38,6 +39,7 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be training it
         if not (folder / "summary.json").exists():
+            check_together(make_module(config), make_data(config), make_trainer(config, folder, []))  # nothing in vain
             print("Reference: plain averaging without attack", flush=True)
             draft = folder.with_name(f".{folder.name}")
             plain.run_dir, plain.run_name = str(draft), "reference"

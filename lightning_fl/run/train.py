@@ -12,7 +12,7 @@ from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.callback.round_checkpoint import RoundCheckpoint
 from lightning_fl.run import summary as report
-from lightning_fl.run.assemble import make_data, make_module, make_trainer
+from lightning_fl.run.assemble import add_loggers, check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import default_settings
 
 
@@ -36,8 +36,10 @@ def train(
     checkpoint = RoundCheckpoint(folder / "checkpoints" / "last.ckpt", config.checkpoint_every)
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
     trainer = make_trainer(config, folder, [record, GracefulStop(), checkpoint, *shown])
+    check_together(module, data, trainer)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(settings)))
+    add_loggers(trainer, config)
     for logger in trainer.loggers:
         # A sweep's agent locks its parameters' names: aggregator stays "boba", and its settings would be lost.
         logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))

@@ -25,7 +25,7 @@ import torch
 
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.command import carry_out
-from lightning_fl.run.config import composed
+from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
 from lightning_fl.run.lock import claim
 from lightning_fl.run.saved import read_summary
@@ -142,7 +142,7 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
         checkpoint = run.folder / "checkpoints" / "last.ckpt"
         if checkpoint.exists():
             settings.append(f"ckpt_path={_quoted(checkpoint)}")
-        carry_out(*composed([*run.overrides, *settings]))
+        carry_out(compose([*run.overrides, *settings]))
 
 
 def begin(run: Run, place: Path, environment: Mapping[str, str]) -> None:

@@ -101,15 +101,15 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     run, told = pool.Run("x", ("data=synthetic", "seed=3"), tmp_path / "it's"), []
     monkeypatch.setattr(pool, "begin", lambda *_: None)
     monkeypatch.setattr(pool.torch, "set_num_threads", told.append)
-    monkeypatch.setattr(pool, "carry_out", lambda config, chosen: told.append((config, chosen)))
+    monkeypatch.setattr(pool, "carry_out", told.append)
     pool.work(run, 1, tmp_path, {})
     (run.folder / "checkpoints").mkdir()
     (run.folder / "checkpoints" / "last.ckpt").touch()
     pool.work(run, 1, tmp_path, {})
-    (_, (first, chosen), _, (second, _)) = told
+    _, first, _, second = told
     assert (first.seed, first.ckpt_path, first.run_dir) == (3, None, str(run.folder))
     assert not first.get("logger")
-    assert chosen["data"] == "synthetic"
+    assert first.data["_target_"].endswith(".Synthetic")
     assert second.ckpt_path == str(run.folder / "checkpoints" / "last.ckpt")
 
 

@@ -1,0 +1,135 @@
+"""What kind of value each setting takes, as the signature of the class that it goes to says."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
+from inspect import Parameter, signature
+from pkgutil import resolve_name
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from lightning_fl.errors import SettingError
+from lightning_fl.run.config import no_such
+
+_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+_HYDRAS = {"_target_": str, "_partial_": bool, "_convert_": str, "_recursive_": bool}
+_LARGEST = 2**63
+_LISTS = (list, tuple, Sequence, Collection, Iterable)
+_FRAMEWORKS = ("torch.", "pytorch_lightning.")  # these take nan and inf; our own parts say what they mean there
+
+
+def check_kinds(node: Mapping[str, Any], path: str) -> None:
+    """Check that every setting of a part is one that the part has, and is of the kind that it takes.
+
+    Args:
+        node: The part's settings, with a ``_target_``; those of parts inside it are checked, too.
+        path: Where it stands, such as "aggregator.rule".
+
+    Raises:
+        SettingError: If one is not.
+    """
+    target = str(node["_target_"])
+    hints, names, is_open = _settings(target, path)
+    for key, value in node.items():
+        where = f"{path}.{key}"
+        if key in _HYDRAS:
+            check_kind(where, value, _HYDRAS[key])
+            continue
+        if key not in names and not is_open:
+            raise SettingError(f"{no_such('setting', where, sorted(names), like=key)} {path} is {target}.")
+        if isinstance(value, dict) and "_target_" in value:
+            check_kinds(value, where)
+        else:
+            check_kind(where, value, hints.get(key, Any), finite=target.startswith(_FRAMEWORKS))
+
+
+def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
+    """Check one setting's kind.
+
+    Args:
+        where: Its name.
+        value: Its value.
+        hint: The type that a class wants.
+        finite: Whether nan and inf are refused.
+
+    Raises:
+        SettingError: If it is of another.
+    """
+    if value == "???":
+        raise SettingError(f"{where} has no default; give it a value ({where}=...).")
+    if not _fits(value, hint):
+        raise SettingError(
+            f"{where} needs {' or '.join(_describe(hint)) or getattr(hint, '__name__', hint)}, got {value!r}."
+        )
+    for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, int) and abs(number) >= _LARGEST:
+            raise SettingError(f"{where} needs a whole number of at most 63 bits, got {number}.")
+        if finite and isinstance(number, float) and not math.isfinite(number):
+            raise SettingError(f"{where} needs a finite number, got {number}.")
+
+
+@cache
+def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
+    """Types and names of what a class or function takes, and whether it takes others."""
+    try:
+        thing = resolve_name(target)
+    except Exception as error:  # importing a module of the user's may raise anything
+        raise SettingError(f"{path}._target_ needs the name of a class, got {target} ({_one_line(error)}).") from error
+    owners = [vars(owner)["__init__"] for owner in getattr(thing, "__mro__", [])[:-1] if "__init__" in vars(owner)]
+    hints: dict[str, Any] = {}
+    names: list[str] = []
+    for function in owners or [thing]:
+        try:
+            parameters = list(signature(function).parameters.values())[len(owners) > 0 :]
+        except (TypeError, ValueError):  # nothing to go by
+            return hints, names, True
+        named = [p.name for p in parameters if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+        hints = _hints(function) | hints
+        names += named
+        if not any(p.kind == Parameter.VAR_KEYWORD for p in parameters):
+            return hints, names, False
+    return hints, names, True
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(function)
+    except (TypeError, NameError):  # a type that is imported for type checkers only
+        return {}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value that YAML can hold is of a type."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any or isinstance(hint, TypeVar):
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is Literal:  # a part lists its words itself
+        return isinstance(value, tuple(map(type, inner)))
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    kind = origin or hint
+    if kind in _LISTS:
+        return isinstance(value, list) and all(_fits(v, inner[0] if inner else Any) for v in value)
+    return isinstance(value, kind) if isinstance(kind, type) else kind is not Callable
+
+
+def _describe(hint: Any) -> list[str]:
+    """Name the kinds of values that YAML can hold among a type's."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return list(dict.fromkeys(name for one in inner for name in _describe(one)))
+    if origin is Literal:
+        return list(dict.fromkeys(_NAMES[type(one)] for one in inner))
+    if hint in _NAMES:
+        return [_NAMES[hint]]
+    kind = origin or hint
+    if kind in _LISTS:
+        each = " or ".join(_describe(inner[0])) if inner else ""
+        return [f"a list ({each} each)" if each else "a list"]
+    return ["settings"] if kind in (dict, Mapping) else []
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
