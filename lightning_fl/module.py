@@ -69,6 +69,7 @@ class FederatedModule(pl.LightningModule):
         """Test samples of the last evaluation by true class (rows) and predicted class."""
         self.diverged: str | None = None
         """Why the run stopped early, if it diverged."""
+        self._previous_update: Tensor | None = None
 
     def setup(self, stage: str) -> None:
         """Find rule and attack, and check that everything fits together before any training.
@@ -107,6 +108,12 @@ class FederatedModule(pl.LightningModule):
             )
         with concerning("aggregator"):
             self.aggregator.check(data.federation.n, data.n_classes)
+        honest, byzantine = data.federation.participants(0)
+        if self.adversary is not None and byzantine:
+            with concerning("adversary"):
+                self.adversary.check(len(honest), len(byzantine), data.n_classes)
+        if not self.trainer.global_step:
+            self._previous_update = None
         self.model.to(data.train.targets.device)  # what clients remember is made where the model is
         with concerning("model"):
             _check_model(self.model, data)
@@ -199,12 +206,21 @@ class FederatedModule(pl.LightningModule):
 
         everybody = Updates(rows, batch.data_weights, batch.ids)
 
-        def rule(updates: Updates) -> Float[Tensor, " d"]:
+        def ask(updates: Updates) -> Aggregation:
             asked = copy(updates)
             asked.data_weights, asked.ids = everybody.data_weights, everybody.ids
-            return self.aggregator.aggregate(asked, server).update
+            return self.aggregator.aggregate(asked, server)
 
-        context = AttackContext(self.model, self.client, batch.byzantine, rule, server.round)
+        context = AttackContext(
+            self.model,
+            self.client,
+            batch.byzantine,
+            rule=lambda updates: ask(updates).update,
+            round=server.round,
+            previous_update=None if self._previous_update is None else self._previous_update.to(rows),
+            honest_ids=batch.honest.ids,
+            trust=lambda updates: _trust(ask(updates)),
+        )
         honest = Updates(rows[:h], batch.data_weights[:h], batch.honest.ids)
         rows[h:] = self.adversary.attack(honest, b, context)
 
@@ -227,6 +243,7 @@ class FederatedModule(pl.LightningModule):
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         for parameter, gradient in zip(parameters, unflatten(update, parameters), strict=True):
             parameter.grad = gradient
+        self._previous_update = update.clone()  # the optimizer may write into the gradients
         optimizer.step()
         if schedule is not None:
             schedule.step()
@@ -251,9 +268,17 @@ class FederatedModule(pl.LightningModule):
         self.confusion = values.pop("confusion").tolist()
         recall = {f"recall/{z}": round(value, 6) for z, value in enumerate(values.pop("recall").tolist())}
         self.evaluation = {name: round(value.item(), 6) for name, value in values.items()} | recall
+        if self.adversary is not None:
+            observed = self.adversary.observe(torch.tensor(self.confusion))
+            self.evaluation |= {f"attack/{name}": round(value, 6) for name, value in observed.items()}
         self.log_dict(self.evaluation)
 
     on_test_epoch_end = on_validation_epoch_end
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save the last round's aggregated update, which attacks of the next round may use."""
+        if self.adversary is not None:
+            checkpoint["previous_update"] = self._previous_update
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another model; what clients remember is left out where nobody trains.
@@ -263,6 +288,7 @@ class FederatedModule(pl.LightningModule):
                 has fewer rounds.
         """
         state = checkpoint["state_dict"]
+        self._previous_update = checkpoint.get("previous_update")
         if self._trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
             for name in [name for name in state if name.startswith("client.")]:
                 del state[name]

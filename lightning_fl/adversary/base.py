@@ -1,12 +1,12 @@
 """Who lies, and how."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytorch_lightning as pl
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from lightning_fl.client.base import Client
@@ -26,6 +26,12 @@ class AttackContext:
         rule: What the server would make of the n updates (honest ones first), with everybody's true data weights; only
             an adaptive attack asks it.
         round: Which round it is.
+        previous_update: What the rule made of the last round's updates; two successive global models show it to every
+            client.  None in the first round.
+        honest_ids: Number of each honest client, in the order of the honest updates; who takes part may change from
+            round to round.  None: unknown.
+        trust: The trust that the rule would put in each of the n updates: `Aggregation.trust`, or else its weights;
+            None for a coordinate rule.
     """
 
     model: nn.Module
@@ -33,6 +39,9 @@ class AttackContext:
     byzantine: ClientBatch
     rule: Callable[[Updates], Float[Tensor, " d"]]
     round: Round
+    previous_update: Float[Tensor, " d"] | None = None
+    honest_ids: Sequence[int] | None = None
+    trust: Callable[[Updates], Float[Tensor, " n"] | None] = lambda updates: None
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for this round's draws of the attack."""
@@ -42,8 +51,33 @@ class AttackContext:
 class Adversary(pl.Callback, ABC):
     """What Byzantine clients send, found by `FederatedModule` among the trainer's callbacks.
 
-    An attacker is omniscient about the present: it sees every honest update of this round and no future one.
+    An attacker is omniscient about the present: it sees every honest update of this round and no future one.  An attack
+    that remembers earlier rounds takes over what this round taught it in ``on_train_batch_end``, and saves itself with
+    ``state_dict`` and ``load_state_dict``.
     """
+
+    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
+        """Check the attack's settings before any training.
+
+        Args:
+            n_honest: h, how many honest updates a round brings.
+            n_byzantine: b, how many are forged, at least 1.
+            n_classes: c, the number of classes.
+
+        Raises:
+            SettingError: If the attack cannot serve so many.
+        """
+
+    def observe(self, confusion: Int64[Tensor, "c c"]) -> dict[str, float]:
+        """Tell from an evaluation how well the attack does, beside the harm to accuracy; by default nothing.
+
+        Args:
+            confusion: Test samples by true class (rows) and predicted class.
+
+        Returns:
+            Metrics by name, reported under ``attack/``.
+        """
+        return {}
 
     @abstractmethod
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

@@ -28,13 +28,22 @@ def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tenso
     Raises:
         SettingError: If there are fewer than 2 rows.
     """
-    if len(honest) < 2:
-        raise SettingError(f"{attack} needs at least 2 honest updates for a spread, got {len(honest)}; add clients.")
+    check_spread(attack, len(honest))
     mean = honest.mean(0)
     squares = torch.zeros_like(mean)
     for row in honest:  # as exact as honest.std(0) and several times faster
         squares.add_((row - mean).square_())
     return mean, squares.div_(len(honest) - 1).sqrt_()
+
+
+def check_spread(attack: str, h: int) -> None:
+    """Check that there is a standard deviation.
+
+    Raises:
+        SettingError: If there are fewer than 2 honest updates.
+    """
+    if h < 2:
+        raise SettingError(f"{attack} needs at least 2 honest updates for a spread, got {h}; add clients.")
 
 
 def lie_factor(h: int, b: int) -> float:
@@ -99,6 +108,12 @@ class Lie(Adversary):
         if factor is not None:
             check_finite("lie's factor", factor)
         self.factor = factor
+
+    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
+        """Check that there is a spread and, without a factor of one's own, a share to hide in; see the base class."""
+        check_spread("lie", n_honest)
+        if self.factor is None:
+            lie_factor(n_honest, n_byzantine)
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
