@@ -112,7 +112,7 @@ class FederatedModule(pl.LightningModule):
         if self.adversary is not None and byzantine:
             with concerning("adversary"):
                 self.adversary.check(len(honest), len(byzantine), data.n_classes)
-        if not self.trainer.global_step:
+        if not trainer.global_step:
             self._previous_update = None
         self.model.to(data.train.targets.device)  # what clients remember is made where the model is
         with concerning("model"):

@@ -4,6 +4,11 @@ Sai Praneeth Karimireddy, Lie He, Martin Jaggi. Byzantine-Robust Learning on Het
 ICLR 2022. arXiv:2006.09365.
 """
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -51,3 +56,105 @@ class Mimic(Adversary):
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
         return mimic(honest.rows, n_byzantine, self.target)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What the attackers have learned: where honest updates differ most.
+
+    Args:
+        z: The direction, at unit length once it has met updates that differ.
+        mean: The running mean mu of all honest updates.
+        rounds: t, how many rounds it has seen.
+        target: Number of the client that was copied last.  None: nobody yet.
+    """
+
+    z: Float[Tensor, " d"]
+    mean: Float[Tensor, " d"]
+    rounds: int = 0
+    target: int | None = None
+
+    def learn(self, honest: Float[Tensor, "h d"]) -> "Direction":
+        """Take one round into account (Karimireddy et al., appendix).
+
+        With t earlier rounds, mu <- t/(1+t) mu + mean_i x_i / (1+t) and u = sum_i <x_i - mu, z> (x_i - mu),
+
+            z <- t/(1+t) z + u / (||u|| (1+t)), at unit length; where u = 0, z stays.
+
+        Args:
+            honest: One honest update per row.
+
+        Returns:
+            The new direction.
+
+        The updates differ along the first axis only:
+
+        >>> start = Direction(z=torch.tensor([0.6, 0.8]), mean=torch.zeros(2))
+        >>> start.learn(torch.tensor([[1.0, 1.0], [3.0, 1.0]])).z
+        tensor([1., 0.])
+        """
+        share = 1 / (1 + self.rounds)
+        mean = (1 - share) * self.mean + share * honest.mean(0)
+        u = torch.zeros_like(mean)
+        for row in honest:
+            deviation = row - mean
+            u.add_(deviation * (deviation @ self.z))
+        z, length = self.z, u.norm()
+        if length > 0:
+            z = (1 - share) * z + share * u / length
+            z = z / z.norm() if z.norm() > 0 else self.z
+        return Direction(z, mean, self.rounds + 1, self.target)
+
+    def choose(self, honest: Float[Tensor, "h d"], ids: Sequence[int]) -> "Direction":
+        """Choose the client farthest along z, the first of equal ones."""
+        return Direction(self.z, self.mean, self.rounds, ids[int((honest @ self.z).argmax())])
+
+
+class MimicLearned(Adversary):
+    """Copy the honest client that stands out most along the direction in which honest updates vary most.
+
+    The direction is learned over the first rounds, in each of which the client farthest along it is copied.  From then
+    on the last of these is, and in a round without it the one who is then farthest.  See `Direction`.
+
+    Args:
+        warm_up: T0, how many rounds are learned from, at least 1.  None: all.
+
+    Note:
+        Learning starts from a random direction, drawn from the run's seed.
+    """
+
+    def __init__(self, warm_up: int | None):
+        if warm_up is not None and warm_up < 1:
+            raise SettingError(
+                f"mimic_learned learns from at least 1 round, or from all (null), got {warm_up}; set adversary.warm_up."
+            )
+        self.warm_up = warm_up
+        self._learned: Direction | None = None
+        self._last: Direction | None = None
+
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Forge one round's updates; see the base class."""
+        rows = honest.rows
+        ids = range(honest.n) if context.honest_ids is None else context.honest_ids
+        learned = self._learned
+        if learned is None:
+            z = torch.randn(honest.d, generator=context.generator("mimic"), dtype=rows.dtype).to(rows.device)
+            learned = Direction(z, torch.zeros_like(z))
+        learned = Direction(learned.z.to(rows), learned.mean.to(rows), learned.rounds, learned.target)
+        if self.warm_up is None or learned.rounds < self.warm_up:
+            learned = learned.learn(rows).choose(rows, ids)
+        self._last = learned
+        target = learned.target if learned.target in ids else learned.choose(rows, ids).target
+        return mimic(rows, n_byzantine, list(ids).index(target))  # type: ignore[arg-type]
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember what this round taught."""
+        self._learned = self._last
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the attackers have learned."""
+        return {} if self._learned is None else asdict(self._learned)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._learned = self._last = Direction(**state_dict) if state_dict else None

@@ -1,8 +1,9 @@
 """Opt-ALIE: LIE whose factor is searched for against the rule at hand.
 
 Youssef Allouah, Sadegh Farhadkhani, Rachid Guerraoui, Nirupam Gupta, Rafael Pinot, John Stephan. Fixing by Mixing: A
-Recipe for Optimal Byzantine ML under Heterogeneity. AISTATS 2023. arXiv:2302.01772.  The search is that of their library
-byzfl; see `lightning_fl.adversary.opt_ipm`.
+Recipe for Optimal Byzantine ML under Heterogeneity. AISTATS 2023. arXiv:2302.01772.
+
+The search is that of their library byzfl; see `lightning_fl.adversary.opt_ipm`.
 """
 
 import torch

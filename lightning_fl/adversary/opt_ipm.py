@@ -1,9 +1,10 @@
 """Opt-IPM: inner-product manipulation whose factor is searched for against the rule at hand.
 
 Youssef Allouah, Sadegh Farhadkhani, Rachid Guerraoui, Nirupam Gupta, Rafael Pinot, John Stephan. Fixing by Mixing: A
-Recipe for Optimal Byzantine ML under Heterogeneity. AISTATS 2023. arXiv:2302.01772.  The search is that of their library
-byzfl, after El Mahdi El Mhamdi, Rachid Guerraoui, Sebastien Rouault. Distributed Momentum for Byzantine-resilient SGD.
-ICLR 2021.
+Recipe for Optimal Byzantine ML under Heterogeneity. AISTATS 2023. arXiv:2302.01772.
+
+The search is that of their library byzfl, after El Mahdi El Mhamdi, Rachid Guerraoui, Sebastien Rouault. Distributed
+Momentum for Byzantine-resilient SGD. ICLR 2021.
 """
 
 from collections.abc import Callable
@@ -59,7 +60,9 @@ def opt_ipm(
     step: float = 10.0,
     ratio: float = 0.8,
 ) -> Float[Tensor, "b d"]:
-    """Send -t times the honest mean with the t, found by `climb`, for which the rule's answer is farthest from the mean.
+    """Send -t times the honest mean with the t for which the rule's answer is farthest from the mean.
+
+    t is found by `climb`.
 
     Args:
         honest: One honest update per row.

@@ -9,7 +9,9 @@ from lightning_fl.adversary.adaptive import Adaptive, adaptive
 from lightning_fl.adversary.ipm import ipm
 from lightning_fl.adversary.lie import lie
 from lightning_fl.adversary.min_max import min_max, min_sum
-from lightning_fl.updates import gram_matrix
+from lightning_fl.adversary.one_coordinate import one_coordinate
+from lightning_fl.adversary.opt_alie import opt_alie
+from lightning_fl.adversary.opt_ipm import opt_ipm
 from tests import world
 from tests.adversary import reference
 
@@ -37,7 +39,11 @@ def short_ones(updates):
     return updates.rows[lengths <= lengths[:H].max()].mean(0)
 
 
-RULES = [average, median, nearest, short_ones]
+def trimmed(updates):
+    return updates.rows.sort(dim=0).values[B:-B].mean(0)
+
+
+RULES = [average, median, trimmed, nearest, short_ones]
 
 
 def honest_rows(seed, shift=0.5):
@@ -50,80 +56,93 @@ def damage(rule, honest, forged, measure="distance"):
     return (-(answer @ mean) if measure == "ascent" else (answer - mean).norm()).item()
 
 
+def lines(honest):
+    """The nine directions from the mean, by the slow loop; the first has IPM's scale, its factor 0 lies at 1."""
+    x = honest.numpy()
+    spread = reference.perturbations(x)
+    length = np.sqrt(sum(spread["std"] ** 2))
+    coordinate = length * np.eye(D)[spread["std"].argmax()]
+    both = [spread["std"], spread["inverse_unit"], spread["inverse_sign"], coordinate]
+    return [torch.from_numpy(p) for p in (-x.mean(0), *[way * p for p in both for way in (1.0, -1.0)])]
+
+
+def skewed_rows(seed):
+    """Two classes a client, whose updates differ more than clients do."""
+    draw = torch.Generator().manual_seed(seed)
+    classes = torch.randn(6, D, generator=draw, dtype=torch.float64)
+    return 0.3 + classes[torch.arange(H) // 2] + 0.2 * torch.randn(H, D, generator=draw, dtype=torch.float64)
+
+
 @pytest.mark.parametrize("measure", ["distance", "ascent"])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("seed", range(3))
-def test_comes_close_to_the_best_of_a_dense_scan(rule, measure, seed):
-    honest = honest_rows(seed)
-    mean, std = honest.mean(0), torch.from_numpy(reference.std(honest.numpy()))
-    candidates = [c for g in np.geomspace(0.1, 10, 50) for c in (-g * mean, mean + g * std, mean - g * std)]
+@pytest.mark.parametrize("rows", [honest_rows, skewed_rows])
+def test_comes_close_to_the_best_of_a_dense_scan(rule, measure, rows):
+    honest = rows(0)
+    places = [*np.geomspace(0.05, 20, 40).tolist(), 1e7]
+    candidates = [honest.mean(0) + t * p for p in lines(honest) for t in places]
     best = max(damage(rule, honest, c.expand(B, -1), measure) for c in candidates)
     none = damage(rule, honest, honest[:0], measure)
     found = damage(rule, honest, adaptive(honest, B, rule, damage=measure), measure)
-    assert found - none >= 0.9 * (best - none)
+    assert found - none >= 0.95 * (best - none)
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("seed", range(3))
-def test_is_stronger_than_the_attacks_that_do_not_ask(rule, seed):
-    honest = honest_rows(seed)
+@pytest.mark.parametrize("rows", [honest_rows, skewed_rows])
+@pytest.mark.parametrize("seed", range(2))
+def test_is_stronger_than_the_attacks_that_ask_or_do_not(rule, rows, seed):
+    honest = rows(seed)
     found = damage(rule, honest, adaptive(honest, B, rule))
-    for attack in (ipm, lie, min_max, min_sum):
-        assert found >= 0.9 * damage(rule, honest, attack(honest, B))
+    forged = [attack(honest, B) for attack in (ipm, lie, min_max, min_sum)]
+    forged += [attack(honest, B, direction="inverse_sign") for attack in (min_max, min_sum)]
+    forged += [attack(honest, B, rule) for attack in (opt_ipm, opt_alie, one_coordinate)]
+    for rows in forged:
+        assert found >= 0.99 * damage(rule, honest, rows)
+
+
+def test_finds_the_cliff_between_two_points_of_the_grid():
+    """Krum's cliff: the grid's factors are 3.16 times apart, what is found is within 2 % of where the copy is dropped."""
+    honest = skewed_rows(0)
+    row = adaptive(honest, B, nearest)[0]
+    chosen = lambda row: damage(nearest, honest, row.expand(B, -1)) == (row - honest.mean(0)).norm().item()  # noqa: E731
+    mean = honest.mean(0)
+    assert chosen(row)
+    assert not chosen(mean + 1.02 * (row - mean))
 
 
 def test_known_answer():
     """On a line: the honest 2 and 4 and one attacker; the rule averages what lies in [-5, 8], so -5 is the best.  The
-    search gets within 1 % of it: factor 5/3 of IPM, or 8/sqrt 2 of LIE downwards."""
+    search gets within 1 % of it."""
     honest = torch.tensor([[2.0], [4.0]], dtype=torch.float64)
 
     def rule(updates):
         return updates.rows[(updates.rows >= -5) & (updates.rows <= 8)].mean().reshape(1)
 
-    assert -5 <= adaptive(honest, 1, rule).item() <= -4.95
+    assert -5 <= adaptive(honest, 1, rule).item() <= -4.9
 
 
-@pytest.mark.parametrize("evaluations", [9, 17, 48])
-def test_asks_a_fixed_number_of_times(evaluations):
+@pytest.mark.parametrize("evaluations", [55, 128])
+@pytest.mark.parametrize("rule", RULES)
+def test_asks_no_more_than_it_may(rule, evaluations):
     asked = []
-    adaptive(honest_rows(0), B, lambda updates: asked.append(1) or average(updates), evaluations=evaluations)
-    assert len(asked) == evaluations // 3 * 3
+    adaptive(honest_rows(0), B, lambda updates: asked.append(1) or rule(updates), evaluations=evaluations)
+    assert len(asked) <= evaluations
+    assert (len(asked) < evaluations) or rule is not average  # nothing is left to be found against averaging
 
 
-@pytest.mark.parametrize("kinds", [3, 4])
-def test_rules_see_what_the_server_will_see(kinds, draw, monkeypatch):
-    """Also inner products with server rows, some twice; for a few different ones d is read once each."""
-    honest = honest_rows(0).float()
-    weights = torch.arange(1.0, H + 1)
-    server = torch.randn(4, D, generator=draw)
-    asked, read = [], []
-    monkeypatch.setattr("lightning_fl.adversary.adaptive.gram_matrix", lambda *x: read.append(1) or gram_matrix(*x))
-
-    def rule(updates):
-        assert torch.equal(updates.rows[:H], honest)
-        assert (updates.rows[H:] == updates.rows[H]).all()
-        # A Byzantine client counts as the average honest one.
-        shares = torch.cat([weights, torch.full((B,), weights.mean())]).double()
-        torch.testing.assert_close(updates.data_weights, shares / shares.sum())
-        asked.append(len(asked))
-        extra = server[:0] if asked[-1] % 2 else server[asked[-1] // 2 % kinds :]  # always a new tensor object
-        gram = updates.gram_with(extra) if len(extra) else updates.gram
-        rows = torch.cat([updates.rows, extra]).double()
-        error = (gram - rows @ rows.T).abs() / (rows.norm(dim=1)[:, None] * rows.norm(dim=1))
-        assert error.max() <= 1e-6
-        assert torch.equal(updates.gram, gram[: H + B, : H + B])
-        return average(updates)
-
-    adaptive(honest, B, rule, weights)
-    assert len(asked) == 48
-    assert (len(read) == 4) == (kinds == 3)
+@pytest.mark.parametrize("max_factor", [0.5, 10.0, 11.0, 1e7])
+def test_the_largest_factor_is_tried_and_none_beyond(max_factor):
+    honest = honest_rows(0)
+    forged = adaptive(honest, B, average, max_factor=max_factor)[0]
+    assert max((forged - honest.mean(0)).norm() / p.norm() for p in lines(honest)) >= max_factor
+    reach = max((1 + max_factor if i == 0 else max_factor) * p.norm() for i, p in enumerate(lines(honest)))
+    assert (forged - honest.mean(0)).norm().item() == pytest.approx(reach.item())
 
 
 def test_harm_counts_from_the_mean_that_the_server_wants():
     """All weight on the first update: the rule that gives it does no harm, whatever the attack."""
     honest = torch.tensor([[1.0], [3.0]])
     harmless = adaptive(honest, 1, lambda updates: updates.rows[0], torch.tensor([1.0, 0.0]))
-    assert harmless.item() == pytest.approx(-0.1)  # nothing to choose: the first line's smallest factor
+    assert harmless.item() == pytest.approx(1)  # nothing to choose: the mean that it wants, where all lines meet
 
 
 def test_a_non_finite_answer_is_the_most_damage():
@@ -133,24 +152,26 @@ def test_a_non_finite_answer_is_the_most_damage():
         return updates.rows.mean(0) if updates.rows[2] > -15 else torch.full((1,), torch.nan)
 
     forged = adaptive(honest, 1, rule).item()
-    assert -25 < forged <= -15  # the smallest factor found that breaks it
+    assert -100 < forged <= -15  # the smallest factor tried that breaks it
 
 
 def test_refuses_settings_out_of_range(unchecked):
     honest = torch.zeros(3, 2)
-    with pytest.raises(SettingError, match="at least 9 evaluations of the rule, got 8"):
-        adaptive(honest, 1, average, evaluations=8)
-    with pytest.raises(SettingError, match=r"max_factor > 0, got 0.0"):
+    with pytest.raises(SettingError, match="at least 55 evaluations of the rule, four a line, got 54"):
+        adaptive(honest, 1, average, evaluations=54)
+    with pytest.raises(SettingError, match=r"finite max_factor > 0, got 0.0"):
         adaptive(honest, 1, average, max_factor=0.0)
     with pytest.raises(SettingError, match=r"finite max_factor > 0, got inf"):
-        Adaptive(24, float("inf"), "distance")
+        Adaptive(96, float("inf"), "distance")
     with pytest.raises(SettingError, match="one of distance, ascent, got 'angle'"):
-        Adaptive(24, 100.0, "angle")
+        Adaptive(96, 100.0, "angle")
     with pytest.raises(SettingError, match="adaptive needs at least 2 honest updates"):
         adaptive(honest[:1], 1, average)
+    with pytest.raises(SettingError, match="adaptive needs at least 2 honest updates"):
+        Adaptive(96, 100.0, "distance").check(1, 1, 3)
 
 
 def test_the_class_passes_its_settings_and_the_weights():
     updates = Updates(world.honest_updates(), torch.arange(1.0, 13.0))
-    forged = Adaptive(12, 50.0, "ascent").attack(updates, 3, world.context(average))
-    assert torch.equal(forged, adaptive(updates.rows, 3, average, updates.data_weights, 12, 50.0, "ascent"))
+    forged = Adaptive(60, 50.0, "ascent").attack(updates, 3, world.context(average))
+    assert torch.equal(forged, adaptive(updates.rows, 3, average, updates.data_weights, 60, 50.0, "ascent"))

@@ -20,7 +20,10 @@ CONFIGS = {
     for path in sorted((Path(__file__).parents[2] / "conf" / "adversary").glob("*.yaml"))
     if path.stem != "none"
 }
-RANDOM = {"gaussian", "gaussian_models", "gaussian_updates"}
+# Settings for three classes.
+SMALL = {"label_flip_pair": {"target": 1}}
+RANDOM = {"gaussian", "gaussian_models", "gaussian_updates", "fang", "mimic_learned"}
+RANDOM_ONCE = {"label_flip_random"}
 EVERY = pytest.mark.parametrize("name", CONFIGS)
 
 
@@ -35,7 +38,7 @@ def situation(b=3, dtype=torch.float32, **changes):
 
 
 def adversary(name):
-    return instantiate(CONFIGS[name])
+    return instantiate(CONFIGS[name], **SMALL.get(name, {}))
 
 
 def same(a, b):
@@ -86,7 +89,31 @@ def test_same_seed_and_round_same_bits(name):
 
 
 @EVERY
-@pytest.mark.parametrize("change", [{"round": Round(0, 0.1, 1)}, {"round": Round(1, 0.1, 0)}])
-def test_only_random_attacks_change_with_seed_and_round(name, change):
+@pytest.mark.parametrize(
+    ("change", "random"),
+    [({"round": Round(0, 0.1, 1)}, RANDOM | RANDOM_ONCE), ({"round": Round(1, 0.1, 0)}, RANDOM)],
+    ids=["seed", "round"],
+)
+def test_only_random_attacks_change_with_seed_and_round(name, change, random):
     here, there = (adversary(name).attack(*situation(**changes)) for changes in ({}, change))
-    assert same(here, there) == (name not in RANDOM)
+    assert same(here, there) == (name not in random)
+
+
+@EVERY
+def test_a_round_that_does_not_end_is_not_remembered(name):
+    """Memory moves at the end of a round only, travels in state_dict, and decides the next round."""
+    asked, whole, resumed = adversary(name), adversary(name), adversary(name)
+    first, second = situation(), situation(round=Round(1, 0.1, 0))
+    for attacker in (asked, whole):
+        attacker.attack(*first)
+        attacker.on_train_batch_end(None, None, None, None, 0)
+    asked.attack(Updates(-second[0].rows), *second[1:])
+    resumed.load_state_dict(asked.state_dict())
+    expected = whole.attack(*second)
+    assert same(asked.attack(*second), expected)
+    assert same(resumed.attack(*second), expected)
+
+
+@EVERY
+def test_what_is_possible_passes_the_check(name):
+    adversary(name).check(12, 3, 3)

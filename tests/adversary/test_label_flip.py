@@ -4,9 +4,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightning_fl.adversary.label_flip import LabelFlip, flip
+from lightning_fl import SettingError
+from lightning_fl.adversary.label_flip import (
+    LabelFlip,
+    LabelFlipPair,
+    LabelFlipRandom,
+    flip,
+    random_labels,
+    relabel,
+)
 from lightning_fl.client.base import ClientResult
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.round import Round
 from lightning_fl.samples import Samples
 from tests import world
 
@@ -42,3 +51,82 @@ def test_clients_keep_who_they_are():
     context = world.context()
     context = replace(context, client=Spy(), byzantine=replace(context.byzantine, ids=(7, 8, 9)))
     assert LabelFlip().attack(world.updates(), 3, context).unique().item() == pytest.approx(5)
+
+
+def digits(n=10_000):
+    return Samples(torch.zeros(n, 1), torch.arange(n) % 10, 10, mean=(0.1,), std=(0.3,))
+
+
+@pytest.mark.parametrize(("among", "share"), [("others", 1 / 9), ("all", 1 / 10)])
+def test_random_labels_are_uniform(among, share):
+    samples = digits()
+    drawn = random_labels(samples, torch.Generator().manual_seed(0), among)
+    table = torch.zeros(10, 10).index_put((samples.targets, drawn.targets), torch.ones(10_000), accumulate=True) / 1000
+    own, others = table.diagonal(), table[~torch.eye(10, dtype=torch.bool)]
+    assert (others - share).abs().max() < 0.045  # 4.5 standard deviations
+    assert (own == 0).all() if among == "others" else (own - share).abs().max() < 0.045
+    assert samples.targets.equal(digits().targets)
+    assert drawn.inputs is samples.inputs
+
+
+def test_random_labels_of_one_class_stay():
+    samples = Samples(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64), 1)
+    assert random_labels(samples, torch.Generator()).targets.tolist() == [0, 0, 0]
+
+
+def test_relabelling():
+    assert relabel(digits(10), 2, 7).targets.tolist() == [0, 1, 7, 3, 4, 5, 6, 7, 8, 9]
+    assert relabel(digits(10), None, 3).targets.tolist() == [3] * 10
+
+
+def gradients(context, targets):
+    """By autograd, of the context's Byzantine clients with these labels."""
+    for indices in context.byzantine.indices:
+        model, samples = world.model(), context.byzantine.samples
+        F.cross_entropy(model(samples.inputs[indices]), targets[indices]).backward()
+        yield torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize(
+    ("attack", "wrong"),
+    [
+        (LabelFlipPair(0, 2), lambda y: y.where(y != 0, 2)),
+        (LabelFlipPair(None, 1), torch.ones_like),
+    ],
+)
+def test_clients_train_honestly_on_relabelled_samples(attack, wrong):
+    context = world.context()
+    expected = list(gradients(context, wrong(context.byzantine.samples.targets)))
+    torch.testing.assert_close(attack.attack(world.updates(), 3, context), torch.stack(expected))
+
+
+@pytest.mark.parametrize("redraw", [False, True])
+def test_random_labels_last_for_the_run_unless_redrawn(redraw):
+    attack, samples = LabelFlipRandom("others", redraw), world.samples(50)
+    first, second, other = (
+        attack.labels(samples, replace(world.context(), round=Round(index, 0.1, seed))).targets
+        for index, seed in [(0, 0), (3, 0), (0, 1)]
+    )
+    assert first.equal(second) != redraw
+    assert not first.equal(other)
+    assert (first != samples.targets).all()
+
+
+def test_evaluations_tell_how_the_pair_fares():
+    confusion = torch.tensor([[5, 1, 2], [3, 6, 1], [0, 0, 9]])
+    assert LabelFlipPair(0, 2).observe(confusion) == {"source_recall": 5 / 8, "source_as_target": 2 / 8}
+    assert LabelFlipPair(None, 1).observe(confusion) == {"source_recall": 14 / 17, "source_as_target": 1 / 17}
+    assert LabelFlipPair(0, 2).observe(0 * confusion) == {}
+    assert LabelFlip().observe(confusion) == {}
+
+
+def test_refuses_classes_that_are_not_there(unchecked):
+    for source, target in [(3, 3), (-1, 2), (2, -1), (None, -1)]:
+        with pytest.raises(SettingError, match=f"two different classes, .* got {source} and {target}"):
+            LabelFlipPair(source, target)
+    for attack, wrong in [(LabelFlipPair(2, 7), 7), (LabelFlipPair(None, 5), 5), (LabelFlipPair(8, 0), 8)]:
+        with pytest.raises(SettingError, match=f"classes below 5, got {wrong}"):
+            attack.check(10, 2, 5)
+    LabelFlipPair(2, 4).check(10, 2, 5)
+    with pytest.raises(SettingError, match="one of all, others, got 'some'"):
+        LabelFlipRandom("some", False)

@@ -61,6 +61,14 @@ def test_refuses_what_has_no_answer():
     assert lie(torch.zeros(2, 3), 3, 0.7).shape == (3, 3)
 
 
+def test_what_has_no_answer_is_refused_before_training():
+    with pytest.raises(SettingError, match=r"no more Byzantine than honest ones, got 3 and 2"):
+        Lie(None).check(2, 3, 10)
+    Lie(0.7).check(2, 3, 10)
+    with pytest.raises(SettingError, match="lie needs at least 2 honest updates"):
+        Lie(0.7).check(1, 1, 10)
+
+
 def test_the_class_passes_its_factor():
     updates = world.updates()
     assert torch.equal(Lie(0.7).attack(updates, 3, world.context()), lie(updates.rows, 3, 0.7))

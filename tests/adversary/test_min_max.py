@@ -17,16 +17,57 @@ PROBLEMS = pytest.mark.parametrize("name", reference.PROBLEMS)
 SEEDS = pytest.mark.parametrize("seed", range(5))
 
 
+DIRECTIONS = pytest.mark.parametrize("direction", ["std", "inverse_std", "inverse_unit", "inverse_sign"])
+
+
 @BOTH
 @PROBLEMS
 @SEEDS
-def test_agrees_with_the_papers_loop(attack, limit, name, seed):
+@DIRECTIONS
+def test_agrees_with_the_papers_loop(attack, limit, name, seed, direction):
     x = reference.problem(name, seed)
-    expected, gamma = reference.halving(x, limit)
+    expected, gamma = reference.halving(x, limit, direction=direction)
     assert 0.1 < gamma < 19  # the bound decides, not where the search may go
     # One step of the search, 1e-5, apart where a comparison is decided by rounding.
-    atol = 2e-5 * reference.std(x).max() + 1e-15 * np.abs(x).max()
-    np.testing.assert_allclose(attack(torch.from_numpy(x), 2), [expected] * 2, rtol=0, atol=atol)
+    atol = 2e-5 * np.abs(reference.perturbations(x)[direction]).max() + 1e-15 * np.abs(x).max()
+    forged = attack(torch.from_numpy(x), 2, direction=direction)
+    np.testing.assert_allclose(forged, [expected] * 2, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("attack", "direction", "row"),
+    [
+        (min_max, "std", [1.04383852, 1.47750137]),
+        (min_max, "inverse_std", [-0.73807847, -1.18573933]),
+        (min_max, "inverse_unit", [-1.14154018, -0.99884766]),
+        (min_max, "inverse_sign", [-1.03717911, -1.05384578]),
+        (min_sum, "std", [1.08108466, 1.53316918]),
+        (min_sum, "inverse_std", [-0.81441799, -1.29983585]),
+        (min_sum, "inverse_unit", [-1.14929935, -1.00563693]),
+        (min_sum, "inverse_sign", [-1.07180399, -1.08847066]),
+    ],
+)
+def test_known_rows_in_each_direction(attack, direction, row):
+    """The sum of squares allows the same length 1.7043 from the mean in every direction, the largest distance does not;
+    with the smallest sum for the largest, as in public code, min_sum's would be 0.61."""
+    forged = attack(torch.from_numpy(reference.HC), 2, direction=direction)
+    np.testing.assert_allclose(forged, [row] * 2, atol=4e-5)
+
+
+@BOTH
+@pytest.mark.parametrize("direction", ["inverse_unit", "inverse_sign"])
+def test_a_mean_of_0_has_no_direction(attack, limit, direction):
+    honest = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
+    assert attack(honest, 1, direction=direction).tolist() == [[0.0, 0.0]]
+
+
+@BOTH
+@DIRECTIONS
+def test_gamma_does_not_depend_on_the_unit_of_updates(attack, limit, direction):
+    honest = torch.from_numpy(reference.problem("random"))
+    forged = attack(honest, 1, direction=direction)
+    for unit in (1e-6, 1e6):
+        torch.testing.assert_close(attack(unit * honest, 1, direction=direction), unit * forged)
 
 
 @BOTH
@@ -104,9 +145,19 @@ def test_refuses_what_has_no_answer(attack, limit):
     assert attack(torch.tensor([[0.0], [3.0], [3.0]]), 1, gamma_init=1e200).isfinite().all()  # its square overflows
 
 
+@BOTH
+def test_refuses_an_unknown_direction(attack, limit, unchecked):
+    with pytest.raises(SettingError, match=rf"{attack.__name__}'s direction must be one of std, .*got 'up'"):
+        attack(torch.zeros(3, 3), 1, direction="up")
+
+
 @pytest.mark.parametrize(("kind", "attack"), [(MinMax, min_max), (MinSum, min_sum)])
 def test_the_classes_pass_their_settings(kind, attack):
     updates = world.updates()
-    assert torch.equal(kind(4.0, 0.1).attack(updates, 3, world.context()), attack(updates.rows, 3, 4.0, 0.1))
+    for direction in ("std", "inverse_sign"):
+        forged = kind(4.0, 0.1, direction).attack(updates, 3, world.context())
+        assert torch.equal(forged, attack(updates.rows, 3, 4.0, 0.1, direction))
     with pytest.raises(SettingError, match=attack.__name__):
-        kind(4.0, -0.1)
+        kind(4.0, -0.1, "std")
+    with pytest.raises(SettingError, match=f"{attack.__name__} needs at least 2 honest updates"):
+        kind(4.0, 0.1, "std").check(1, 1, 3)

@@ -1,0 +1,31 @@
+"""Bit-flip: a Byzantine client does its work and sends the opposite.
+
+Cong Xie, Oluwasanmi Koyejo, Indranil Gupta. Phocas: Dimensional Byzantine-Resilient Stochastic Gradient Descent. 2018.
+arXiv:1805.09682.  Sai Praneeth Karimireddy, Lie He, Martin Jaggi. Byzantine-Robust Learning on Heterogeneous Datasets
+via Bucketing. ICLR 2022. arXiv:2006.09365.
+"""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.updates import Updates
+
+
+class BitFlip(Adversary):
+    """Send -factor times what an honest client would send, computed by each Byzantine client on its own data.
+
+    Args:
+        factor: 1 in most papers, 10 in some.
+
+    Note:
+        Nobody flips bits: the name stays from papers whose attack flips the sign bit.  `lightning_fl.adversary.ipm`
+        sends -factor times the mean of the *others'* updates.
+    """
+
+    def __init__(self, factor: float):
+        self.factor = factor
+
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Compute one round's updates; see the base class."""
+        return -self.factor * context.client.updates(context.model, context.byzantine, context.round).updates

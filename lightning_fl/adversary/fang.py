@@ -1,0 +1,112 @@
+"""Local model poisoning: against Krum, the trimmed mean and the median, with the signs of the honest mean reversed.
+
+Minghong Fang, Xiaoyu Cao, Jinyuan Jia, Neil Zhenqiang Gong. Local Model Poisoning Attacks to Byzantine-Robust Federated
+Learning. USENIX Security 2020. arXiv:1911.11815.
+"""
+
+from math import sqrt
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.aggregator.krum import krum_weights
+from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.updates import Updates, gram_matrix, squared_distances
+
+Variant = Literal["krum", "trimmed_mean", "median"]
+_SMALLEST = 1e-5  # where the search for lambda gives up
+
+
+def fang(
+    honest: Float[Tensor, "h d"],
+    n_byzantine: int,
+    variant: Variant = "trimmed_mean",
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "b d"]:
+    """Move the server against s, the signs of the honest mean, as far as the rule lets it.
+
+    "krum": send -lambda s, with lambda halved from lambda_0 until Krum with f = b chooses a copy (section 3.2),
+
+        lambda_0 = sqrt(min_i sum_{j near i} ||x_i - x_j||^2 / ((n - 2b - 1) d)) + max_i ||x_i|| / sqrt(d),
+
+    the sum over the n - b - 2 honest updates nearest to x_i.  "trimmed_mean" and "median": beyond the honest updates,
+    coordinate by coordinate: where s_k = 1 between min_i x_ik and what is farther out, twice or half of it, where
+    s_k = -1 beyond max_i x_ik likewise, where s_k = 0 the mean; one draw per client and coordinate (section 3.3).
+
+    Args:
+        honest: One honest update per row.
+        n_byzantine: b.
+        variant: "krum", "trimmed_mean" or "median"; the last two are one attack.
+        generator: Where the draws of these two come from.  None: torch's global generator.
+
+    Returns:
+        The forged updates.
+
+    Raises:
+        SettingError: If there is no such variant; for Krum, if h < b + 2 or h < 3.
+
+    Note:
+        The paper sends *models* w - lambda s, with s the signs in which the benign aggregate changes them; that is an
+        update of -lambda times the honest mean's signs, and its w_Re, the server's model, is 0 in the space of updates.
+        It perturbs all but one of the copies against Krum slightly; as in public code they are equal here.
+
+    Below 1, in [0.5, 1], where the mean is above 0; above -1, in [-1, -0.5], where it is below:
+
+    >>> forged = fang(torch.tensor([[1.0, -1.0], [3.0, -5.0]]), 1, "median", torch.Generator().manual_seed(0))
+    >>> bool(0.5 <= forged[0, 0] <= 1), bool(-1 <= forged[0, 1] <= -0.5)
+    (True, True)
+    """
+    _check(variant, len(honest), n_byzantine)
+    mean = honest.mean(0)
+    signs = mean.sign()
+    if variant == "krum":
+        return (-_krum_factor(honest, signs, n_byzantine) * signs).expand(n_byzantine, -1)
+    edge = torch.where(signs > 0, honest.amin(0), honest.amax(0))
+    # Twice the edge lies beyond it if it has the other sign, half of it otherwise.
+    reach = edge.abs() * torch.where(edge * signs < 0, 1.0, 0.5)
+    draws = torch.rand(n_byzantine, len(mean), generator=generator, dtype=honest.dtype).to(honest.device)
+    return torch.where(signs == 0, mean, edge - signs * reach * draws)
+
+
+def _krum_factor(honest: Tensor, signs: Tensor, b: int) -> float:
+    """Lambda: halved until Krum chooses a copy, or hopelessly small."""
+    h, d = honest.shape
+    gram = gram_matrix(honest, signs[None])
+    nearest = squared_distances(gram[:h, :h]).sort(1).values[:, : h - 1].sum(1)  # itself at 0, and n - b - 2 others
+    factor = sqrt(nearest.min().item() / ((h - b - 1) * d)) + sqrt(gram.diagonal()[:h].max().item() / d)
+    order = torch.tensor([*range(h), *[h] * b], device=gram.device)
+    while factor >= _SMALLEST:
+        scale = torch.ones(h + 1, dtype=gram.dtype, device=gram.device)
+        scale[h] = -factor
+        if krum_weights((gram * scale * scale[:, None])[order][:, order], f=b)[h:].any():
+            break
+        factor /= 2
+    return factor
+
+
+def _check(variant: str, h: int, b: int) -> None:
+    check_choice("fang's variant", variant, get_args(Variant))
+    if variant == "krum" and not h >= max(b + 2, 3):
+        raise SettingError(
+            f"fang against krum needs h >= b + 2 and h >= 3 honest clients, got h={h} and b={b}; add clients, lower "
+            f"federation.n_byzantine or change adversary.variant."
+        )
+
+
+class Fang(Adversary):
+    """Reverse the signs of the honest mean, as far as a rule of three lets it; see `fang`."""
+
+    def __init__(self, variant: Variant):
+        check_choice("fang's variant", variant, get_args(Variant))
+        self.variant = variant
+
+    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
+        """Check that Krum's search has enough honest clients; see the base class."""
+        _check(self.variant, n_honest, n_byzantine)
+
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Forge one round's updates; see the base class."""
+        return fang(honest.rows, n_byzantine, self.variant, context.generator("fang"))

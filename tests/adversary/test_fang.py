@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.adversary.fang import Fang, fang
+from tests import world
+from tests.adversary import reference
+
+SAME = pytest.mark.parametrize("variant", ["trimmed_mean", "median"])
+
+
+def draws(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_known_answer_against_krum():
+    """lambda_0 is 2.2112, and the search halves it twice.  With unsquared distances lambda_0 would be 2.15, with n
+    in the denominator 1.86."""
+    row, start = reference.fang_krum(reference.HC, 2)
+    assert start == pytest.approx(2.2112177)
+    np.testing.assert_allclose(row, [-start / 4, -start / 4])
+    np.testing.assert_allclose(fang(torch.from_numpy(reference.HC), 2, "krum"), [[-0.55280441, -0.55280441]] * 2)
+
+
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("b", [1, 3])
+def test_against_krum_agrees_with_the_loop(name, seed, b):
+    x = reference.problem(name, seed)
+    row, _ = reference.fang_krum(x, b)
+    np.testing.assert_allclose(fang(torch.from_numpy(x), b, "krum"), [row] * b, rtol=1e-6)
+
+
+def test_gives_up_where_krum_never_chooses_a_copy():
+    """Five equal honest rows far from 0 and one copy."""
+    forged = fang(torch.full((5, 2), 100.0), 1, "krum")
+    assert (forged[0] > -1e-5).all()
+    assert (forged[0] < -0.4e-5).all()
+
+
+@SAME
+@pytest.mark.parametrize(
+    ("x", "intervals"),
+    [
+        (reference.HC, [[-1.4, -0.7], [-2.4, -1.2]]),
+        (reference.X[:6] - np.array([1.0, 3.5]), [[1.0, 2.0], [-0.5, -0.25]]),
+    ],
+)
+def test_known_intervals_against_coordinate_rules(variant, x, intervals):
+    """The means are (2/15, 7/60) and (-1/6, -131/60); with one side for both signs, as in public code, the second would
+    be ((-2, -1), (-7, -3.5))."""
+    np.testing.assert_allclose(reference.fang_intervals(x), intervals)
+    forged = fang(torch.from_numpy(x), 2000, variant, draws()).numpy()
+    low, high = np.array(intervals).T
+    assert (forged >= low - 1e-12).all()
+    assert (forged <= high + 1e-12).all()
+    np.testing.assert_allclose(forged.mean(0), (low + high) / 2, atol=0.03 * (high - low).max())
+    np.testing.assert_allclose(forged.std(0), (high - low) / 12**0.5, rtol=0.05)
+
+
+@SAME
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_rows_lie_in_the_loops_intervals(variant, name):
+    x = reference.problem(name)
+    low, high = reference.fang_intervals(x).T
+    forged = fang(torch.from_numpy(x), 4, variant, draws()).numpy()
+    slack = 1e-12 * np.abs(x).max()
+    assert (forged >= np.minimum(low, high) - slack).all()
+    assert (forged <= np.maximum(low, high) + slack).all()
+    assert (forged[0] != forged[1]).any()  # attackers draw for themselves
+
+
+@SAME
+def test_where_the_mean_is_0_it_is_sent(variant):
+    honest = torch.tensor([[1.0, 2.0], [-1.0, 4.0], [0.0, 3.0]])
+    assert fang(honest, 3, variant, draws())[:, 0].tolist() == [0, 0, 0]
+    assert fang(honest, 1, "krum")[0, 0] == 0
+
+
+def test_refuses_what_has_no_answer(unchecked):
+    with pytest.raises(SettingError, match=r"fang against krum needs h >= b \+ 2 and h >= 3 .*got h=4 and b=3"):
+        fang(torch.ones(4, 2), 3, "krum")
+    with pytest.raises(SettingError, match="got h=2 and b=0"):
+        fang(torch.ones(2, 2), 0, "krum")
+    with pytest.raises(SettingError, match="got h=4 and b=3"):
+        Fang("krum").check(4, 3, 10)
+    Fang("median").check(1, 3, 10)
+    with pytest.raises(SettingError, match="one of krum, trimmed_mean, median, got 'mean'"):
+        Fang("mean")
+
+
+@pytest.mark.parametrize("variant", ["krum", "trimmed_mean", "median"])
+def test_the_class_passes_its_variant_and_the_rounds_draws(variant):
+    updates, context = Updates(world.honest_updates()), world.context()
+    expected = fang(updates.rows, 3, variant, context.generator("fang"))
+    assert torch.equal(Fang(variant).attack(updates, 3, context), expected)

@@ -1,0 +1,65 @@
+"""What a rule is asked is what the server will see."""
+
+from math import inf
+
+import pytest
+import torch
+
+from lightning_fl.adversary.probe import Probe
+from lightning_fl.updates import gram_matrix
+from tests import world
+
+H, B, D = 12, 3, 20
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("kinds", [3, 4])
+def test_rules_see_what_the_server_will_see(kinds, monkeypatch):
+    """Also inner products with server rows, some twice; for a few different ones d is read once each."""
+    honest, directions, server = 0.5 + random(H, D), random(3, D, seed=1), random(4, D, seed=2)
+    weights = torch.arange(1.0, H + 1)
+    asked, read = [], []
+    monkeypatch.setattr("lightning_fl.adversary.probe.gram_matrix", lambda *x: read.append(1) or gram_matrix(*x))
+
+    def rule(updates):
+        assert torch.equal(updates.rows[:H], honest)
+        assert (updates.rows[H:] == updates.rows[H]).all()
+        # A Byzantine client counts as the average honest one.
+        shares = torch.cat([weights, torch.full((B,), weights.mean())]).double()
+        torch.testing.assert_close(updates.data_weights, shares / shares.sum())
+        asked.append(len(asked))
+        extra = server[:0] if asked[-1] % 2 else server[asked[-1] // 2 % kinds :]  # always a new tensor object
+        gram = updates.gram_with(extra) if len(extra) else updates.gram
+        rows = torch.cat([updates.rows, extra]).double()
+        error = (gram - rows @ rows.T).abs() / (rows.norm(dim=1)[:, None] * rows.norm(dim=1))
+        assert error.max() <= 1e-6
+        assert torch.equal(updates.gram, gram[: H + B, : H + B])
+        return updates.rows.mean(0)
+
+    probe = Probe(honest, B, rule, directions, weights)
+    for t in range(48):
+        coefficients = [1.0, -0.3 * t, float(t % 3)]
+        answer = probe.ask(coefficients)
+        row = coefficients[0] * directions[0] + coefficients[1] * directions[1] + coefficients[2] * directions[2]
+        torch.testing.assert_close(probe.forged(coefficients), row)
+        torch.testing.assert_close(answer, (honest.sum(0) + B * row) / (H + B))
+    assert len(asked) == 48
+    assert (len(read) == 4) == (kinds == 3)
+
+
+def test_harm_of_both_kinds():
+    """Honest mean by weights (2.5, 0); the answer is what is sent, (1, 2)."""
+    honest = torch.tensor([[1.0, 0.0], [3.0, 0.0]])
+    probe = Probe(honest, 1, lambda updates: updates.rows[2], torch.eye(2), torch.tensor([1.0, 3.0]))
+    assert probe.harm([1.0, 2.0]) == pytest.approx(2.5)
+    assert probe.harm([1.0, 2.0], "ascent") == pytest.approx(-2.5)
+    assert probe.harm([inf, 2.0]) == inf
+
+
+def test_honest_rows_stay_as_they_are():
+    honest = world.honest_updates()
+    Probe(honest, 2, lambda updates: updates.rows.mean(0), honest[:1]).ask([5.0])
+    assert torch.equal(honest, world.honest_updates())

@@ -1,0 +1,10 @@
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from tests import conf, world
+
+
+def test_every_row_is_0():
+    attack = instantiate(OmegaConf.load(conf.CONF / "adversary" / "zero.yaml"))
+    assert torch.equal(attack.attack(world.updates(), 3, world.context()), torch.zeros(3, world.D))
