@@ -7,6 +7,10 @@ from torch import nn
 from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, Updates
 from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.adversary.label_flip import LabelFlipPair
+from lightning_fl.adversary.lie import Lie
+from lightning_fl.adversary.mimic import MimicLearned
+from lightning_fl.adversary.rop import Rop
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.clipped_sum import ClippedSum
@@ -206,6 +210,87 @@ def test_an_attacker_asks_the_round_s_own_rule(tmp_path):
     assert torch.equal(rows, own_rows)
 
 
+class Noting(Ipm):
+    """Inner-product manipulation that notes what it knows."""
+
+    def __init__(self, factor):
+        super().__init__(factor)
+        self.notes = []
+
+    def attack(self, honest, n_byzantine, context):
+        forged = super().attack(honest, n_byzantine, context)
+        trust = context.trust(Updates(torch.cat([honest.rows, forged])))
+        self.notes.append((context.previous_update, list(context.honest_ids), trust))
+        return forged
+
+
+class Answers(Average):
+    """Plain averaging that keeps what it answered."""
+
+    def __init__(self):
+        self.answers = []
+
+    def aggregate(self, updates, server):
+        self.answers.append(super().aggregate(updates, server))
+        return self.answers[-1]
+
+
+def test_an_attacker_knows_the_last_update_the_honest_clients_and_the_trust(tmp_path):
+    attack, rule = Noting(1.0), Answers()
+    federation = Small(
+        Iid(), Federation(8, 2, "replacement", "uniform", participation=0.5, seed=1), 5, 0, 0, eval_batch_size=16
+    )
+    trainer(tmp_path, 4, attack, rule).fit(module(), datamodule=federation)
+    before, ids, trust = zip(*attack.notes, strict=True)
+    assert before[0] is None
+    real = rule.answers[1::2]  # beside each round's own there is the attacker's question
+    for known, answer in zip(before[1:], real, strict=False):
+        assert torch.equal(known, answer.update)
+    assert list(ids) == [federation.federation.participants(t)[0] for t in range(4)]
+    for found, answer in zip(trust, real, strict=True):
+        assert torch.equal(found, answer.weights)
+
+
+def test_a_coordinate_rule_has_no_trust_to_tell(tmp_path):
+    attack = Noting(1.0)
+    trainer(tmp_path, 1, attack, Median("lower")).fit(module(), datamodule=data())
+    assert attack.notes[0][2] is None
+
+
+@pytest.mark.parametrize("attack", [Rop(1.0, 90.0, 0.5, 0.9), MimicLearned(3)])
+@pytest.mark.parametrize("stop", [1, 4])
+def test_attacks_that_remember_resume_bit_for_bit(tmp_path, attack, stop):
+    def run(rounds, ckpt_path=None):
+        federated = module()
+        fit = trainer(tmp_path, rounds, copy.deepcopy(attack))
+        fit.fit(federated, datamodule=data(), ckpt_path=ckpt_path)
+        return fit, federated
+
+    _, whole = run(6)
+    first, half = run(stop)
+    first.save_checkpoint(tmp_path / "half.ckpt")
+    _, resumed = run(6, tmp_path / "half.ckpt")
+    for parameter, expected, earlier in zip(
+        resumed.model.parameters(), whole.model.parameters(), half.model.parameters(), strict=True
+    ):
+        assert torch.equal(parameter, expected)
+        assert not torch.equal(parameter, earlier)
+
+
+def test_a_new_run_of_the_same_module_knows_no_last_update(tmp_path):
+    run, attack = module(), Noting(1.0)
+    for _ in range(2):
+        trainer(tmp_path, 2, attack).fit(run, datamodule=data())
+    assert [before is None for before, _, _ in attack.notes] == [True, False, True, False]
+
+
+def test_evaluations_report_what_an_attack_observes(tmp_path):
+    run = module()
+    trainer(tmp_path, 2, LabelFlipPair(0, 1)).fit(run, datamodule=data())
+    assert run.evaluation["attack/source_recall"] == pytest.approx(run.evaluation["recall/0"], abs=1e-6)
+    assert run.evaluation["attack/source_as_target"] == pytest.approx(run.confusion[0][1] / 10, abs=1e-6)
+
+
 def test_half_precision_is_refused(tmp_path):
     with pytest.raises(SettingError, match=r"float32.*got trainer.precision=bf16-mixed"):
         training.trainer([], 1, precision="bf16-mixed").fit(module(), datamodule=data())
@@ -230,6 +315,8 @@ def test_names_the_client_that_broke_the_average(tmp_path):
     [
         (lambda: (module(), data()), [], "2 Byzantine clients need an adversary, got none"),
         (lambda: (module(), data()), [Ipm(1.0), Ipm(2.0)], "at most one Adversary, got Ipm and Ipm"),
+        (lambda: (module(), data(n_byzantine=9)), [Lie(None)], "no more Byzantine than honest ones, got 9 and 8"),
+        (lambda: (module(), data()), [LabelFlipPair(0, 3)], "label_flip_pair needs classes below 3, got 3"),
         (lambda: (module(), data()), [Ipm(1.0), boba(9)], "boba needs 0 <= f <= n - c"),
         (lambda: (module(nn.Linear(2, 5)), data()), [Ipm(1.0)], "3 classes, Linear gives outputs of shape"),
         (lambda: (module(nn.Linear(7, 3)), data()), [Ipm(1.0)], "does not take inputs of shape"),

@@ -100,7 +100,7 @@ def test_is_stronger_than_the_attacks_that_ask_or_do_not(rule, rows, seed):
 
 
 def test_finds_the_cliff_between_two_points_of_the_grid():
-    """Krum's cliff: the grid's factors are 3.16 times apart, what is found is within 2 % of where the copy is dropped."""
+    """Krum's cliff: the grid's factors lie 3.16 times apart, what is found within 2 % of where the copy is dropped."""
     honest = skewed_rows(0)
     row = adaptive(honest, B, nearest)[0]
     chosen = lambda row: damage(nearest, honest, row.expand(B, -1)) == (row - honest.mean(0)).norm().item()  # noqa: E731

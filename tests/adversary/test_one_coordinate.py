@@ -40,7 +40,7 @@ def test_known_answer():
         return (updates.rows.norm(dim=1) <= 9).double()
 
     forged = one_coordinate(honest, 2, lambda updates: updates.rows[0], short)
-    np.testing.assert_allclose(forged, [[2, 77**0.5]] * 2, rtol=1e-6)
+    np.testing.assert_allclose(forged, [[2, 77**0.5]] * 2, rtol=2e-5)
 
 
 def test_a_rule_without_weights_is_asked_for_harm():
