@@ -20,7 +20,7 @@ from lightning_fl.adversary.lie import check_spread, mean_and_std
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.updates import Updates, gram_matrix, squared_distances
 
-Direction = Literal["std", "inverse_std", "inverse_unit", "inverse_sign"]
+Direction = Literal["inverse_std", "inverse_unit", "inverse_sign"]
 
 
 def min_max(
@@ -28,7 +28,7 @@ def min_max(
     n_byzantine: int,
     gamma_init: float = 10.0,
     tau: float = 1e-5,
-    direction: Direction = "std",
+    direction: Direction | None = None,
 ) -> Float[Tensor, "b d"]:
     """Send mean + gamma p with the largest gamma for which max_i ||x_b - x_i|| <= max_ij ||x_i - x_j||.
 
@@ -37,9 +37,9 @@ def min_max(
         n_byzantine: How many copies to send.
         gamma_init: Where the search starts, above 0, with steps of half of it that halve; gamma stays below twice it.
         tau: Where the search stops, above 0: gamma is less than 2 tau below the bound's.
-        direction: p.  "std": the standard deviation of each coordinate.  "inverse_std": minus that.  "inverse_unit":
-            against the mean.  "inverse_sign": against the mean's signs.  All are as long as std, so that gamma does not
-            depend on the unit of the updates; a mean of 0 has no direction and is sent itself.
+        direction: p.  None: std, the standard deviation of each coordinate.  "inverse_std": minus that.
+            "inverse_unit": against the mean.  "inverse_sign": against the mean's signs.  All are as long as std, so
+            that gamma does not depend on the unit of the updates; a mean of 0 has no direction and is sent itself.
 
     Returns:
         The forged updates, one vector expanded to n_byzantine rows.
@@ -64,7 +64,7 @@ def min_sum(
     n_byzantine: int,
     gamma_init: float = 10.0,
     tau: float = 1e-5,
-    direction: Direction = "std",
+    direction: Direction | None = None,
 ) -> Float[Tensor, "b d"]:
     """Send mean + gamma p with the largest gamma for which sum_i ||x_b - x_i||^2 <= max_i sum_j ||x_i - x_j||^2.
 
@@ -99,7 +99,7 @@ def _forge(
     n_byzantine: int,
     gamma_init: float,
     tau: float,
-    direction: str,
+    direction: str | None,
 ) -> Tensor:
     """Forge a row whose ``measure`` of squared distances to the honest rows is at most the largest honest one."""
     _check(attack, gamma_init, tau, direction)
@@ -122,9 +122,9 @@ def _forge(
     return (mean + found * along).expand(n_byzantine, -1)
 
 
-def _along(direction: str, mean: Tensor, std: Tensor) -> Tensor:
+def _along(direction: str | None, mean: Tensor, std: Tensor) -> Tensor:
     """The direction p, as long as std."""
-    if direction == "std":
+    if direction is None:
         return std
     p = {"inverse_std": std, "inverse_unit": mean, "inverse_sign": mean.sign()}[direction]
     length = torch.linalg.vector_norm(p, dtype=torch.float64)
@@ -132,20 +132,21 @@ def _along(direction: str, mean: Tensor, std: Tensor) -> Tensor:
     return -(scale * p).to(p)
 
 
-def _check(attack: str, gamma_init: float, tau: float, direction: str) -> None:
+def _check(attack: str, gamma_init: float, tau: float, direction: str | None) -> None:
     if not (0 < gamma_init < inf and 0 < tau < inf):
         raise SettingError(f"{attack} needs finite gamma_init > 0 and tau > 0, got {gamma_init} and {tau}.")
-    check_choice(f"{attack}'s direction", direction, get_args(Direction))
+    if direction is not None:
+        check_choice(f"{attack}'s direction", direction, get_args(Direction))
 
 
 class MinMax(Adversary):
     """Stay within the largest distance between honest updates; see `min_max`."""
 
-    def __init__(self, gamma_init: float, tau: float, direction: Direction):
+    def __init__(self, gamma_init: float, tau: float, direction: Direction | None):
         _check("min_max", gamma_init, tau, direction)
         self.gamma_init = gamma_init
         self.tau = tau
-        self.direction: Direction = direction
+        self.direction = direction
 
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
         """Check that there is a spread; see the base class."""
@@ -159,11 +160,11 @@ class MinMax(Adversary):
 class MinSum(Adversary):
     """Stay within the largest sum of squared distances of an honest update to the others; see `min_sum`."""
 
-    def __init__(self, gamma_init: float, tau: float, direction: Direction):
+    def __init__(self, gamma_init: float, tau: float, direction: Direction | None):
         _check("min_sum", gamma_init, tau, direction)
         self.gamma_init = gamma_init
         self.tau = tau
-        self.direction: Direction = direction
+        self.direction = direction
 
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
         """Check that there is a spread; see the base class."""
