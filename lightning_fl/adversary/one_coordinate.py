@@ -64,7 +64,7 @@ def one_coordinate(
     >>> def short(updates):
     ...     return (updates.rows.norm(dim=1) <= 9).double()
     >>> one_coordinate(honest, 1, lambda updates: updates.rows.mean(0), short)
-    tensor([[2.0000, 8.7750]])
+    tensor([[2.0000, 8.7749]])
     """
     _check(direction, evaluations)
     mean, std = mean_and_std(honest, "one_coordinate")
