@@ -32,7 +32,7 @@ def check_laws(parts, n_samples, n_clients):
 
 
 def test_there_are_partitions():
-    assert PARTITIONS.keys() >= {"iid", "pathological", "step", "dirichlet", "dirichlet_clients", "paired"}
+    assert PARTITIONS.keys() >= {"iid", "pathological", "step", "dirichlet", "dirichlet_clients", "paired", "sorted"}
     assert "from_file" in conf.names("partition")
 
 
