@@ -30,11 +30,9 @@ SMALL = [
 ]
 
 
-def run(folder, method, rounds, *more):
-    """Train by a method with noise as attack; the run's final checkpoint."""
-    config = OmegaConf.create(
-        OmegaConf.to_container(conf.compose(*SMALL, f"method={method}", "adversary=gaussian_updates"))
-    )
+def run(folder, choice, rounds, *more):
+    """Train by a method, or another choice, with noise as attack; the run's final checkpoint."""
+    config = OmegaConf.create(OmegaConf.to_container(conf.compose(*SMALL, "adversary=gaussian_updates", choice)))
     config.update({"run_dir": str(folder), "seed": 3})
     OmegaConf.update(config, "trainer.max_steps", rounds)
     for key, value in {"client.batch_size": 4, "client.steps": 3, "aggregator.f": 3}.items():
@@ -48,22 +46,34 @@ def run(folder, method, rounds, *more):
     return torch.load(folder / "checkpoints/last.ckpt", weights_only=False)
 
 
-@pytest.mark.parametrize("method", conf.names("method"))
-def test_resumes_bit_for_bit(tmp_path, method):
-    whole = run(tmp_path / "whole", method, 5)
-    run(tmp_path / "half", method, 2)
-    resumed = run(tmp_path / "resumed", method, 5, ("ckpt_path", str(tmp_path / "half/checkpoints/last.ckpt")))
+@pytest.mark.parametrize(
+    ("choice", "more"),
+    [
+        *((f"method={name}", ()) for name in conf.names("method")),
+        *((f"server={name}", ()) for name in ("fedadagrad", "fedadam", "fedyogi")),
+        *(("client=momentum", (("client.start", start),)) for start in ("zero", "first", "undamped")),
+        ("adversary=label_flip", (("client", conf.compose("client=momentum").client),)),
+        ("client=fedavg", (("client.sampling", "epoch"),)),
+    ],
+)
+def test_resumes_bit_for_bit(tmp_path, choice, more):
+    whole = run(tmp_path / "whole", choice, 5, *more)
+    run(tmp_path / "half", choice, 2, *more)
+    half = ("ckpt_path", str(tmp_path / "half/checkpoints/last.ckpt"))
+    resumed = run(tmp_path / "resumed", choice, 5, *more, half)
     assert whole["global_step"] == resumed["global_step"] == 5
     assert whole["state_dict"].keys() == resumed["state_dict"].keys()
     for name, value in whole["state_dict"].items():
         assert torch.equal(value, resumed["state_dict"][name]), name
     assert any(not torch.equal(value, torch.zeros_like(value)) for value in whole["state_dict"].values())
+    states = [checkpoint["optimizer_states"][0]["state"] for checkpoint in (whole, resumed)]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("method", ["byrd_saga", "frpg", "lfrpg", "rsa"])
-def test_absent_clients_keep_their_state(tmp_path, method):
+@pytest.mark.parametrize("choice", ["method=byrd_saga", "method=frpg", "method=lfrpg", "method=rsa", "client=momentum"])
+def test_absent_clients_keep_their_state(tmp_path, choice):
     away = ("federation.participation", 0.5)
-    before, after = (run(tmp_path / str(t), method, t, away)["state_dict"] for t in (2, 3))
+    before, after = (run(tmp_path / str(t), choice, t, away)["state_dict"] for t in (2, 3))
     federation = Federation(10, 2, "replacement", "uniform", participation=0.5, seed=3)
     present = sorted(i for group in federation.participants(2) for i in group)
     assert len(present) == 5

@@ -1,8 +1,9 @@
 """What a client computes: all clients of a round as one batched computation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int64
@@ -10,11 +11,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
-from lightning_fl.errors import SettingError
+from lightning_fl import seeding
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.loss import mean_loss, sample_losses
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.updates import trainable, unflatten
+
+Sampling = Literal["epoch"]
 
 # Gradients of this many numbers at a time: 256 MiB in float32.
 _CHUNK_NUMBERS = 2**26
@@ -119,7 +123,9 @@ class Client(nn.Module, ABC):
         return ClientResult(rows, losses, sum(batch.sizes))
 
 
-def minibatches(batch: ClientBatch, size: int | None, this_round: Round, steps: int = 1) -> list[ClientBatch]:
+def minibatches(
+    batch: ClientBatch, size: int | None, this_round: Round, steps: int = 1, sampling: Sampling | None = None
+) -> list[ClientBatch]:
     """Draw each client's mini-batches of this round, without replacement inside one.
 
     A client's draws depend on seed, round and its number alone, not on who else takes part.
@@ -128,28 +134,53 @@ def minibatches(batch: ClientBatch, size: int | None, this_round: Round, steps: 
         batch: The clients and all their samples.
         size: Samples a mini-batch; a client with fewer uses all.  None: all.
         this_round: Which round it is.
-        steps: How many mini-batches to draw, each from all samples.
+        steps: How many mini-batches to draw.
+        sampling: None: each from all samples, whatever was drawn before.  "epoch": without replacement through an
+            epoch; its last mini-batch holds what is left, and the next epoch has another order.
 
     Returns:
         One batch a step.
+
+    Note:
+        Epochs are counted as if the client took part in every round, always with as many steps: a client that was
+        absent goes on where it would stand, so in its first epoch after that it misses some samples.
     """
     if size is None:
         return [batch] * steps
     drawn: list[list[Tensor]] = [[] for _ in range(steps)]
     for client, indices in zip(batch.ids, batch.indices, strict=True):
-        generator = this_round.generator("mini-batch", client)
-        for step in drawn:
-            chosen = torch.randperm(len(indices), generator=generator)[:size]
-            step.append(indices[chosen.to(indices.device)])
+        draw = _afresh if sampling is None else _through_epochs
+        for step, places in zip(drawn, draw(len(indices), size, this_round, steps, client), strict=True):
+            step.append(indices[places.to(indices.device)])
     return [ClientBatch(batch.samples, step, batch.ids) for step in drawn]
 
 
-def check_batch_size(size: int | None) -> None:
-    """Check the size of a mini-batch.
+def _afresh(n: int, size: int, this_round: Round, steps: int, client: int) -> Iterator[Tensor]:
+    """Where, among a client's n samples, those of its mini-batches lie; each drawn from all."""
+    generator = this_round.generator("mini-batch", client)
+    for _ in range(steps):
+        yield torch.randperm(n, generator=generator)[:size]
+
+
+def _through_epochs(n: int, size: int, this_round: Round, steps: int, client: int) -> Iterator[Tensor]:
+    """Where, among a client's n samples, those of its mini-batches lie; each epoch has one order."""
+    blocks, current, order = -(-n // size), -1, torch.empty(0)
+    for draw in range(this_round.index * steps, (this_round.index + 1) * steps):
+        epoch, block = divmod(draw, blocks)
+        if epoch != current:
+            current = epoch
+            order = torch.randperm(n, generator=seeding.generator(this_round.seed, "epoch", client, epoch))
+        yield order[block * size : (block + 1) * size]
+
+
+def check_batch_size(size: int | None, sampling: str | None = None) -> None:
+    """Check the size of a mini-batch and how it is drawn; see `minibatches`.
 
     Raises:
-        SettingError: If it is below 1.
+        SettingError: If the size is below 1, or there is no such sampling.
     """
+    if sampling is not None:
+        check_choice("client.sampling", sampling, get_args(Sampling))
     if size is not None and size < 1:
         raise SettingError(f"batch_size must be at least 1, or null for all samples, got {size}.")
 

@@ -9,7 +9,7 @@ from math import inf
 import torch
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches, rows_of
+from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches, rows_of
 from lightning_fl.client.rsa import huber_gradient
 from lightning_fl.errors import SettingError
 from lightning_fl.round import Round
@@ -59,6 +59,7 @@ class Frpg(Client):
         slots: T, at least 1.
         batch_size: Samples a client draws in each slot; one with fewer uses all.  None: all.
         client_chunk: See `Client`.
+        sampling: Of mini-batches, see `minibatches`.
 
     Raises:
         SettingError: If a setting is out of range; on `updates`, for a virtual client of the server.
@@ -81,9 +82,10 @@ class Frpg(Client):
         slots: int,
         batch_size: int | None = None,
         client_chunk: int | None = None,
+        sampling: Sampling | None = None,
     ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size)
+        check_batch_size(batch_size, sampling)
         if not (0 < penalty < inf and 0 < mu < inf and 0 <= delta < inf and 0 < lipschitz < inf):
             raise SettingError(
                 f"frpg needs finite penalty > 0, mu > 0, delta >= 0 and lipschitz > 0, got {penalty}, {mu}, "
@@ -97,6 +99,7 @@ class Frpg(Client):
         self.lipschitz = lipschitz
         self.slots = slots
         self.batch_size = batch_size
+        self.sampling: Sampling | None = sampling
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
         """Give every client the initial model for each slot and for v; see the base class."""
@@ -113,7 +116,8 @@ class Frpg(Client):
         w_0, v = flatten(trainable(model).values()), self.v[rows]
         uploads = torch.zeros_like(v) if out is None else out.zero_()
         losses, sample_gradients = [], 0
-        for slot, drawn in enumerate(minibatches(batch, self.batch_size, this_round, self.slots)):
+        draws = minibatches(batch, self.batch_size, this_round, self.slots, self.sampling)
+        for slot, drawn in enumerate(draws):
             u = (1 - beta) * self.w[rows, slot] + beta * v
             result = self.gradients(model, drawn, at=u)
             q = result.updates + self.delta * u

@@ -6,7 +6,7 @@ Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
 
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches
+from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -17,16 +17,20 @@ class Gradient(Client):
     Args:
         batch_size: Samples a client draws each round; one with fewer uses all.  None: all.
         client_chunk: See `Client`.
+        sampling: Of mini-batches, see `minibatches`.
     """
 
-    def __init__(self, batch_size: int | None = None, client_chunk: int | None = None):
+    def __init__(
+        self, batch_size: int | None = None, client_chunk: int | None = None, sampling: Sampling | None = None
+    ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size)
+        check_batch_size(batch_size, sampling)
         self.batch_size = batch_size
+        self.sampling: Sampling | None = sampling
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:
         """Compute one gradient a client; see the base class."""
-        (drawn,) = minibatches(batch, self.batch_size, this_round)
+        (drawn,) = minibatches(batch, self.batch_size, this_round, sampling=self.sampling)
         return self.gradients(model, drawn, out)

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches
+from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -33,6 +33,7 @@ class LocalSgd(Client):
         batch_size: Samples of a mini-batch, drawn anew in each step; a client with fewer uses all.  None: all.
         learning_rate: eta of the local steps, above 0.  None: the server's rate of the round.
         client_chunk: See `Client`.
+        sampling: Of mini-batches, see `minibatches`.
 
     Raises:
         SettingError: If a setting is out of range.
@@ -50,9 +51,10 @@ class LocalSgd(Client):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         client_chunk: int | None = None,
+        sampling: Sampling | None = None,
     ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size)
+        check_batch_size(batch_size, sampling)
         if steps < 1:
             raise SettingError(f"steps must be at least 1, got {steps}.")
         check_choice("upload", upload, get_args(Upload))
@@ -63,6 +65,7 @@ class LocalSgd(Client):
         self.steps = steps
         self.upload = upload
         self.batch_size = batch_size
+        self.sampling: Sampling | None = sampling
         self.learning_rate = learning_rate
 
     def updates(
@@ -70,7 +73,7 @@ class LocalSgd(Client):
     ) -> ClientResult:
         """Take every client's local steps; see the base class."""
         rate = this_round.learning_rate if self.learning_rate is None else self.learning_rate
-        first, *later = minibatches(batch, self.batch_size, this_round, self.steps)
+        first, *later = minibatches(batch, self.batch_size, this_round, self.steps, self.sampling)
         result = self.gradients(model, first, out)
         if not later:
             return result

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, check_batch_size, minibatches, rows_of
+from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches, rows_of
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -86,6 +86,7 @@ class Rsa(Client):
         delta: Ridge term of the local loss, at least 0.
         batch_size: Samples a client draws each round; one with fewer uses all.  None: all.
         client_chunk: See `Client`.
+        sampling: Of mini-batches, see `minibatches`.
 
     Raises:
         SettingError: If a setting is out of range; on `updates`, for a virtual client of the server.
@@ -106,9 +107,10 @@ class Rsa(Client):
         delta: float,
         batch_size: int | None = None,
         client_chunk: int | None = None,
+        sampling: Sampling | None = None,
     ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size)
+        check_batch_size(batch_size, sampling)
         check_choice("norm", norm, get_args(Norm))
         if not (0 < penalty < inf and 0 < mu < inf and 0 <= delta < inf):
             raise SettingError(f"rsa needs finite penalty > 0, mu > 0 and delta >= 0, got {penalty}, {mu} and {delta}.")
@@ -117,6 +119,7 @@ class Rsa(Client):
         self.mu = mu
         self.delta = delta
         self.batch_size = batch_size
+        self.sampling: Sampling | None = sampling
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
         """Give every client the initial model; see the base class."""
@@ -128,7 +131,7 @@ class Rsa(Client):
         """Take every client's step; see the base class."""
         rows = rows_of(batch, self.w, "rsa")
         w = self.w[rows]
-        (drawn,) = minibatches(batch, self.batch_size, this_round)
+        (drawn,) = minibatches(batch, self.batch_size, this_round, sampling=self.sampling)
         result = self.gradients(model, drawn, out, at=w)
         g = self.penalty * penalty_gradient(flatten(trainable(model).values()) - w, self.norm, self.mu)
         self.w[rows] = w - this_round.learning_rate * (result.updates + self.delta * w - g)

@@ -1,0 +1,80 @@
+"""Client momentum: a client sends the running mean of its gradients, which are less noisy than the last one.
+
+Sai Praneeth Karimireddy, Lie He, Martin Jaggi. Learning from History for Byzantine Robust Optimization. ICML 2021.
+arXiv:2012.10333.
+El-Mahdi El-Mhamdi, Rachid Guerraoui, Sebastien Rouault. Distributed Momentum for Byzantine-resilient Stochastic
+Gradient Descent. ICLR 2021.
+Sadegh Farhadkhani, Rachid Guerraoui, Nirupam Gupta, Rafael Pinot, John Stephan. Byzantine Machine Learning Made Easy by
+Resilient Averaging of Momentums. ICML 2022. arXiv:2205.12173.
+"""
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lightning_fl.client.base import ClientResult, rows_of
+from lightning_fl.client.local_sgd import LocalSgd
+from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.round import Round
+from lightning_fl.samples import ClientBatch
+from lightning_fl.updates import flatten, trainable
+
+Start = Literal["zero", "first", "undamped"]
+
+
+class Momentum(LocalSgd):
+    """Upload m_i <- beta m_i + (1 - beta) g_i instead of g_i, what `LocalSgd` would upload: a gradient for one step.
+
+    Clients remember n d numbers.  A client that is absent keeps its m as it was.  Byzantine clients that train have an
+    m like the others; a virtual client of the server uploads g.
+
+    Args:
+        beta: Momentum, in [0, 1); 0 is no momentum.
+        start: Which of three public forms.  "zero": m = 0 before the first round, so that uploads start at (1 - beta)
+            times a gradient (Farhadkhani et al.).  "first": m = g in a client's first round (Karimireddy et al.).
+            "undamped": m <- beta m + g from m = g, in the end 1 / (1 - beta) times as long as the others (El-Mhamdi
+            et al.).
+        settings: See `LocalSgd`.
+
+    Raises:
+        SettingError: If a setting is out of range.
+
+    Note:
+        It takes the place of momentum at the server.  It lowers the variance of honest updates, which a rule is
+        misled by, by (1 - beta) / (1 + beta) in the end, not what label skew makes them differ by.  The papers have
+        one gradient a round; with more steps it is the whole upload that is averaged.
+    """
+
+    m: Tensor
+    started: Tensor
+
+    def __init__(self, beta: float, start: Start, **settings: Any):
+        super().__init__(**settings)
+        if not 0 <= beta < 1:
+            raise SettingError(f"client.beta must be in [0, 1), got {beta}.")
+        check_choice("client.start", start, get_args(Start))
+        self.beta = beta
+        self.start = start
+
+    def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
+        """Give every client m = 0; see the base class."""
+        start, n = flatten(trainable(model).values()), max(clients.ids) + 1
+        self.register_buffer("m", start.new_zeros(n, len(start)))
+        self.register_buffer("started", torch.zeros(n, 1, dtype=torch.bool, device=start.device))
+
+    def updates(
+        self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
+    ) -> ClientResult:
+        """Take every client's steps and move its m; see the base class."""
+        result = super().updates(model, batch, this_round, out)
+        if all(client < 0 for client in batch.ids):  # virtual ones of the server
+            return result
+        rows = rows_of(batch, self.m, "momentum")
+        share = self.m.new_full((len(batch), 1), 1.0 if self.start == "undamped" else 1 - self.beta)
+        if self.start == "first":
+            share[~self.started[rows]] = 1.0
+        m = self.beta * self.m[rows] + share * result.updates
+        self.m[rows], self.started[rows] = m, True
+        result.updates.copy_(m)
+        return result
