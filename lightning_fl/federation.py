@@ -12,6 +12,7 @@ from lightning_fl.errors import SettingError, check_choice
 
 Placement = Literal["supplement", "replacement"]
 DataWeights = Literal["uniform", "samples"]
+ByzantineData = Literal["copies", "iid"]
 
 
 class Federation:
@@ -29,6 +30,9 @@ class Federation:
         participation: Share of the clients that take part in a round, in (0, 1]: so many honest and so many Byzantine
             ones, rounded, drawn anew each round without replacement.
         seed: Seed of these draws.
+        byzantine_data: What supplementary Byzantine clients that train (flipped labels, backdoors) train on.
+            "copies": the samples of the first clients.  "iid": as many as a client holds on average, drawn from
+            all clients' samples, who keep them.  None: as "copies", except for backdoors, which ask for a choice.
 
     Raises:
         SettingError: If there is no honest client, or no Byzantine one in any round, or a setting is out of range.
@@ -48,6 +52,7 @@ class Federation:
         which: str | Sequence[int] = "last",
         participation: float = 1.0,
         seed: int = 0,
+        byzantine_data: ByzantineData | None = None,
     ):
         if n_clients < 1 or n_byzantine < 0:
             raise SettingError(
@@ -60,6 +65,13 @@ class Federation:
                 f"replacement needs an honest client, got n_clients={n_clients} and n_byzantine={n_byzantine}; "
                 f"lower federation.n_byzantine or set federation.byzantine=supplement."
             )
+        if byzantine_data is not None:
+            check_choice("federation.byzantine_data", byzantine_data, get_args(ByzantineData))
+            if byzantine == "replacement":
+                raise SettingError(
+                    f"federation.byzantine_data is of supplementary Byzantine clients, got {byzantine_data} and "
+                    f"federation.byzantine=replacement, where they keep their own data; set it to null."
+                )
         if not 0 < participation <= 1:
             raise SettingError(f"federation.participation must be above 0 and at most 1, got {participation}.")
         self.n_clients = n_clients
@@ -69,6 +81,7 @@ class Federation:
         self.which = which
         self.participation = participation
         self.seed = seed
+        self.byzantine_data = byzantine_data
         if n_byzantine and not self._present(n_byzantine, 0):
             raise SettingError(
                 f"federation.participation={participation} of {n_byzantine} Byzantine clients is none in any round; "

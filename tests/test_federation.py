@@ -140,3 +140,13 @@ def test_shares_of_those_present():
 def test_rates_out_of_range(rate):
     with pytest.raises(SettingError, match="participation must be above 0 and at most 1, got"):
         Federation(3, 1, "supplement", "uniform", participation=rate)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_supplementary_byzantine_clients_train_on():
+    for choice in (None, "copies", "iid"):
+        assert Federation(4, 2, "supplement", "uniform", byzantine_data=choice).byzantine_data == choice
+    with pytest.raises(SettingError, match=r"federation.byzantine_data must be one of copies, iid, got 'all'"):
+        Federation(4, 2, "supplement", "uniform", byzantine_data="all")
+    with pytest.raises(SettingError, match=r"of supplementary Byzantine clients, got iid and federation.byzantine=rep"):
+        Federation(4, 2, "replacement", "uniform", byzantine_data="iid")

@@ -108,6 +108,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.train = train if self.corruption is None else self._corrupted(train, parts)
         self.test = test
         self.clients = ClientBatch(self.train, parts, range(len(parts)))
+        self.supplement = self._draw_supplement(parts)
         self.ready = True
 
     def _move(self, device: torch.device) -> None:
@@ -115,7 +116,20 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             return
         self.train, self.test = self.train.to(device), self.test.to(device)
         self.clients = self.clients.to(device, self.train)
+        self.supplement = [part.to(device) for part in self.supplement]
         self.server = self.server.to(device, self.server.samples.to(device) if len(self.server) else self.train)
+
+    def _draw_supplement(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What supplementary Byzantine clients train on where it is no copy: draws of average size from all samples."""
+        if self.federation.byzantine_data != "iid":
+            return []
+        everything = torch.cat(list(parts)).sort().values
+        size = max(round(len(everything) / len(parts)), 1)
+        drawn = []
+        for client in self.federation.byzantine_ids:
+            draw = seeding.generator(self.partition_seed, "byzantine data", client)
+            drawn.append(everything[torch.randperm(len(everything), generator=draw)[:size]].sort().values)
+        return drawn
 
     def _draw_server(self, train: Samples) -> list[torch.Tensor]:
         """Sample numbers of each class for the server; none if it holds none."""
@@ -179,7 +193,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def round(self, index: int) -> RoundBatch:
         """The participants of round ``index``, from 0.
 
-        Supplementary Byzantine clients, who hold no data, train on copies of the first clients' where they train.
+        Supplementary Byzantine clients, who hold no data, train on what ``federation.byzantine_data`` gives them.
         """
         honest, byzantine = self.federation.participants(index)
         return RoundBatch(
@@ -197,7 +211,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return self._clients([*self.federation.honest_ids, *self.federation.byzantine_ids])
 
     def _clients(self, ids: Sequence[int]) -> ClientBatch:
-        parts = self.clients.indices
+        parts = [*self.clients.indices, *self.supplement]
         return ClientBatch(self.train, [parts[i % len(parts)] for i in ids], ids)
 
     def train_dataloader(self) -> "Rounds":

@@ -8,6 +8,7 @@ import torch
 from lightning_fl import FederatedDataModule, Federation, Samples, SettingError
 from lightning_fl.partition.iid import Iid
 from lightning_fl.partition.pathological import Pathological
+from lightning_fl.partition.sorted import Sorted
 from tests import world
 
 
@@ -70,6 +71,47 @@ def test_replaced_clients_lose_their_data():
 def test_more_attackers_than_clients_go_round():
     batch = ready(federation=Federation(2, 5, "supplement", "uniform")).round(0)
     assert held(batch.byzantine) == [held(batch.honest)[i] for i in (0, 1, 0, 1, 0)]
+
+
+@pytest.mark.parametrize("choice", [None, "copies"])
+def test_supplementary_attackers_train_on_copies(choice):
+    data = ready(federation=Federation(4, 3, "supplement", "uniform", byzantine_data=choice))
+    assert held(data.round(0).byzantine) == held(data.clients)[:3]
+
+
+def test_supplementary_attackers_train_on_an_iid_share_of_all():
+    """Each of 40 draws 600 / 6 samples, all classes alike, and honest clients keep theirs."""
+
+    class Many(Toy):
+        def load(self):
+            return world.samples(200), world.samples(2)
+
+    def drawn(byzantine=40, **changes):
+        federation = Federation(6, byzantine, "supplement", "uniform", byzantine_data="iid")
+        return ready(Many, federation=federation, partition=Sorted(), **changes)
+
+    data = drawn()
+    batch = data.round(3).byzantine
+    assert list(batch.ids) == list(range(6, 46))
+    assert all(len(part.unique()) == len(part) == 100 for part in batch.indices)
+    counts = batch.class_counts()
+    assert (counts.sum(0) - 4000 / 3).abs().max() < 4 * 27  # 4,000 draws: standard deviation of a count below 30
+    assert (counts > 15).all()
+    assert len(set(map(tuple, held(batch)))) == 40
+    assert sorted(x for part in held(data.round(3).honest) for x in part) == list(range(600))
+    assert held(drawn(byzantine=2).round(0).byzantine) == held(batch)[:2]
+    assert held(drawn(seed=5).round(0).byzantine) == held(batch)
+    assert held(drawn(partition_seed=5).round(0).byzantine) != held(batch)
+    assert held(data.everybody) == held(data.round(0).honest) + held(batch)
+
+
+def test_an_iid_share_has_none_of_the_samples_that_the_server_holds_out():
+    federation = Federation(4, 9, "supplement", "uniform", byzantine_data="iid")
+    data = ready(federation=federation, server_held_out=True)
+    held_out = data.server.samples.inputs
+    for part in data.round(0).byzantine.indices:
+        assert len(part) == 3  # of the 12 that are left
+        assert not (data.train.inputs[part][:, None] == held_out).all(2).any()
 
 
 def test_the_server_has_a_virtual_client_a_class():
