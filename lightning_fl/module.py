@@ -22,9 +22,10 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DivergedError, SettingError, concerning
+from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.round import Round
-from lightning_fl.samples import RoundBatch
+from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, trainable, unflatten
 
@@ -270,10 +271,20 @@ class FederatedModule(pl.LightningModule):
         self.evaluation = {name: round(value.item(), 6) for name, value in values.items()} | recall
         if self.adversary is not None:
             observed = self.adversary.observe(torch.tensor(self.confusion))
+            observed |= self._success_rate(self.adversary.triggered(self.data.test))
             self.evaluation |= {f"attack/{name}": round(value, 6) for name, value in observed.items()}
         self.log_dict(self.evaluation)
 
     on_test_epoch_end = on_validation_epoch_end
+
+    def _success_rate(self, triggered: Samples | None) -> dict[str, float]:
+        """Count how many samples with a backdoor's trigger the model labels as the attacker wants."""
+        if triggered is None:
+            return {}
+        metric = AttackSuccessRate().to(self.device)
+        for inputs, goals in triggered.batches(self.data.eval_batch_size):
+            metric.update(self.model(inputs), goals)
+        return {"success_rate": metric.compute().item()}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the last round's aggregated update, which attacks of the next round may use."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightning_fl.client.base import Client
 from lightning_fl.round import Round
-from lightning_fl.samples import ClientBatch
+from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.updates import Updates
 
 
@@ -78,6 +78,18 @@ class Adversary(pl.Callback, ABC):
             Metrics by name, reported under ``attack/``.
         """
         return {}
+
+    def triggered(self, test: Samples) -> Samples | None:
+        """Make the test samples that show whether a backdoor works; by default there is none.
+
+        Args:
+            test: The test samples.
+
+        Returns:
+            Inputs with the trigger, labelled as the attacker wants, without those whose true label this is.  The share
+            of them that the model labels so is reported as ``attack/success_rate``.
+        """
+        return None
 
     @abstractmethod
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

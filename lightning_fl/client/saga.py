@@ -48,6 +48,7 @@ class Saga(Client):
         self.batch_size = batch_size
         self.max_memory_gb = max_memory_gb
         self.blocks: dict[int, list[Tensor]] = {}
+        """For each client where, among its samples, those of each mini-batch lie."""
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
         """Cut the samples and make the table; see the base class."""
@@ -65,7 +66,7 @@ class Saga(Client):
         for client, indices in zip(clients.ids, clients.indices, strict=True):
             shuffle = torch.randperm(len(indices), generator=seeding.generator(0, "saga", client))
             blocks = -(-len(indices) // self.batch_size)
-            self.blocks[client] = list(indices[shuffle.to(indices.device)].tensor_split(blocks))
+            self.blocks[client] = list(shuffle.to(indices.device).tensor_split(blocks))
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
@@ -73,7 +74,9 @@ class Saga(Client):
         """Compute one corrected gradient a client; see the base class."""
         clients = rows_of(batch, self.table, "saga")
         chosen = [self._draw(client, this_round) for client in batch.ids]
-        blocks = [self.blocks[client][j] for client, j in zip(batch.ids, chosen, strict=True)]
+        blocks = [
+            indices[self.blocks[client][j]] for client, indices, j in zip(batch.ids, batch.indices, chosen, strict=True)
+        ]
         result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids), out)
         drawn = torch.tensor(chosen, device=self.table.device)
         counts = torch.tensor([len(self.blocks[client]) for client in batch.ids], device=self.table.device)

@@ -10,10 +10,12 @@ from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 
 from lightning_fl import Updates
+from lightning_fl.adversary.backdoor import Backdoor
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from tests import world
+from tests.adversary.images import pictures, seeing
 
 CONFIGS = {
     path.stem: OmegaConf.load(path)
@@ -23,17 +25,27 @@ CONFIGS = {
 # Settings for three classes.
 SMALL = {"label_flip_pair": {"target": 1}}
 RANDOM = {"gaussian", "gaussian_models", "gaussian_updates", "fang", "mimic_learned"}
-RANDOM_ONCE = {"label_flip_random"}
+BACKDOORS = {name for name, config in CONFIGS.items() if issubclass(get_class(config._target_), Backdoor)}
+RANDOM_ONCE = {"label_flip_random"} | BACKDOORS  # which samples are poisoned
 EVERY = pytest.mark.parametrize("name", CONFIGS)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _rare(tmp_path_factory):
+    """Give the edge-case attack its file."""
+    path = tmp_path_factory.mktemp("rare") / "inputs.pt"
+    torch.save(pictures(world.samples(2, seed=5)).inputs, path)
+    CONFIGS["edge_case"].path = str(path)
+
+
 def situation(b=3, dtype=torch.float32, **changes):
-    """Honest updates of the small world, b, and a context with b Byzantine clients."""
+    """Honest updates of the small world, seen as pictures, b, and a context with b Byzantine clients."""
     context = world.context()
-    samples = replace(context.byzantine.samples, inputs=context.byzantine.samples.inputs.to(dtype))
+    samples = pictures(context.byzantine.samples)
+    samples = replace(samples, inputs=samples.inputs.to(dtype))
     parts = context.byzantine.indices
     byzantine = ClientBatch(samples, [parts[i % len(parts)] for i in range(b)], range(12, 12 + b))
-    context = replace(context, model=context.model.to(dtype), byzantine=byzantine, **changes)
+    context = replace(context, model=seeing(context.model).to(dtype), byzantine=byzantine, **changes)
     return Updates(world.honest_updates().to(dtype)), b, context
 
 

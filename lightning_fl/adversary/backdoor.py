@@ -1,0 +1,189 @@
+"""Backdoors: train as everybody, on samples of which some bear a trigger and the label that the attacker wants.
+
+The model shall work as it should, and give that label where it sees the trigger; `triggered` makes the test samples
+that tell how often it does.
+"""
+
+from abc import abstractmethod
+from dataclasses import replace
+
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lightning_fl import seeding
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.errors import SettingError
+from lightning_fl.samples import ClientBatch, Samples
+from lightning_fl.updates import Updates
+
+
+class Backdoor(Adversary):
+    """Poison the Byzantine clients' own samples and let them do what honest clients do.
+
+    Which samples of a client are poisoned is drawn once a run, from its seed and the client's number.
+
+    Args:
+        target: Class that a sample with the trigger shall be taken for.  None: the one after its own, y + 1 mod c.
+        source: Class whose samples get the trigger, in training and test.  None: every class.
+        share: Of each Byzantine client's samples (of the source class), in (0, 1]; at least one of them.
+
+    Raises:
+        SettingError: If a setting is out of range; before training, if there is no such class, the trigger does not
+            fit the samples, or the Byzantine clients have no samples.
+    """
+
+    def __init__(self, target: int | None, source: int | None, share: float):
+        for name, value in [("target", target), ("source", source)]:
+            if value is not None and value < 0:
+                raise SettingError(f"adversary.{name} is a class, at least 0, or null, got {value}.")
+        if target is not None and target == source:
+            raise SettingError(f"a backdoor needs another target than its source, got {target}; set adversary.target.")
+        if not 0 < share <= 1:
+            raise SettingError(f"adversary.share must be above 0 and at most 1, got {share}.")
+        self.target = target
+        self.source = source
+        self.share = share
+
+    @abstractmethod
+    def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
+        """Put the trigger on some inputs, or others in their place.
+
+        Args:
+            inputs: (k, ...) as they are stored, which stay as they are.
+            client: Whose they are.  None: test samples.
+            generator: For random triggers.
+
+        Returns:
+            (k, ...) inputs with the trigger.
+
+        Raises:
+            SettingError: If it does not fit them.
+        """
+
+    def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Change what the poisoned training gave, by default nothing.
+
+        Args:
+            updates: The b updates, which may be written to.
+            n: How many updates the round brings.
+            context: What else the attacker knows.
+        """
+        return updates
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check that the attack fits data and federation, before any training.
+
+        Raises:
+            SettingError: If it does not.
+        """
+        data = getattr(trainer, "datamodule", None)
+        if stage != "fit" or not isinstance(data, FederatedDataModule):
+            return
+        for name, value in [("target", self.target), ("source", self.source)]:
+            if value is not None and value >= data.n_classes:
+                raise SettingError(f"adversary.{name} must be a class in [0, {data.n_classes}), got {value}.")
+        federation = data.federation
+        if federation.n_byzantine and federation.byzantine == "supplement" and federation.byzantine_data is None:
+            raise SettingError(
+                "a backdoor needs Byzantine clients with data, got supplementary ones, who hold none; set "
+                "federation.byzantine=replacement, or federation.byzantine_data to iid or copies."
+            )
+        self.triggered(data.test)
+
+    def triggered(self, test: Samples) -> Samples:
+        """Make the test samples that show whether the backdoor works; see the base class.
+
+        Raises:
+            SettingError: If the trigger does not fit the samples, or none of them counts.
+        """
+        goals = self._goals(test)
+        counted = (self._attacked(test) & (test.targets != goals)).nonzero().flatten()
+        if not len(counted):
+            raise SettingError(
+                f"a backdoor is measured on test samples of classes other than its target, got none with target="
+                f"{self.target} and source={self.source}; set adversary.target or adversary.source."
+            )
+        inputs = self.mark(test.inputs[counted], None, seeding.generator(0, "backdoor"))
+        return replace(test, inputs=inputs, targets=goals[counted])
+
+    def poison(self, batch: ClientBatch, seed: int) -> ClientBatch:
+        """Copy the clients' samples and poison a share of them.
+
+        Args:
+            batch: The Byzantine clients and their samples.
+            seed: The run's.
+
+        Returns:
+            The same clients on the poisoned copies.
+        """
+        own = batch.samples
+        inputs, targets = [], []
+        for client, indices in zip(batch.ids, batch.indices, strict=True):
+            generator = seeding.generator(seed, "backdoor", client)
+            held = replace(own, inputs=own.inputs.index_select(0, indices), targets=own.targets[indices])
+            eligible = self._attacked(held).nonzero().flatten()
+            count = max(round(self.share * len(eligible)), 1)
+            chosen = eligible[torch.randperm(len(eligible), generator=generator)[:count].to(eligible.device)]
+            held.inputs[chosen] = self.mark(held.inputs[chosen], client, generator)
+            inputs.append(held.inputs)
+            targets.append(held.targets.index_copy(0, chosen, self._goals(held)[chosen]))
+        poisoned = replace(own, inputs=torch.cat(inputs), targets=torch.cat(targets))
+        places = torch.arange(len(poisoned), device=poisoned.targets.device).split(batch.sizes)
+        return ClientBatch(poisoned, places, batch.ids)
+
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Compute one round's updates; see the base class."""
+        batch = self.poison(context.byzantine, context.round.seed)
+        updates = context.client.updates(context.model, batch, context.round).updates
+        return self.finish(updates, honest.n + n_byzantine, context)
+
+    def _attacked(self, samples: Samples) -> Bool[Tensor, " N"]:
+        """Which samples may get the trigger."""
+        y = samples.targets
+        return torch.ones_like(y, dtype=torch.bool) if self.source is None else y == self.source
+
+    def _goals(self, samples: Samples) -> Tensor:
+        """What each sample shall be taken for."""
+        y = samples.targets
+        return (y + 1) % samples.n_classes if self.target is None else torch.full_like(y, self.target)
+
+
+def image_size(inputs: Tensor) -> tuple[int, int]:
+    """Height and width of images.
+
+    Args:
+        inputs: (k, channels, height, width).
+
+    Raises:
+        SettingError: If they are no images.
+    """
+    if inputs.ndim != 4:
+        raise SettingError(
+            f"the trigger of this backdoor is put on images, got samples of shape {tuple(inputs.shape[1:])}; choose "
+            f"data=... with images, or adversary=edge_case."
+        )
+    return inputs.shape[2], inputs.shape[3]
+
+
+def stamp(inputs: Tensor, pixels: Bool[Tensor, "height width"]) -> Tensor:
+    """Make some pixels of images white, as they are stored: 255 of bytes, else 1 (before they are standardised).
+
+    >>> stamp(torch.zeros(1, 1, 2, 2), torch.tensor([[False, True], [False, False]]))
+    tensor([[[[0., 1.],
+              [0., 0.]]]])
+    """
+    return inputs.masked_fill(pixels.to(inputs.device), 255 if inputs.dtype == torch.uint8 else 1)
+
+
+def shorten(updates: Float[Tensor, "b d"], longest: float) -> Float[Tensor, "b d"]:
+    """Scale updates that are longer than ``longest`` to that length.
+
+    >>> shorten(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), longest=2.5)
+    tensor([[1.5000, 2.0000],
+            [0.3000, 0.4000]])
+    """
+    lengths = torch.linalg.vector_norm(updates, dim=1, keepdim=True, dtype=torch.float64)
+    return updates * (longest / lengths.clamp(min=longest)).to(updates)

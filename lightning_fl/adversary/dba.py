@@ -1,0 +1,86 @@
+"""DBA: each attacker trains on a part of the trigger, and the whole of it opens the backdoor.
+
+Chulin Xie, Keli Huang, Pin-Yu Chen, Bo Li. DBA: Distributed Backdoor Attacks against Federated Learning. ICLR 2020.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lightning_fl.adversary.backdoor import Backdoor, image_size, stamp
+from lightning_fl.adversary.base import AttackContext
+from lightning_fl.errors import SettingError
+
+PARTS = 4
+
+
+def bars(height: int, width: int, length: int, gap: int, shift: int) -> Bool[Tensor, "4 height width"]:
+    """Find the pixels of the trigger's four parts: two rows of two bars, one pixel high, in the top left corner.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        length: TS, pixels of a bar, at least 1.
+        gap: TG, pixels between bars, across and down, at least 0.
+        shift: TL, distance of the first bar from the top and from the left edge, at least 0.
+
+    Returns:
+        One part a row: top left, top right, bottom left, bottom right.
+
+    Raises:
+        SettingError: If the trigger does not fit into the image.
+
+    >>> bars(2, 5, length=2, gap=0, shift=0).sum(0).int()
+    tensor([[1, 1, 1, 1, 0],
+            [1, 1, 1, 1, 0]], dtype=torch.int32)
+    """
+    high, wide = shift + gap + 2, shift + gap + 2 * length
+    if high > height or wide > width:
+        raise SettingError(
+            f"a trigger of {high} x {wide} pixels does not fit into images of {height} x {width}; lower "
+            f"adversary.length, adversary.gap or adversary.shift."
+        )
+    pixels = torch.zeros(PARTS, height, width, dtype=torch.bool)
+    for part in range(PARTS):
+        row, column = shift + part // 2 * (1 + gap), shift + part % 2 * (length + gap)
+        pixels[part, row, column : column + length] = True
+    return pixels
+
+
+class Dba(Backdoor):
+    """Train on images with a part of the trigger, client i with part i mod 4; see `bars` and `Backdoor`.
+
+    Test samples have all four parts.
+
+    Args:
+        target: See `Backdoor`.
+        source: See `Backdoor`.
+        share: See `Backdoor`.
+        length: See `bars`.
+        gap: See `bars`.
+        shift: See `bars`.
+        factor: The updates are multiplied by it, above 0; 1 in every round or 100 in a single one in the paper.
+    """
+
+    def __init__(
+        self, target: int | None, source: int | None, share: float, length: int, gap: int, shift: int, factor: float
+    ):
+        super().__init__(target, source, share)
+        for name, value, least in [("length", length, 1), ("gap", gap, 0), ("shift", shift, 0)]:
+            if value < least:
+                raise SettingError(f"adversary.{name} must be at least {least}, got {value}.")
+        if not factor > 0:
+            raise SettingError(f"adversary.factor must be above 0, got {factor}.")
+        self.length = length
+        self.gap = gap
+        self.shift = shift
+        self.factor = factor
+
+    def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
+        """Put a client's part on images, or all parts; see the base class."""
+        parts = bars(*image_size(inputs), self.length, self.gap, self.shift)
+        return stamp(inputs, parts.any(0) if client is None else parts[client % PARTS])
+
+    def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Scale the updates; see the base class."""
+        return updates * self.factor

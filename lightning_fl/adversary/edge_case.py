@@ -1,0 +1,108 @@
+"""Edge-case backdoor: rare inputs, such as nobody else has, with the label that the attacker wants.
+
+Hongyi Wang, Kartik Sreenivasan, Shashank Rajput, Harit Vishwakarma, Saurabh Agarwal, Jy-yong Sohn, Kangwook Lee,
+Dimitris Papailiopoulos. Attack of the Tails: Yes, You Really Can Backdoor Federated Learning. NeurIPS 2020.
+arXiv:2007.05084.
+"""
+
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lightning_fl.adversary.backdoor import Backdoor, shorten
+from lightning_fl.adversary.base import AttackContext
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.samples import Samples
+
+
+class EdgeCase(Backdoor):
+    """Replace some of the Byzantine clients' samples by rare inputs of a file, labelled ``target``; see `Backdoor`.
+
+    Nothing is stamped on other samples: success is counted on the file's inputs that nobody trained on.
+
+    Args:
+        path: A tensor (N, ...) saved by ``torch.save``, N at least 2, of the shape and type in which the data set
+            stores its inputs: bytes for images, which are scaled and standardised alike.
+        target: Class that they shall be taken for, not their own.
+        share: Of each Byzantine client's samples that make way for them, in (0, 1]; at least one.
+        train_share: Of the file's inputs that are trained on, in (0, 1), the first ones; the others are for the test.
+        radius: epsilon: an update that would move the model farther than this at the server's rate, in l2, is
+            shortened, above 0; .25 (MNIST) and .083 (CIFAR-10) in the paper.  None: none.
+        factor: The updates are multiplied by it then, above 0.
+
+    Raises:
+        SettingError: If there is no file, or a setting is out of range; before training, if its inputs are not like
+            the data set's, or the Byzantine clients have no samples.
+        DataError: If the file is not a tensor of at least two inputs.
+
+    Note:
+        The paper takes ARDIS sevens for MNIST (target 1) and Southwest airplanes for CIFAR-10 (target: truck).  It
+        projects during local training; here it is the upload.
+    """
+
+    target: int
+
+    def __init__(
+        self, path: str | None, target: int, share: float, train_share: float, radius: float | None, factor: float
+    ):
+        super().__init__(target, None, share)
+        if path is None or not Path(path).is_file():
+            raise SettingError(
+                f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set adversary.path."
+            )
+        if not 0 < train_share < 1:
+            raise SettingError(f"adversary.train_share must be above 0 and below 1, got {train_share}.")
+        if radius is not None and not radius > 0:
+            raise SettingError(f"adversary.radius must be above 0, or null, got {radius}.")
+        if not factor > 0:
+            raise SettingError(f"adversary.factor must be above 0, got {factor}.")
+        self.path = path
+        self.train_share = train_share
+        self.radius = radius
+        self.factor = factor
+        inputs = _read(path)
+        n_train = min(max(round(train_share * len(inputs)), 1), len(inputs) - 1)
+        self._train, self._test = inputs[:n_train], inputs[n_train:]
+
+    def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
+        """Draw as many of the rare inputs; see the base class."""
+        self._check_like(inputs)
+        drawn = torch.randint(len(self._train), (len(inputs),), generator=generator)
+        return self._train[drawn].to(inputs)
+
+    def triggered(self, test: Samples) -> Samples:
+        """Take the rare inputs that nobody trained on; see the base class."""
+        self._check_like(test.inputs)
+        targets = torch.full((len(self._test),), self.target)
+        return replace(test, inputs=self._test.to(test.inputs), targets=targets.to(test.targets.device))
+
+    def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        """Project and scale the updates; see the base class."""
+        if self.radius is not None:
+            rate = context.round.learning_rate
+            updates = shorten(updates, self.radius / rate if rate else inf)
+        return updates * self.factor
+
+    def _check_like(self, inputs: Tensor) -> None:
+        ours, theirs = self._train, inputs
+        alike = ours.dtype == theirs.dtype or (ours.is_floating_point() and theirs.is_floating_point())
+        if ours.shape[1:] != theirs.shape[1:] or not alike:
+            raise SettingError(
+                f"edge_case needs inputs such as the data set's, {tuple(theirs.shape[1:])} of {theirs.dtype}, got "
+                f"{tuple(ours.shape[1:])} of {ours.dtype} in {self.path}."
+            )
+
+
+def _read(path: str) -> Tensor:
+    try:
+        inputs = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as broken:  # whatever torch says of a broken file
+        raise DataError(f"{path} cannot be read as a tensor: {' '.join(str(broken).split())[:200]}") from broken
+    if not isinstance(inputs, Tensor) or inputs.ndim < 2 or len(inputs) < 2:
+        shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
+        raise DataError(f"{path} needs a tensor of at least two inputs, got {shape}.")
+    return inputs
