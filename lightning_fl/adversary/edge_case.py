@@ -6,7 +6,6 @@ arXiv:2007.05084.
 """
 
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 
 import torch
@@ -82,9 +81,9 @@ class EdgeCase(Backdoor):
 
     def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Project and scale the updates; see the base class."""
-        if self.radius is not None:
-            rate = context.round.learning_rate
-            updates = shorten(updates, self.radius / rate if rate else inf)
+        rate = context.round.learning_rate
+        if self.radius is not None and rate > 0:
+            updates = shorten(updates, self.radius / rate)
         return updates * self.factor
 
     def _check_like(self, inputs: Tensor) -> None:

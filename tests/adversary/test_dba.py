@@ -1,0 +1,66 @@
+"""A trigger in four parts."""
+
+import pytest
+import torch
+
+from lightning_fl import SettingError
+from lightning_fl.adversary.dba import Dba, bars
+from tests import conf, world
+from tests.adversary.images import pictures
+
+
+def test_the_authors_trigger():
+    pixels = bars(28, 28, length=4, gap=2, shift=0)
+    where = [[(r, c) for r, c in part.nonzero().tolist()] for part in pixels]
+    assert where == [
+        [(0, 0), (0, 1), (0, 2), (0, 3)],
+        [(0, 6), (0, 7), (0, 8), (0, 9)],
+        [(3, 0), (3, 1), (3, 2), (3, 3)],
+        [(3, 6), (3, 7), (3, 8), (3, 9)],
+    ]
+
+
+def test_gap_length_and_shift():
+    pixels = bars(6, 9, length=2, gap=1, shift=3)
+    assert pixels.sum(0).nonzero().tolist() == [
+        *([3, 3], [3, 4], [3, 6], [3, 7]),
+        *([5, 3], [5, 4], [5, 6], [5, 7]),
+    ]
+    for height, width in [(5, 9), (6, 7)]:
+        with pytest.raises(SettingError, match=rf"6 x 8 pixels does not fit into images of {height} x {width}; lower"):
+            bars(height, width, length=2, gap=1, shift=3)
+
+
+def test_each_client_has_its_part_and_the_test_all():
+    attack, images, draw = Dba(0, None, 0.5, 4, 2, 0, 1.0), torch.zeros(1, 1, 12, 12), torch.Generator()
+    pixels = bars(12, 12, 4, 2, 0)
+    for client in range(9):
+        assert torch.equal(attack.mark(images, client, draw)[0, 0] == 1, pixels[client % 4])
+    assert torch.equal(attack.mark(images, None, draw)[0, 0] == 1, pixels.any(0))
+    test = pictures(world.samples(2))
+    assert (attack.triggered(test).inputs[:, 0, :4, :10][:, pixels.any(0)[:4, :10]] == 1).all()
+
+
+def test_scaled_by_its_factor():
+    rows = torch.tensor([[1.0, -2.0]])
+    assert Dba(0, None, 0.5, 4, 2, 0, 100.0).finish(rows, 5, world.context()).tolist() == [[100.0, -200.0]]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("length", 0, "adversary.length must be at least 1, got 0"),
+        ("gap", -1, "adversary.gap must be at least 0, got -1"),
+        ("shift", -1, "adversary.shift must be at least 0, got -1"),
+        ("factor", 0.0, r"adversary.factor must be above 0, got 0.0"),
+    ],
+)
+def test_settings_out_of_range(setting, value, message):
+    settings = {"target": 0, "source": None, "share": 0.5, "length": 4, "gap": 2, "shift": 0, "factor": 1.0}
+    with pytest.raises(SettingError, match=message):
+        Dba(**(settings | {setting: value}))
+
+
+def test_conf_is_the_authors_trigger():
+    attack = conf.make("adversary", "dba")
+    assert (attack.length, attack.gap, attack.shift, attack.factor) == (4, 2, 0, 1.0)
