@@ -57,6 +57,13 @@ def test_recall_of_each_class_and_accuracy_in_percent(rows):
     )
 
 
+def test_what_the_attack_measures_is_drawn_beside_recall():
+    rows = [METRICS[1] | {"attack/success_rate": 0.25}, METRICS[3]]
+    drawn = lines(recall_curves(rows, ""))
+    assert list(drawn) == ["class 0", "class 1", "accuracy", "attack success rate"]
+    assert drawn["attack success rate"] == ([2, 4], [25, pytest.approx(np.nan, nan_ok=True)])
+
+
 def test_classes_of_two_digits_stand_in_their_order_and_have_their_own_line():
     row = {"round": 1, "accuracy": 0.5} | {f"recall/{z}": z / 100 for z in range(12)}
     drawn = lines(recall_curves([row], ""))
@@ -196,6 +203,15 @@ def test_runs_look_different(n):
 def test_runs_without_evaluation_are_named_all_the_same():
     axes = plot.accuracies({"a": [], "b": METRICS}, "", diverged=["a"]).axes[0]
     assert [line.get_label() for line in axes.lines] == ["a (diverged)", "b"]
+
+
+def test_success_rates_of_backdoors():
+    rows = [{"round": t, "accuracy": 0.5, "attack/success_rate": t / 10} for t in (2, 4)]
+    axes = plot.success_rates({"krum": rows, "average": rows[:1]}, "two", diverged=["average"]).axes[0]
+    drawn = {line.get_label(): np.asarray(line.get_ydata()).tolist() for line in axes.lines}
+    assert drawn["krum"] == pytest.approx([20, 40])
+    assert drawn["average (diverged)"] == pytest.approx([20])
+    assert axes.get_ylabel() == "Attack success rate (%)"
 
 
 def test_recall_by_run():

@@ -2,7 +2,7 @@
 
 from lightning_fl.plot._parts import BYZANTINE, HONEST
 from lightning_fl.plot.clients import partition
-from lightning_fl.plot.compare import accuracies, drops, recalls, shares
+from lightning_fl.plot.compare import accuracies, drops, recalls, shares, success_rates
 from lightning_fl.plot.run import confusion, recall_curves, recall_drops, trust_weights
 from lightning_fl.plot.sweep_runs import sweep
 from lightning_fl.plot.table import Compared, against_paper, by_name, over_parameter
@@ -22,6 +22,7 @@ __all__ = [
     "recall_drops",
     "recalls",
     "shares",
+    "success_rates",
     "sweep",
     "trust_weights",
 ]

@@ -31,13 +31,30 @@ def accuracies(runs: Mapping[str, Sequence[Row]], title: str, diverged: Collecti
         title: What is compared.
         diverged: Labels of runs that ended early; a cross marks their end.
     """
+    return _over_rounds(runs, "accuracy", "Accuracy (%)", title, diverged)
+
+
+def success_rates(runs: Mapping[str, Sequence[Row]], title: str, diverged: Collection[str] = ()) -> Figure:
+    """Draw the success rate of several runs' backdoors over rounds.
+
+    Args:
+        runs: Rows of each run's ``metrics.csv`` by its label.
+        title: What is compared.
+        diverged: Labels of runs that ended early; a cross marks their end.
+    """
+    return _over_rounds(runs, "attack/success_rate", "Attack success rate (%)", title, diverged)
+
+
+def _over_rounds(
+    runs: Mapping[str, Sequence[Row]], column: str, axis: str, title: str, diverged: Collection[str]
+) -> Figure:
     names = {label: wrapped(f"{label} (diverged)" if label in diverged else label, 28) for label in runs}
     lines = sum(name.count("\n") + 1 for name in names.values())
-    figure, axes = one_axes("Round", "Accuracy (%)", title, size=(8.0, max(4.5, 0.8 + 0.22 * lines)))
+    figure, axes = one_axes("Round", axis, title, size=(8.0, max(4.5, 0.8 + 0.22 * lines)))
     few = len(runs) <= len(PALETTE)
     colours = PALETTE if few else mpl.colormaps["viridis"](np.linspace(0, 0.92, len(runs)))
     for i, (label, rows) in enumerate(runs.items()):
-        points = [(int(row["round"]), 100 * float(row["accuracy"])) for row in rows if row.get("accuracy") is not None]
+        points = [(int(row["round"]), 100 * float(row[column])) for row in rows if row.get(column) is not None]
         rounds, values = [x for x, _ in points], [y for _, y in points]
         style = {"color": colours[i], "linestyle": STYLES[i % 4], "marker": round_marker(rounds)}
         axes.plot(rounds, values, label=names[label], linewidth=1.8, **style)

@@ -23,6 +23,8 @@ from lightning_fl.plot._parts import (
 def recall_curves(rows: Sequence[Row], title: str) -> Figure:
     """Draw each class's recall and the accuracy over rounds; of more than 20 classes, how their recalls spread.
 
+    Beside them what the attack measured of its own success, such as ``attack/success_rate``.
+
     Args:
         rows: Rows of ``metrics.csv``; those without an evaluation are skipped.
         title: What the run is.
@@ -47,6 +49,11 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
             axes.plot(rounds, table[:, z], linewidth=1.4, label=f"class {z}", **style)
     accuracy = [100 * float(row["accuracy"]) for row in evaluated]
     axes.plot(rounds, accuracy, color="black", linewidth=2.4, label="accuracy", marker=marker)
+    attack = sorted({name for row in evaluated for name in row if name.startswith("attack/")})
+    for style, name in zip(["--", ":", "-."] * len(attack), attack, strict=False):
+        values = [100 * number_at(row, name) for row in evaluated]
+        label = name.replace("/", " ").replace("_", " ")
+        axes.plot(rounds, values, style, color=BYZANTINE, linewidth=2.4, label=label, marker=marker)
     axes.set_ylim(-2, 102)
     legend_beside(axes)
     return figure

@@ -14,6 +14,7 @@ from lightning_fl.run.saved import SavedRun, changed, flat, labels, trust_shares
 
 _CAPTIONS = {
     "accuracy": "Accuracy over rounds",
+    "attack": "Attack success rate over rounds",
     "recall": "Recall of each class",
     "drop": "Recall lost against plain averaging without attack",
     "confusion": "Confusion matrix of the last evaluation",
@@ -92,6 +93,9 @@ def compare(runs: Mapping[str, SavedRun], title: str) -> dict[str, Figure]:
     if any(drop is not None for drop in drops.values()):
         missing = {label: "diverged" if run.diverged else "no reference" for label, run in runs.items()}
         figures["drop"] = plot.drops({k: missing[k] if drop is None else drop for k, drop in drops.items()}, title)
+    backdoors = {label: run.metrics for label, run in runs.items() if "success_rate" in _attack(run)}
+    if backdoors:
+        figures["attack"] = plot.success_rates(backdoors, title, diverged)
     given = {label: trust_shares(run.summary) for label, run in runs.items()}
     if any(given.values()):
         figures["weights"] = plot.shares({k: pair or "none: not a weighting" for k, pair in given.items()}, title)
@@ -154,6 +158,7 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
                 "rounds": str(summary["rounds"]),
                 "accuracy": accuracy,
                 "max-recall-drop": _percent(summary["mrd"], "none" if run.reference else "no reference"),
+                **{f"attack {name.replace('_', ' ')}": _percent(value) for name, value in _attack(run).items()},
                 "weight honest": _percent(shares and shares[0], unweighted),
                 "weight Byzantine": _percent(shares and shares[1], unweighted),
                 **{name.replace("_", " "): _shown(value, ",") for name, value in summary["communication"].items()},
@@ -166,6 +171,12 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
     else:
         shown = _table(columns, [[row.get(column, "") for column in columns] for row in rows])
     return shown + _recalls(runs)
+
+
+def _attack(run: SavedRun) -> dict[str, float]:
+    """What the attack measured of its own success, in the last evaluation."""
+    measured: dict[str, float] = run.summary["last_evaluation"].get("attack") or {}
+    return measured
 
 
 def _recalls(runs: Mapping[str, SavedRun]) -> str:

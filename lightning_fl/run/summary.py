@@ -43,12 +43,15 @@ def summarise(module: FederatedModule, record: Record, status: str, version: str
 
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
-        evaluation stands under "last_evaluation".
+        evaluation stands under "last_evaluation".  "attack" is there for attacks with a measure of their own success.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else {}
     recall = [value for name, value in last.items() if name.startswith("recall/")]
-    results = {"accuracy": last.get("accuracy"), "recall": recall or None, "mrd": last.get("mrd")}
+    results: dict[str, Any] = {"accuracy": last.get("accuracy"), "recall": recall or None, "mrd": last.get("mrd")}
+    attack = {name.removeprefix("attack/"): value for name, value in last.items() if name.startswith("attack/")}
+    if attack:
+        results["attack"] = attack
     diverged = status == "diverged"
     weights = {
         name: _mean([row[f"weight/{name}"] for row in record.metrics.rows if f"weight/{name}" in row])
@@ -92,6 +95,7 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
         drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
+        rows += [[f"attack {name.replace('_', ' ')}", f"{value:.2%}"] for name, value in last.get("attack", {}).items()]
     shares = trust_shares(summary)
     given = "none: not a weighting"
     if shares:

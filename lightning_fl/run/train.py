@@ -55,9 +55,9 @@ def train(
     if describe:
         print(report.results(summary, folder), flush=True)
     for logger in trainer.loggers:
-        logger.log_metrics(
-            {f"final/{name}": summary[name] for name in ("accuracy", "mrd") if summary[name] is not None}
-        )
+        final = {name: summary[name] for name in ("accuracy", "mrd") if summary[name] is not None}
+        final |= {f"attack/{name}": value for name, value in (summary.get("attack") or {}).items()}
+        logger.log_metrics({f"final/{name}": value for name, value in final.items()})
         finish = getattr(getattr(logger, "experiment", None), "finish", None)
         if finish is not None:
             finish()

@@ -149,6 +149,22 @@ def test_several_runs(tmp_path, n):
     assert "../1/metrics.csv" in shown.links
 
 
+def test_backdoors_have_their_success_rate(tmp_path):
+    measured = {"attack": {"success_rate": 0.625}}
+    last = {"last_evaluation": saved.SUMMARY["last_evaluation"] | measured}
+    rows = [saved.METRICS[0], saved.METRICS[1] | {"attack/success_rate": 0.625}]
+    folder = saved.run(tmp_path / "a", metrics=rows, summary=saved.SUMMARY | measured | last)
+    assert ["attack success rate", "62.50%"] in write(folder, folder)[0].rows
+    other = saved.run(tmp_path / "b", saved.changed(saved.CONFIG, seed=1))
+    shown, pictures = write(tmp_path / "all", folder, other)
+    assert pictures == ["accuracy", "recall", "drop", "attack", "weights"]
+    assert [row[5] for row in shown.rows if row[0] in ("run", "seed=0", "seed=1")] == [
+        "attack success rate",
+        "62.50%",
+        "",
+    ]
+
+
 def test_runs_without_reference_or_weights_have_no_such_pictures(tmp_path):
     summary = saved.SUMMARY | {"mrd": None, "mean_weight": {"honest": None, "byzantine": None}}
     folders = [saved.run(tmp_path / name, summary=summary) for name in "ab"]

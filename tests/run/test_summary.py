@@ -131,6 +131,16 @@ def test_summary_of_a_run_without_a_round(tmp_path, unchecked):
     json.dumps(summary, allow_nan=False)
 
 
+def test_an_attack_that_measures_its_success_is_in_the_summary(tmp_path, unchecked):
+    measured = [*ROWS[:1], ROWS[1] | {"attack/success_rate": 0.625}]
+    summary = summarise(tmp_path, measured)
+    assert summary["attack"] == summary["last_evaluation"]["attack"] == {"success_rate": 0.625}
+    diverged = summarise(tmp_path, measured, "diverged", "round 3: the loss is nan")
+    assert diverged["attack"] is None
+    assert diverged["last_evaluation"]["attack"] == {"success_rate": 0.625}
+    assert results(tmp_path, measured)[0]["attack success rate"] == "62.50%"
+
+
 def results(tmp_path, *args):
     """The lines, by their first column."""
     folder = tmp_path / "files"
