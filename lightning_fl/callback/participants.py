@@ -30,6 +30,8 @@ def participants(module: FederatedModule) -> str:
         server = f"{_range(data.server.sizes)} samples of each class{noise}"
     if byzantine:
         adversary += f", {federation.byzantine_share(data.clients.sizes):.1%} of the data weight"
+    if byzantine and federation.byzantine_data == "iid":
+        adversary += ", each with an iid share of all samples"
     if federation.participation < 1:
         present = [len(group) for group in federation.participants(0)]
         adversary += f"; {present[0]} and {present[1]} of them a round"

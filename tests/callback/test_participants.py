@@ -34,9 +34,10 @@ class Fixed(Partition):
         return list(torch.arange(18).split([7, 5, 6]))
 
 
-def described(n_byzantine=0, placement="supplement", server_samples=2):
+def described(n_byzantine=0, placement="supplement", server_samples=2, byzantine_data=None):
     """Who takes part, in lines."""
-    data = training.data(Federation(3, n_byzantine, placement, "uniform"), Fixed(), server_samples)
+    federation = Federation(3, n_byzantine, placement, "uniform", byzantine_data=byzantine_data)
+    data = training.data(federation, Fixed(), server_samples)
     callbacks = [Average(), *([Ipm(10.0)] if n_byzantine else [])]
     return participants(training.fit(training.trainer(callbacks, 2), data_=data)).splitlines()
 
@@ -55,6 +56,11 @@ def test_participants():
         "      1        6                2            1 to 5",
         "      2        6                1                 6",
     ]
+
+
+def test_what_supplementary_attackers_train_on():
+    (line, *_) = described(n_byzantine=2, byzantine_data="iid")
+    assert line.endswith(", 40.0% of the data weight, each with an iid share of all samples")
 
 
 def test_replaced_clients_are_not_counted():

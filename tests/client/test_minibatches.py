@@ -5,8 +5,11 @@ import torch
 
 from lightning_fl import ClientBatch, Round, SettingError
 from lightning_fl.client.base import minibatches
+from lightning_fl.client.frpg import Frpg
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
+from lightning_fl.client.momentum import Momentum
+from lightning_fl.client.rsa import Rsa
 from tests import world
 
 SIZES = [5, 8, 1, 10]
@@ -80,6 +83,25 @@ def test_clients_pass_their_sampling_on():
         g = Gradient().updates(world.model(), first, Round(t, 0.1, 0)).updates
         at = torch.cat([p.detach().flatten() for p in world.model().parameters()]) - 0.1 * g
         torch.testing.assert_close(ours, g + Gradient().gradients(world.model(), second, at=at).updates)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **settings: Rsa(0.5, "huber", 0.1, 0.0, **settings),
+        lambda **settings: Frpg(0.5, 0.1, 0.01, 2.0, slots=1, **settings),
+        lambda **settings: Momentum(0.9, "first", steps=1, upload="difference", **settings),
+    ],
+    ids=["rsa", "frpg", "momentum"],
+)
+def test_clients_with_memory_pass_it_on_too(make):
+    batch, drawing, given = clients(), make(batch_size=3, sampling="epoch"), make()
+    for client in (drawing, given):
+        client.prepare(world.model(), batch)
+    for t in range(3):
+        (one,) = minibatches(batch, 3, Round(t, 0.1, 0), sampling="epoch")
+        ours = drawing.updates(world.model(), batch, Round(t, 0.1, 0)).updates
+        assert torch.equal(ours, given.updates(world.model(), one, Round(t, 0.1, 0)).updates)
 
 
 @pytest.mark.usefixtures("unchecked")
