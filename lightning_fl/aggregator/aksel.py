@@ -61,7 +61,7 @@ def _to_the_median(rows: Tensor) -> Float64[Tensor, " n"]:
     """Squared distances to the coordinate-wise median, by subtraction."""
     pivot = median(rows, middle="mean")
     blocks = zip(rows.split(_COLUMNS, dim=1), pivot.split(_COLUMNS), strict=True)
-    return sum((block.double() - centre.double()).square().sum(1) for block, centre in blocks)  # type: ignore[return-value]
+    return sum((block.double() - centre.double()).square().sum(1) for block, centre in blocks)
 
 
 class Aksel(Weighting):

@@ -101,5 +101,5 @@ class Caf(Aggregator):
         """Aggregate one round; see the base class."""
         weights, steps = caf_weights(updates.gram, self.f)
         variances = [variance for _, variance in steps]
-        diagnostics = {"steps": len(steps), "variance": min(variances)} if steps else {"steps": 0}
+        diagnostics = {"steps": len(steps)} | ({"variance": min(variances)} if steps else {})
         return Aggregation(updates.combine(weights), weights, diagnostics)

@@ -50,10 +50,10 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
     accuracy = [100 * float(row["accuracy"]) for row in evaluated]
     axes.plot(rounds, accuracy, color="black", linewidth=2.4, label="accuracy", marker=marker)
     attack = sorted({name for row in evaluated for name in row if name.startswith("attack/")})
-    for style, name in zip(["--", ":", "-."] * len(attack), attack, strict=False):
+    for dashes, name in zip(["--", ":", "-."] * len(attack), attack, strict=False):
         values = [100 * number_at(row, name) for row in evaluated]
         label = name.replace("/", " ").replace("_", " ")
-        axes.plot(rounds, values, style, color=BYZANTINE, linewidth=2.4, label=label, marker=marker)
+        axes.plot(rounds, values, dashes, color=BYZANTINE, linewidth=2.4, label=label, marker=marker)
     axes.set_ylim(-2, 102)
     legend_beside(axes)
     return figure

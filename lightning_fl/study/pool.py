@@ -112,12 +112,12 @@ def _start(run: Run, workers: int) -> BaseProcess:
     """Start a worker for one run."""
     run.folder.mkdir(parents=True, exist_ok=True)
     methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     context.set_forkserver_preload([__name__])
     threads = max(torch.get_num_threads() // workers, 1)
-    process = context.Process(target=work, args=(run, threads, Path.cwd(), dict(os.environ)))
+    process: BaseProcess = context.Process(target=work, args=(run, threads, Path.cwd(), dict(os.environ)))
     process.start()
-    return process  # type: ignore[no-any-return]
+    return process
 
 
 def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) -> None:
