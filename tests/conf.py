@@ -33,6 +33,8 @@ def choice(override: str, group: str) -> str:
 def make(group: str, name: str, **settings: Any) -> Any:
     """Instantiate one file of a group; settings replace those of the same name, nested ones too."""
     config = deepcopy(compose(f"{group}={name}")[group])
-    for node in [config, config.get("rule", {})]:
+    node = config
+    while node:
         node.update({key: value for key, value in settings.items() if key in node})
+        node = node.get("rule", {})
     return instantiate(config, _convert_="all")

@@ -76,6 +76,11 @@ class Aggregator(pl.Callback, ABC):
         """
         return None
 
+    @property
+    def needs_ids(self) -> bool:
+        """Whether the rule must know which client sent which row."""
+        return False
+
 
 class Weighting(Aggregator):
     """A rule of the form sum_i a_i x_i."""
@@ -115,6 +120,11 @@ class Wrapper(Aggregator):
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Pass on what the rule says; see the base class."""
         return self.rule.guarantee(n, n_classes)
+
+    @property
+    def needs_ids(self) -> bool:
+        """Whether the rule asked must know which client sent which row."""
+        return self.rule.needs_ids
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Tell the rule that the round is over."""

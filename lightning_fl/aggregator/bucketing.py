@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
+from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.aggregator.mixing import Mixing
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
@@ -36,49 +37,96 @@ def _check(n: int, s: int, leftover: Leftover) -> None:
     check_choice("bucketing's leftover", leftover, get_args(Leftover))
 
 
-def _means(rows: Float[Tensor, "n d"], buckets: Sequence[Tensor]) -> Float[Tensor, "m d"]:
-    means = rows.new_empty(len(buckets), rows.shape[1])
-    for mean, bucket in zip(means, buckets, strict=True):
-        first, *others = bucket.tolist()
-        mean.copy_(rows[first])
-        for other in others:
-            mean.add_(rows[other])
-        mean.div_(len(bucket))
-    return means
+def bucket_matrix(buckets: Sequence[Tensor], weights: Float64[Tensor, " n"]) -> Float64[Tensor, "m n"]:
+    """Write the weighted means of buckets as the matrix M of M X; see `bucketing`.
+
+    A client counts as often as a bucket holds it.  Where a bucket's weights are all 0 its clients count equally.
+
+    >>> bucket_matrix([torch.tensor([0, 2]), torch.tensor([1])], torch.tensor([0.3, 0.6, 0.1]).double())
+    tensor([[0.7500, 0.0000, 0.2500],
+            [0.0000, 1.0000, 0.0000]], dtype=torch.float64)
+    """
+    matrix = weights.new_zeros(len(buckets), len(weights))
+    for row, bucket in zip(matrix, buckets, strict=True):
+        bucket = bucket.to(weights.device)
+        shares = weights[bucket] if weights[bucket].any() else torch.ones_like(weights[bucket])
+        row.index_add_(0, bucket, shares / shares.sum())
+    return matrix
 
 
 def bucketing(
-    updates: Float[Tensor, "n d"], s: int, generator: torch.Generator, leftover: Leftover = "drop"
+    updates: Float[Tensor, "n d"],
+    s: int,
+    generator: torch.Generator,
+    leftover: Leftover = "drop",
+    weights: Float[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "m d"]:
     """Average random buckets of s updates, y_i = (1/s) sum of x_pi(k) over k in ((i - 1) s, i s] (Algorithm 1).
 
     An update with NaN or inf spoils its own bucket only.
 
     Args:
-        updates: One update a client.
+        updates: One update per client.
         s: Clients a bucket, 1 <= s <= n.
         generator: Draws the permutation pi.
         leftover: What becomes of the n mod s clients that fill no bucket: "drop" leaves them out of this round,
             floor(n/s) buckets (the BOBA authors' code); "keep" gives them a smaller one, ceil(n/s) buckets (Karimireddy
             et al.).
+        weights: Shares of the clients in the data, by which a bucket is averaged, at least 0 with a positive sum.
+            None: equal, as in the paper.
 
     Returns:
-        One mean a bucket, for any rule to aggregate.
+        One mean per bucket, for any rule to aggregate.
 
     Raises:
-        SettingError: If updates are not a floating-point matrix, or s or leftover is out of range.
+        SettingError: If updates are not a floating-point matrix, the weights do not fit it, or s or leftover is out of
+            range.
 
     >>> bucketing(torch.tensor([[0.0, 1.0], [2.0, 5.0]]), s=2, generator=torch.Generator())
     tensor([[1., 3.]])
     """
     check_rows(updates, "updates")
-    return _means(updates, draw_buckets(len(updates), s, generator, leftover))
+    buckets = draw_buckets(len(updates), s, generator, leftover)
+    rows = Updates(updates, weights)
+    return rows.mixed(bucket_matrix(buckets, rows.data_weights)).rows
 
 
-class Bucketing(Wrapper):
+def resample_buckets(n: int, s: int, generator: torch.Generator) -> Sequence[Tensor]:
+    """Cut a random permutation of s copies of the n clients into n buckets of s; see `resampling`."""
+    _check(n, s, "keep")
+    clients = torch.arange(n, device=generator.device).repeat(s)
+    return clients[torch.randperm(n * s, generator=generator, device=generator.device)].split(s)
+
+
+def resampling(
+    updates: Float[Tensor, "n d"], s: int, generator: torch.Generator, weights: Float[Tensor, " n"] | None = None
+) -> Float[Tensor, "n d"]:
+    """Average n random buckets of s updates, each update in at most s of them (versions 1 and 2 of the paper).
+
+    Args:
+        updates: One update per client.
+        s: Clients a bucket, 1 <= s <= n.  One bad client spoils up to s buckets.
+        generator: Draws the buckets; a bucket may hold a client more than once.
+        weights: See `bucketing`.
+
+    Returns:
+        One mean per bucket, for any rule to aggregate.
+
+    Raises:
+        SettingError: As `bucketing`.
+
+    >>> resampling(torch.tensor([[2.0, 6.0]]), s=1, generator=torch.Generator())
+    tensor([[2., 6.]])
+    """
+    check_rows(updates, "updates")
+    rows = Updates(updates, weights)
+    return rows.mixed(bucket_matrix(resample_buckets(len(updates), s, generator), rows.data_weights)).rows
+
+
+class Bucketing(Mixing):
     """Ask another rule about bucket means instead of clients; see `bucketing`.
 
-    A bucket's weight, its clients share equally; a client left out has weight 0.
+    A bucket averages by data weights, and weighs as much as its clients; a client left out has weight 0.
 
     Args:
         rule: The rule.  Its settings are about buckets: one bad client spoils a bucket, so its f stays the same.
@@ -91,29 +139,63 @@ class Bucketing(Wrapper):
         self.s = s
         self.leftover = leftover
 
+    def n_mixed(self, n: int) -> int:
+        """Count the buckets; see the base class."""
+        return _count(n, self.s, self.leftover)
+
     def check(self, n: int, n_classes: int) -> None:
         """Check s and leftover, and the rule for the number of buckets; see the base class."""
         _check(n, self.s, self.leftover)
-        self.rule.check(_count(n, self.s, self.leftover), n_classes)
+        super().check(n, n_classes)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Pass on what the rule says of so many buckets; see the base class."""
-        text = self.rule.guarantee(_count(n, self.s, self.leftover), n_classes)
+        text = super().guarantee(n, n_classes)
         return text and text.replace("updates", "buckets")
 
-    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
-        """Aggregate one round; see the base class."""
+    def mix(
+        self, updates: Updates, server: ServerOracle
+    ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
+        """Average the buckets; see the base class."""
         buckets = draw_buckets(updates.n, self.s, server.generator("bucketing"), self.leftover)
         shares = torch.stack([updates.data_weights[bucket].sum() for bucket in buckets])
-        inner = Updates(_means(updates.rows, buckets), shares)
-        result = self.rule.aggregate(inner, server)
+        return bucket_matrix(buckets, updates.data_weights), shares if shares.any() else None
 
-        def shared(of_buckets: Tensor | None) -> Tensor | None:
-            if of_buckets is None:
-                return None
-            of_clients = of_buckets.new_zeros(updates.n)
-            for bucket, value in zip(buckets, of_buckets, strict=True):
-                of_clients[bucket] = value / len(bucket)
-            return of_clients
 
-        return Aggregation(result.update, shared(result.weights), result.diagnostics, shared(result.trust))
+class Resampling(Mixing):
+    """Ask another rule about the means of n overlapping buckets instead of clients; see `resampling`.
+
+    The buckets weigh the same.
+
+    Args:
+        rule: The rule.  Its settings are about buckets: its f should be s f.
+        s: Clients a bucket, 1 <= s <= n.
+        f: Byzantine clients tolerated, 0 <= f < n.  It says what is guaranteed and changes nothing else.
+    """
+
+    def __init__(self, rule: Aggregator, s: int, f: int):
+        super().__init__(rule)
+        self.s = s
+        self.f = f
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check s and f, and the rule; see the base class."""
+        _check(n, self.s, "keep")
+        if not 0 <= self.f < n:
+            raise SettingError(f"resampling needs 0 <= f < n, got n={n} and f={self.f}; change f or add clients.")
+        super().check(n, n_classes)
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Compare the buckets that f clients spoil with what the rule tolerates; see the base class."""
+        told = getattr(self.rule, "f", None)
+        if told is not None and told < self.s * self.f:
+            return f"no guarantee: f = {self.f} spoils {self.s * self.f} buckets, the rule tolerates f = {told}"
+        text = super().guarantee(n, n_classes)
+        return text and text.replace("updates", "buckets")
+
+    def mix(
+        self, updates: Updates, server: ServerOracle
+    ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
+        """Average the buckets; see the base class."""
+        buckets = resample_buckets(updates.n, self.s, server.generator("resampling"))
+        return bucket_matrix(buckets, updates.data_weights), None

@@ -78,9 +78,10 @@ def bulyan(updates: Float[Tensor, "n d"], f: int, once: bool = False) -> Float[T
 def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], Int64[Tensor, " theta"]]:
     """Return the update and the rows selected."""
     _check(updates.n, f)
-    rows = finite_rows(updates.gram.diagonal(), "bulyan")
+    gram = updates.centred.gram
+    rows = finite_rows(gram.diagonal(), "bulyan")
     f = max(f - (updates.n - len(rows)), 0)
-    selected = rows[bulyan_selection(squared_distances(updates.gram[rows][:, rows]), f, once)]
+    selected = rows[bulyan_selection(squared_distances(gram[rows][:, rows]), f, once)]
     theta = len(selected)
     update = reduce_columns(
         updates.rows[selected],

@@ -134,6 +134,11 @@ class Bygars(Aggregator):
         self._remembered: dict[str, Any] = {}
         self._last: dict[str, Any] = {}
 
+    @property
+    def needs_ids(self) -> bool:
+        """Whether trust is carried over from client to client; see the base class."""
+        return self.carry_over
+
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class.
 

@@ -84,7 +84,7 @@ def caf(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
     tensor([1.0600])
     """
     rows = Updates(updates)
-    return rows.combine(caf_weights(rows.gram, f)[0])
+    return rows.combine(caf_weights(rows.centred.gram, f)[0])
 
 
 class Caf(Aggregator):
@@ -99,7 +99,7 @@ class Caf(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        weights, steps = caf_weights(updates.gram, self.f)
+        weights, steps = caf_weights(updates.centred.gram, self.f)
         variances = [variance for _, variance in steps]
         diagnostics = {"steps": len(steps)} | ({"variance": min(variances)} if steps else {})
         return Aggregation(updates.combine(weights), weights, diagnostics)

@@ -108,7 +108,7 @@ def _weights(updates: Updates, f: int, coordinates: Sequence[Tensor], c: float) 
         raise SettingError("dnc needs coordinates for at least one iteration, got none; draw some.")
     rows = finite_rows(updates.squares, "dnc")
     dropped = _count_dropped(max(f - (updates.n - len(rows)), 0), c)
-    grams = (Updates(updates.rows[:, index]).gram[rows][:, rows] for index in coordinates)
+    grams = (updates.columns(index).centred.gram[rows][:, rows] for index in coordinates)
     return updates.squares.new_zeros(updates.n).index_put((rows,), dnc_weights(grams, dropped))
 
 

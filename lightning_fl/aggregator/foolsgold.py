@@ -102,6 +102,11 @@ class Foolsgold(Aggregator):
         self._history: dict[int, Tensor] = {}
         self._last: dict[int, Tensor] = {}
 
+    @property
+    def needs_ids(self) -> bool:
+        """Return True: histories are kept by client; see the base class."""
+        return True
+
     def check(self, n: int, n_classes: int) -> None:
         """Check confidence; see the base class."""
         _check(self.confidence)

@@ -141,7 +141,7 @@ def minimum_diameter_average(updates: Float[Tensor, "n d"], f: int) -> Float[Ten
     tensor([4.])
     """
     rows = Updates(updates)
-    return rows.combine(minimum_diameter_weights(rows.gram, f))
+    return rows.combine(minimum_diameter_weights(rows.centred.gram, f))
 
 
 class Mda(Weighting):
@@ -160,4 +160,4 @@ class Mda(Weighting):
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
         order = draw_order(updates, seeding.derive_seed(server.round.seed, "server", "ties", server.round.index))
-        return minimum_diameter_weights(updates.gram, self.f, order)
+        return minimum_diameter_weights(updates.centred.gram, self.f, order)

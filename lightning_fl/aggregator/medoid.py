@@ -48,7 +48,7 @@ def medoid(updates: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
     tensor([1.])
     """
     rows = Updates(updates)
-    return rows.combine(medoid_weights(rows.gram))
+    return rows.combine(medoid_weights(rows.centred.gram))
 
 
 class Medoid(Weighting):
@@ -56,4 +56,4 @@ class Medoid(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return medoid_weights(updates.gram)
+        return medoid_weights(updates.centred.gram)

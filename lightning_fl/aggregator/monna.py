@@ -81,8 +81,8 @@ def monna(
     if isinstance(trusted, int):
         if not 0 <= trusted < rows.n:
             raise SettingError(f"monna needs trusted in [0, {rows.n}), the number of an update, got {trusted}.")
-        return rows.combine(monna_weights(rows.gram, f, trusted))
-    weights = monna_weights(rows.gram_with(trusted[None]), f, None, include_trusted)
+        return rows.combine(monna_weights(rows.centred.gram, f, trusted))
+    weights = monna_weights(rows.centred_with(trusted[None]).gram, f, None, include_trusted)
     return rows.combine(weights[:-1]) + weights[-1].to(trusted) * trusted
 
 
@@ -103,6 +103,11 @@ class Monna(Aggregator):
         self.trusted = trusted
         self.include_trusted = include_trusted
 
+    @property
+    def needs_ids(self) -> bool:
+        """Whether a client is trusted; see the base class."""
+        return self.trusted != "server"
+
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""
         check_minority(n, self.f, "monna")
@@ -115,11 +120,11 @@ class Monna(Aggregator):
         """
         if self.trusted == "server":
             own = server.update
-            weights = monna_weights(updates.gram_with(own[None]), self.f, None, self.include_trusted)
+            weights = monna_weights(updates.centred_with(own[None]).gram, self.f, None, self.include_trusted)
             update = updates.combine(weights[:-1]) + weights[-1].to(own) * own
             return Aggregation(update, weights[:-1])
         if updates.ids is None or self.trusted not in updates.ids:
             found = "rows that are not single clients" if updates.ids is None else "a round without it"
             raise SettingError(f"monna needs the update of client {self.trusted}, got {found}; set aggregator.trusted.")
-        weights = monna_weights(updates.gram, self.f, list(updates.ids).index(self.trusted))
+        weights = monna_weights(updates.centred.gram, self.f, list(updates.ids).index(self.trusted))
         return Aggregation(updates.combine(weights), weights)

@@ -134,7 +134,7 @@ def smallest_eigenvalue_average(updates: Float[Tensor, "n d"], f: int) -> Float[
     tensor([1.])
     """
     rows = Updates(updates)
-    return rows.combine(smallest_eigenvalue_weights(rows.gram, f)[0])
+    return rows.combine(smallest_eigenvalue_weights(rows.centred.gram, f)[0])
 
 
 class Smea(Aggregator):
@@ -149,5 +149,5 @@ class Smea(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        weights, exact = smallest_eigenvalue_weights(updates.gram, self.f)
+        weights, exact = smallest_eigenvalue_weights(updates.centred.gram, self.f)
         return Aggregation(updates.combine(weights), weights, {"exact": int(exact)})

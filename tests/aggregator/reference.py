@@ -94,6 +94,41 @@ def bucket_means(x, order, s, keep_leftover):
     return np.array(means)
 
 
+def weighted_bucket_means(x, buckets, weights):
+    """Mean of each bucket by the clients' weights, a client as often as it is in."""
+    return np.array([sum(weights[i] * x[i] for i in b) / sum(weights[i] for i in b) for b in buckets])
+
+
+def nearest_neighbours(x, f):
+    """For every row the n - f nearest ones, itself first, of equally near ones the first."""
+    n = len(x)
+    sets = []
+    for i in range(n):
+        distances = [np.sum((x[i] - x[j]) ** 2) for j in range(n)]
+        others = sorted((j for j in range(n) if j != i), key=lambda j: (distances[j], j))
+        sets.append([i, *others[: n - f - 1]])
+    return sets
+
+
+def nearest_neighbor_mixing(x, f):
+    """Every row replaced by the mean of its n - f nearest ones."""
+    return np.array([sum(x[j] for j in near) / (len(x) - f) for near in nearest_neighbours(x, f)])
+
+
+def clip(x, radius):
+    """Every row that is longer than the radius, shortened to it."""
+    lengths = [np.sqrt(np.sum(row**2)) for row in x]
+    return np.array([row * radius / r if r > radius else row for row, r in zip(x, lengths, strict=True)])
+
+
+def adaptive_clipping(x, f):
+    """Every row clipped to the (k + 1)-th largest norm, k = floor(2 f (n - f) / n)."""
+    n, k = len(x), 0
+    while (k + 1) * n <= 2 * f * (n - f):
+        k += 1
+    return clip(x, sorted((np.sqrt(np.sum(row**2)) for row in x), reverse=True)[k])
+
+
 def server_mixture(update, classes, share):
     """(1 - lambda) mu + lambda / c sum of gamma_z."""
     return (1 - share) * update + share / len(classes) * sum(classes)

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from lightning_fl import Aggregation, Aggregator, SettingError, Updates
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.boba import Boba
-from lightning_fl.aggregator.bucketing import Bucketing, bucketing, draw_buckets
+from lightning_fl.aggregator.bucketing import (
+    Bucketing,
+    Resampling,
+    bucketing,
+    draw_buckets,
+    resample_buckets,
+    resampling,
+)
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.normalized import Normalized
@@ -123,6 +130,67 @@ def test_data_weights_add_up_and_diagnostics_come_through():
     torch.testing.assert_close(listener.updates.data_weights, expected / expected.sum())
     assert aggregation.weights is None
     assert aggregation.diagnostics == {"rows": 5}
+
+
+def test_literal_data_weights():
+    """Equal inside the bucket, the mean of the bucket means would be 5; the average is 2, whoever meets whom."""
+    x, weights = torch.tensor([[0.0], [10.0], [0.0], [10.0]]), torch.tensor([0.7, 0.1, 0.1, 0.1])
+    aggregation = Bucketing(Average(), 2, "drop").aggregate(Updates(x, weights), world.oracle())
+    assert aggregation.update.item() == pytest.approx(2)
+    torch.testing.assert_close(aggregation.weights, weights.double())
+    assert sorted(bucketing(x, 4, generator(), weights=weights).flatten().tolist()) == pytest.approx([2])
+
+
+@pytest.mark.parametrize("leftover", ["drop", "keep"])
+def test_weighted_buckets_agree_with_the_loop(leftover):
+    x, weights = problem("random"), torch.arange(0.0, N)
+    buckets = [bucket.tolist() for bucket in draw_buckets(N, 3, generator(), leftover)]
+    expected = reference.weighted_bucket_means(x.numpy(), buckets, weights.tolist())
+    np.testing.assert_allclose(bucketing(x, 3, generator(), leftover, weights).numpy(), expected, rtol=1e-12)
+
+
+def test_a_bucket_without_data_is_averaged_equally():
+    x, weights = torch.tensor([[0.0], [10.0], [4.0]]), torch.tensor([0.0, 0.0, 1.0])
+    means = bucketing(x, 1, generator(), weights=weights).flatten().tolist()
+    assert sorted(means) == [0, 4, 10]
+    for seed in range(5):
+        means = bucketing(x, 2, generator(seed), "drop", weights).flatten().tolist()
+        assert means in ([5], [4])
+
+
+@pytest.mark.parametrize("rule", [Krum(1), MultiKrum(1, None), Average()])
+def test_a_weighting_builds_no_bucket_means(rule, monkeypatch):
+    built = []
+    monkeypatch.setattr("lightning_fl.updates._Mixed.rows", property(lambda self: built.append(1)))
+    Bucketing(rule, 2, "drop").aggregate(Updates(problem("random")), world.oracle())
+    assert not built
+
+
+def test_resampling_uses_every_client_s_times():
+    for seed in range(5):
+        buckets = resample_buckets(N, 3, generator(seed))
+        assert [len(bucket) for bucket in buckets] == [3] * N
+        assert sorted(torch.cat(list(buckets)).tolist()) == sorted([*range(N)] * 3)
+    assert len({tuple(bucket.tolist()) for i in range(50) for bucket in resample_buckets(2, 2, generator(i))}) == 4
+
+
+def test_resampling_agrees_with_the_loop():
+    x, weights, server = problem("random"), torch.arange(1.0, N + 1), world.oracle()
+    buckets = [bucket.tolist() for bucket in resample_buckets(N, 2, generator())]
+    for shares in (None, weights):
+        expected = reference.weighted_bucket_means(
+            x.numpy(), buckets, (torch.ones(N) if shares is None else shares).tolist()
+        )
+        np.testing.assert_allclose(resampling(x, 2, generator(), shares).numpy(), expected, rtol=1e-12)
+    listener = Listener()
+    Resampling(listener, 2, 1).aggregate(Updates(x, weights), server)
+    torch.testing.assert_close(listener.updates.rows, resampling(x, 2, server.generator("resampling"), weights))
+    Resampling(listener, 2, 1).check(9, 4)
+    assert listener.checked == (9, 4)
+    assert Resampling(Krum(2), 2, 1).guarantee(7, 3) is None
+    assert Resampling(Krum(2), 2, 1).guarantee(6, 3) == "no guarantee: needs n >= 2f + 3, has 6 buckets for f = 2"
+    with pytest.raises(SettingError, match="1 <= s <= n, got s=0"):
+        Resampling(listener, 0, 1).check(9, 4)
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,12 +1,18 @@
 """Laws of every rule in conf/aggregator.  What a rule is exempt from stands here as data, not in the rule."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import Aggregation, Aggregator, SettingError, Updates
+from lightning_fl.aggregator.boba import boba
+from lightning_fl.aggregator.geometric_median import geometric_median
+from lightning_fl.aggregator.krum import krum, multi_krum
+from lightning_fl.aggregator.rage import rage
 from tests import conf, world
+from tests.aggregator import reference
 
 H, F = 15, 3  # bulyan needs 4F + 3 rows
 RULES = conf.names("aggregator")
@@ -15,13 +21,14 @@ NOT_ROBUST = {"average", "self_rejection", "average_rejection"}
 # Sybils only are its concern: one attacker, however long its update, passes.
 NOT_ROBUST |= {"foolsgold"}
 # Rows are drawn into buckets, so the order of rows decides who meets whom.
-ORDER_MATTERS = {name for name in RULES if name.startswith("bucketing")}
+ORDER_MATTERS = {name for name in RULES if name.startswith(("bucketing", "resampling"))}
 # Rules of distances, which move with the rows.
 TRANSLATED = {"krum", "multi_krum", "geometric_median", "correntropy"}
+TRANSLATED |= {"caf", "mda", "medoid", "smea", "bucketing_krum", "nnm_krum", "nnm_geometric_median"}
 # Where n - f rows are one and the same, so is the result: what being (f, kappa)-robust with any kappa means.
 EXACT = [
     *["aksel", "caf", "correntropy", "geometric_median", "krum", "mda", "median", "medoid", "multi_krum", "smea"],
-    "trimmed_mean",
+    *["trimmed_mean", *(name for name in RULES if name.startswith("nnm_"))],
 ]
 # A sum grows with the number of rows.
 SUMS = {"clipped_sum"}
@@ -162,6 +169,42 @@ def test_an_offset_that_all_share_changes_nothing(name, offset, hostile):
     torch.testing.assert_close(found.update - shift, expected.update, rtol=0, atol=1e-6 + 1e-14 * offset)
 
 
+# The rule, its loop, and whether it chooses among the rows.
+LOOPS = {
+    "krum": (krum, lambda x, f: reference.krum(x, f), True),
+    "multi_krum": (multi_krum, lambda x, f: reference.multi_krum(x, f), True),
+    "geometric_median": (
+        lambda x, f: geometric_median(x),
+        lambda x, f: reference.geometric_median(x, EQUAL, 100),
+        False,
+    ),
+    "rage": (lambda x, f: rage(x, f), lambda x, f: reference.rage(x, f), False),
+    "rage, centred": (lambda x, f: rage(x, f, True), lambda x, f: reference.rage(x, f, True), False),
+    "boba": (lambda x, f: boba(x[3:], x[:3], f), lambda x, f: reference.boba(x[3:], x[:3], f)[0], False),
+}
+EQUAL = np.full(25, 1 / 25)
+
+
+# Sums of rows of 1e30 and others are beyond the loops; these choose.
+@pytest.mark.parametrize(
+    ("name", "hostile"), [*((name, False) for name in LOOPS), *((name, True) for name in LOOPS if LOOPS[name][2])]
+)
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6, 1e7])
+def test_agrees_with_the_loop_at_any_offset(name, offset, hostile):
+    """Twelve problems.  Krum's choice is exact; the others are off by less than 1e-4 of the spread."""
+    rule, loop, _ = LOOPS[name]
+    for seed in range(12):
+        draw = np.random.default_rng(seed)
+        x = draw.normal(size=(25, 300)) + (offset * draw.normal(size=300)).round()
+        if hostile:
+            x[3:10] = 1e30
+        expected, rows = loop(x, 8), torch.from_numpy(x)
+        if hostile:
+            rows = torch.cat([rows, torch.full((1, 300), torch.nan)])
+        found = rule(rows, 9 if hostile else 8).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0 if name == "krum" else 1e-4)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_refuses_only_broken_rows(name):
     """Nothing can be made of NaN alone: a named error; averaging shows it, and the server alone does not care."""
@@ -205,6 +248,8 @@ def test_guarantees_end_where_the_bounds_do():
         ("bucketing_krum", 15, 3): krum.replace("updates", "buckets"),
         ("bucketing_krum", 17, 3): "no guarantee: needs n >= 2f + 3, has 8 buckets for f = 3",
         ("bucketing_krum", 18, 3): None,
+        ("resampling", 18, 3): "no guarantee: f = 3 spoils 6 buckets, the rule tolerates f = 3",
+        ("arc_nnm_krum", 7, 3): krum,
         ("boba", 8, 3): "no guarantee: needs n >= 2f + c, has 8 updates for f = 3 and c = 3",
         ("boba", 9, 3): None,
         ("average", 3, 3): None,

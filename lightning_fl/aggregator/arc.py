@@ -1,0 +1,93 @@
+"""Adaptive robust clipping (ARC): clip the longest updates to the length of the longest one that is not clipped.
+
+Youssef Allouah, Rachid Guerraoui, Nirupam Gupta, Ahmed Jellouli, Geovani Rizk, John Stephan. Adaptive Gradient Clipping
+for Robust Federated Learning. ICLR 2025. arXiv:2405.14432.
+"""
+
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.aggregator.clipping import clip_scales
+from lightning_fl.aggregator.mixing import Mixing, finite_shares
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+
+def arc_scales(squares: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
+    """Compute the factors of the rows from their squared norms; see `adaptive_clipping`.
+
+    >>> import torch
+    >>> arc_scales(torch.tensor([1.0, 4.0, 9.0, 16.0]).double(), f=1)
+    tensor([1.0000, 1.0000, 1.0000, 0.7500], dtype=torch.float64)
+    """
+    n = len(squares)
+    _check(n, f)
+    rows = finite_rows(squares, "arc")
+    f = max(f - (n - len(rows)), 0)
+    n_clipped = 2 * f * (len(rows) - f) // len(rows)
+    radius = squares[rows].sqrt().sort(descending=True).values[n_clipped]
+    return clip_scales(squares, radius.item())
+
+
+def _check(n: int, f: int) -> None:
+    if not 0 <= 2 * f < n:
+        raise SettingError(f"arc needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients.")
+
+
+def adaptive_clipping(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "n d"]:
+    """Clip the k = floor(2 f (n - f) / n) longest updates to C, the (k + 1)-th largest norm: x_i min(1, C / ||x_i||).
+
+    As k >= f, a rule whose answer lies among its inputs is never longer than the longest honest update (Algorithm 2).
+
+    Args:
+        updates: One update per row.
+        f: Byzantine clients tolerated, 0 <= 2f < n.
+
+    Returns:
+        The clipped updates, for any rule with the same f.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, f is out of range, or no row is finite.
+
+    Note:
+        A row with NaN or inf counts as one of the f and stays as it is.
+
+    Here k = floor(2 * 3 / 4) = 1, C = 3:
+
+    >>> import torch
+    >>> adaptive_clipping(torch.tensor([[1.0], [2.0], [-9.0], [3.0]]), f=1).flatten()
+    tensor([ 1.,  2., -3.,  3.])
+    """
+    rows = Updates(updates)
+    return rows.mixed(arc_scales(rows.squares, f).diag()).rows
+
+
+class Arc(Mixing):
+    """Ask another rule about adaptively clipped updates; see `adaptive_clipping`.
+
+    An update that is not finite has data weight 0.
+
+    Args:
+        rule: The rule, told the same f.
+        f: Byzantine clients tolerated, 0 <= 2f < n.
+    """
+
+    hides_clients = False
+
+    def __init__(self, rule: Aggregator, f: int):
+        super().__init__(rule)
+        self.f = f
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check f, and the rule; see the base class."""
+        _check(n, self.f)
+        super().check(n, n_classes)
+
+    def mix(
+        self, updates: Updates, server: ServerOracle
+    ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
+        """Scale the rows; see the base class."""
+        shares = finite_shares(updates.data_weights, finite_rows(updates.squares, "arc"))
+        return arc_scales(updates.squares, self.f).diag(), shares

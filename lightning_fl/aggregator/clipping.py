@@ -1,0 +1,99 @@
+"""Static clipping: shorten long updates to a radius, then ask a rule; with the average, norm bounding.
+
+Ziteng Sun, Peter Kairouz, Ananda Theertha Suresh, H. Brendan McMahan. Can You Really Backdoor Federated Learning? 2019.
+arXiv:1911.07963.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.mixing import Mixing, finite_shares
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, finite_rows
+
+
+def clip_scales(squares: Float64[Tensor, " n"], radius: float) -> Float64[Tensor, " n"]:
+    """Compute min(1, radius / ||x_i||) from the squared norms; 1 for a zero row and for one that is not finite.
+
+    >>> clip_scales(torch.tensor([0.0, 1.0, 16.0, torch.nan]).double(), radius=2.0)
+    tensor([1.0000, 1.0000, 0.5000, 1.0000], dtype=torch.float64)
+    """
+    norms = squares.sqrt()
+    return torch.where(norms.isfinite() & (norms > radius), radius / norms, 1)
+
+
+def _check(radius: float, noise: float = 0.0) -> None:
+    if not 0 <= radius < torch.inf:
+        raise SettingError(f"clipping needs a finite radius >= 0, got {radius}; set aggregator.radius.")
+    if not 0 <= noise < torch.inf:
+        raise SettingError(f"clipping needs finite noise >= 0, got {noise}; set aggregator.noise.")
+
+
+def clip(updates: Float[Tensor, "n d"], radius: float) -> Float[Tensor, "n d"]:
+    """Shorten the updates that are longer than the radius to it, x_i min(1, radius / ||x_i||).
+
+    Args:
+        updates: One update per row.
+        radius: Largest norm, at least 0; 0 makes every update zero.
+
+    Returns:
+        The clipped updates, for any rule; norm bounding is their mean.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix, or radius is out of range.
+
+    Note:
+        A row with NaN or inf has no direction and stays as it is.
+
+    >>> clip(torch.tensor([[3.0, 4.0], [0.6, 0.0]]), radius=1.0)
+    tensor([[0.6000, 0.8000],
+            [0.6000, 0.0000]])
+    """
+    _check(radius)
+    rows = Updates(updates)
+    return rows.mixed(clip_scales(rows.squares, radius).diag()).rows
+
+
+class Clipping(Mixing):
+    """Ask another rule about clipped updates, and add noise to its answer; see `clip`.
+
+    An update that is not finite has data weight 0, so that the average is of the others.
+
+    Args:
+        rule: The rule.
+        radius: Largest norm, at least 0.
+        noise: Standard deviation of the normal noise added to each coordinate of the answer, at least 0.
+    """
+
+    hides_clients = False
+
+    def __init__(self, rule: Aggregator, radius: float, noise: float):
+        super().__init__(rule)
+        self.radius = radius
+        self.noise = noise
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check radius and noise, and the rule; see the base class."""
+        _check(self.radius, self.noise)
+        super().check(n, n_classes)
+
+    def mix(
+        self, updates: Updates, server: ServerOracle
+    ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
+        """Scale the rows; see the base class."""
+        shares = finite_shares(updates.data_weights, finite_rows(updates.squares, "clipping"))
+        return clip_scales(updates.squares, self.radius).diag(), shares
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round, and add noise; see the base class."""
+        result = super().aggregate(updates, server)
+        if not self.noise:
+            return result
+        draw = server.generator("clipping")
+        noise = torch.randn(result.update.shape, generator=draw, device=draw.device).to(result.update)
+        return replace(result, update=result.update + self.noise * noise)

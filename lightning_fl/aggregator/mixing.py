@@ -1,0 +1,70 @@
+"""What rules on mixtures of the updates share: nearest-neighbour mixing, clipping, bucketing.
+
+Each makes small linear combinations Y = M X of the updates and asks another rule about them.  A weighting a of the rows
+of Y is the weighting M^T a of the updates, so that none of the combinations is computed unless a coordinate rule asks.
+
+They nest in any order.  The outer one acts first: ARC around nearest-neighbour mixing around a rule is arc(nnm(rule)),
+which clips, then mixes, then asks the rule.
+"""
+
+from abc import abstractmethod
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Wrapper
+from lightning_fl.errors import SettingError
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates
+
+
+class Mixing(Wrapper):
+    """Ask another rule about combinations of the updates.
+
+    Its weights are those of the updates as sent, M^T a.  Its trust divides what a combination got among its parts.
+    """
+
+    hides_clients = True
+    """Whether the combinations are no single clients."""
+
+    @abstractmethod
+    def mix(
+        self, updates: Updates, server: ServerOracle
+    ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
+        """Choose M and the data weights of its rows for `Updates.mixed`; see `aggregate` for the arguments."""
+
+    def n_mixed(self, n: int) -> int:
+        """How many combinations n updates make."""
+        return n
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check the rule for the number of combinations; see the base class."""
+        if self.hides_clients and self.rule.needs_ids:
+            raise SettingError(
+                f"{type(self.rule).__name__} remembers clients and needs their numbers, got mixtures of several "
+                f"clients from {type(self).__name__}; use it by itself or under a rule that only clips."
+            )
+        self.rule.check(self.n_mixed(n), n_classes)
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Pass on what the rule says of so many combinations; see the base class."""
+        return self.rule.guarantee(self.n_mixed(n), n_classes)
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        matrix, shares = self.mix(updates, server)
+        result = self.rule.aggregate(updates.mixed(matrix, shares), server)
+        weights = None if result.weights is None else result.weights.to(matrix) @ matrix
+        trust = result.weights if result.trust is None else result.trust
+        if trust is not None:
+            totals = matrix.sum(1, keepdim=True)
+            trust = trust.to(matrix) @ torch.where(totals != 0, matrix / totals, 0)
+        return Aggregation(result.update, weights, result.diagnostics, trust)
+
+
+def finite_shares(data_weights: Float64[Tensor, " n"], rows: Tensor) -> Float64[Tensor, " n"]:
+    """Take the data weights of the finite rows, given by number; equal ones if these have none."""
+    finite = torch.zeros_like(data_weights).index_fill(0, rows, 1)
+    shares = data_weights * finite
+    return shares if shares.any() else finite

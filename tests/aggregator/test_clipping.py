@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.clipping import Clipping, clip
+from lightning_fl.aggregator.median import Median
+from tests import conf, world
+from tests.aggregator import reference
+
+N, D = 11, 6
+X = [[0.0, 0.0], [1.0, 0.5], [0.2, 2.0], [2.0, 1.3], [1.1, 3.0], [0.7, 1.1], [10.0, -9.0]]
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.5, 2.0, 1e9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, radius):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    before, clipped = x.clone(), clip(x, radius)
+    tolerance = {"rtol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-12}
+    np.testing.assert_allclose(clipped.numpy(), reference.clip(x.double().numpy(), radius), **tolerance)
+    assert clipped.dtype == dtype
+    assert torch.equal(x, before)
+
+
+def test_literal():
+    """E3 and, by conf, E15."""
+    x = torch.tensor(X, dtype=torch.float64)
+    clipped = clip(x, 2.0)
+    expected = [
+        [0.0, 0.0],
+        [1.0, 0.5],
+        [0.1990074380, 1.9900743804],
+        [1.6768872326, 1.0899767012],
+        [0.6885092983, 1.8777526318],
+        [0.7, 1.1],
+        [1.4865882925, -1.3379294632],
+    ]
+    np.testing.assert_allclose(clipped.numpy(), expected, atol=1e-9)
+    np.testing.assert_allclose(clipped.mean(0).numpy(), [0.8215703231, 0.7456963214], atol=1e-9)
+    for name, mean in [("clipping", [0.8215703231, 0.7456963214]), ("norm_bounding", [1.0232351980, 0.8156763933])]:
+        aggregation = conf.make("aggregator", name).aggregate(Updates(x), world.oracle())
+        np.testing.assert_allclose(aggregation.update.numpy(), mean, atol=1e-9)
+        assert aggregation.trust.tolist() == pytest.approx([1 / 7] * 7)
+
+
+def test_the_average_is_by_data_weights():
+    x = torch.tensor([[4.0], [1.0]])
+    aggregation = Clipping(Average(), 2.0, 0.0).aggregate(Updates(x, torch.tensor([3.0, 1.0])), world.oracle())
+    assert aggregation.update.tolist() == [1.75]
+    assert aggregation.weights.tolist() == [0.375, 0.25]
+    assert aggregation.trust.tolist() == [0.75, 0.25]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_row_that_is_not_finite_is_left_out(bad):
+    x = torch.tensor([[4.0, 0.0], [bad, 0.0], [0.0, 1e30]])
+    aggregation = Clipping(Average(), 2.0, 0.0).aggregate(Updates(x), world.oracle())
+    assert aggregation.update.tolist() == [1, 1]
+    assert aggregation.weights[1] == 0
+    assert not clip(x, 2.0)[1].isfinite().all()
+    only = torch.tensor([0.0, 1.0, 0.0])  # all data lies with it
+    assert Clipping(Average(), 2.0, 0.0).aggregate(Updates(x, only), world.oracle()).update.tolist() == [1, 1]
+    assert Clipping(Median("mean"), 2.0, 0.0).aggregate(Updates(x), world.oracle()).update.tolist() == [1, 1]
+
+
+def test_noise_has_its_deviation_and_depends_on_the_round_alone():
+    rows, server = torch.zeros(3, 20_000), world.oracle()
+    first, second = (Clipping(Average(), 2.0, 0.5).aggregate(Updates(rows), server).update for _ in range(2))
+    assert torch.equal(first, second)
+    assert first.std().item() == pytest.approx(0.5, rel=0.03)
+    assert abs(first.mean().item()) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("radius", "noise", "message"),
+    [
+        (-1.0, 0.0, "finite radius >= 0, got -1.0; set aggregator.radius"),
+        (torch.inf, 0.0, "finite radius >= 0, got inf"),
+        (torch.nan, 0.0, "finite radius >= 0, got nan"),
+        (1.0, -0.1, "finite noise >= 0, got -0.1; set aggregator.noise"),
+        (1.0, torch.nan, "finite noise >= 0, got nan"),
+    ],
+)
+def test_refuses_settings_out_of_range(radius, noise, message, unchecked):
+    with pytest.raises(SettingError, match=message):
+        Clipping(Average(), radius, noise).check(N, 3)
+    if "radius" in message:
+        with pytest.raises(SettingError, match=message):
+            clip(torch.ones(2, 2), radius)
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        Clipping(Average(), 1.0, 0.0).aggregate(Updates(torch.full((3, 2), torch.nan)), world.oracle())

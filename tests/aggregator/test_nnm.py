@@ -1,0 +1,207 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.arc import Arc
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.bygars import Bygars
+from lightning_fl.aggregator.clipping import Clipping
+from lightning_fl.aggregator.geometric_median import GeometricMedian
+from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.nnm import Nnm, nearest_neighbor_mixing, nnm_matrix
+from lightning_fl.aggregator.normalized import Normalized
+from lightning_fl.aggregator.server_mixture import ServerMixture
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
+from lightning_fl.updates import gram_matrix
+from tests import conf, world
+from tests.aggregator import reference
+
+N, D = 11, 6
+U = [[0.0, 0.0], [1.0, 0.5], [0.2, 2.0], [4.0, 1.3], [1.1, 5.0], [-3.0, 1.1], [10.0, -9.0]]
+RULES = {"trimmed_mean": TrimmedMean(2), "geometric_median": GeometricMedian(1e-9), "median": Median("upper")}
+
+
+@pytest.mark.parametrize("f", [0, 3, N - 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_agrees_with_the_loop(name, dtype, f):
+    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+    before = x.clone()
+    mixed = nearest_neighbor_mixing(x, f)
+    expected = reference.nearest_neighbor_mixing(x.double().numpy(), f)
+    np.testing.assert_allclose(mixed.numpy(), expected, rtol=1e-5 if dtype == torch.float32 else 1e-9, atol=1e-5)
+    assert mixed.dtype == dtype
+    assert torch.equal(x, before)
+
+
+def test_literal():
+    """E1.  With n - f others beside itself the first row would be (0.55, 1.65), without itself (0.66, 1.98)."""
+    x = torch.tensor(U, dtype=torch.float64)
+    sets = [[0, 1, 2, 3, 5], [0, 1, 2, 3, 5], [0, 1, 2, 4, 5], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 1, 2, 4, 5]]
+    assert [sorted(near) for near in reference.nearest_neighbours(x.numpy(), 2)] == [*sets, [0, 1, 2, 3, 6]]
+    expected = [[0.44, 0.98], [0.44, 0.98], [-0.14, 1.72], [1.26, 1.76], [1.26, 1.76], [-0.14, 1.72], [3.04, -1.04]]
+    torch.testing.assert_close(nearest_neighbor_mixing(x, 2), torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (Average(), [0.88, 1.1257142857]),
+        (TrimmedMean(2), [0.7133333333, 1.4733333333]),
+        (GeometricMedian(1e-7), [0.5227398420, 1.1777432119]),
+        (Median("mean"), [0.44, 1.72]),
+        (Krum(1), [0.44, 0.98]),  # told 1, it counts n - f - 1 others for f = 2
+    ],
+)
+def test_literal_rules(rule, expected):
+    """E1."""
+    aggregation = Nnm(rule, 2).aggregate(Updates(torch.tensor(U, dtype=torch.float64)), world.oracle())
+    np.testing.assert_allclose(aggregation.update.numpy(), expected, atol=1e-6)
+
+
+def test_a_row_is_its_own_neighbour_and_of_equals_the_first_counts():
+    x = torch.tensor([[1.0], [1.0], [1.0], [0.0], [2.0]], dtype=torch.float64)
+    matrix = nnm_matrix(gram_matrix(x), f=3)
+    assert (matrix != 0).int().tolist() == [
+        [1, 1, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 0, 1, 0, 0],
+        [1, 0, 0, 1, 0],
+        [1, 0, 0, 0, 1],
+    ]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6, 1e7])
+def test_neighbours_at_any_offset(offset, draw):
+    """Beside seven rows of 1e30 and one NaN."""
+    x = (torch.randn(25, 200, generator=draw, dtype=torch.float64) * 2**20).round() / 2**20
+    shift = (offset * torch.randn(200, generator=draw, dtype=torch.float64)).round()
+    there = x + shift
+    for rows in (x, there):
+        rows[3:10] = 1e30
+        rows[12, 5] = torch.nan
+    assert torch.equal(nnm_matrix(Updates(there).centred.gram, 8), nnm_matrix(Updates(x).centred.gram, 8))
+    fine = [i for i in range(25) if not 3 <= i < 10 and i != 12]
+    expected = reference.nearest_neighbours(x[[i for i in range(25) if i != 12]].numpy(), 7)
+    found = nnm_matrix(Updates(there).centred.gram, 8)[:, [i for i in range(25) if i != 12]]
+    for i in fine:
+        assert found[i].nonzero().flatten().tolist() == sorted(expected[i - (i > 12)])
+    for rule in (GeometricMedian(1e-9), Krum(7), Average()):
+        honest, far = (Nnm(rule, 8).aggregate(Updates(rows), world.oracle()) for rows in (x, there))
+        torch.testing.assert_close(far.weights, honest.weights, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("f", [1, 2, 3])
+@pytest.mark.parametrize("name", [*RULES, "krum"])
+def test_n_minus_f_equal_rows_win(name, f):
+    """Whatever the others are."""
+    point = torch.tensor([0.25, -3.0, 7.0])
+    for bad in (1e30, -1e30, 0.0, torch.nan, torch.inf, 7.000001):
+        x = torch.cat([torch.full((f, 3), bad), point.repeat(9 - f, 1)])
+        x[0, 1:] = -x[0, 1:]
+        rule = Krum(f) if name == "krum" else TrimmedMean(f) if name == "trimmed_mean" else RULES[name]
+        torch.testing.assert_close(Nnm(rule, f).aggregate(Updates(x), world.oracle()).update, point)
+
+
+def test_a_non_finite_row_counts_among_the_f_and_stays():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    x[2, 1], x[5, 0] = torch.nan, torch.inf
+    rest = x.isfinite().all(1)
+    for f, others in [(4, 2), (2, 0), (1, 0)]:
+        mixed = nearest_neighbor_mixing(x, f)
+        np.testing.assert_allclose(
+            mixed[rest].numpy(), reference.nearest_neighbor_mixing(x[rest].numpy(), others), rtol=1e-9
+        )
+        assert not mixed[~rest].isfinite().all(1).any()
+    aggregation = Nnm(Average(), 4).aggregate(Updates(x), world.oracle())
+    expected = reference.nearest_neighbor_mixing(x[rest].numpy(), 2).mean(0)
+    np.testing.assert_allclose(aggregation.update.numpy(), expected, rtol=1e-9)
+    assert (aggregation.weights[~rest] == 0).all()
+
+
+@pytest.mark.parametrize("rule", [Average(), Krum(3), GeometricMedian(1e-6), Normalized()])
+def test_a_weighting_never_builds_the_mixed_rows(rule):
+    """Its weights are those of the updates as sent, and the update is their combination."""
+    updates = world.updates()
+    before = vars(updates).copy()
+    aggregation = Nnm(rule, 3).aggregate(updates, world.oracle())
+    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
+    explicit = rule.aggregate(Updates(nearest_neighbor_mixing(updates.rows, 3)), world.oracle())
+    torch.testing.assert_close(aggregation.update, explicit.update, rtol=1e-4, atol=1e-5)
+    if not isinstance(rule, Normalized):
+        torch.testing.assert_close(aggregation.trust, aggregation.weights)
+    assert set(vars(updates)) - set(before) <= {"centred", "gram", "squares"}
+
+
+def test_reads_d_once_however_often_it_is_asked(monkeypatch):
+    from lightning_fl import updates as module
+
+    passes, slow = [], module._float64_columns
+    monkeypatch.setattr(module, "_float64_columns", lambda *blocks: passes.append(1) or slow(*blocks))
+    basis = Updates(world.honest_updates())
+    for factor in (1.0, 2.0, 3.0):  # as an adaptive attack asks: the same rows, another forged one
+        matrix = torch.eye(12, dtype=torch.float64)
+        matrix[-1] *= factor
+        Nnm(Krum(3), 3).aggregate(basis.mixed(matrix), world.oracle())
+    assert len(passes) == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([torch.nan, torch.inf, 1e30, -1e30, 0.0]), max_size=3), st.integers(0, 99))
+def test_hostile_rows_do_not_break_it(hostile, seed):
+    """Half the mixed rows are free of them, and no rule strays from the honest ones."""
+    x = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
+    for row, value in zip(x, hostile, strict=False):
+        row[seed % D :] = value
+    for rule in (Krum(3), GeometricMedian(1e-5), TrimmedMean(3), Median("upper")):
+        update = Nnm(rule, 3).aggregate(Updates(x), world.oracle()).update
+        assert update.norm() <= 5 * x[len(hostile) :].norm(dim=1).max()
+
+
+def test_refuses_settings_out_of_range(unchecked):
+    for f in (-1, N):
+        with pytest.raises(SettingError, match=f"nnm needs 0 <= f < n updates, got n={N} and f={f}; change f"):
+            nearest_neighbor_mixing(torch.zeros(N, 2), f)
+        with pytest.raises(SettingError, match=f"got n={N} and f={f}"):
+            Nnm(Average(), f).check(N, 3)
+    with pytest.raises(SettingError, match="trimmed_mean needs"):
+        Nnm(TrimmedMean(6), 3).check(N, 3)
+    with pytest.raises(SettingError, match="at least one update without NaN"):
+        nearest_neighbor_mixing(torch.full((3, 2), torch.nan), 1)
+    with pytest.raises(SettingError, match="floating point"):
+        nearest_neighbor_mixing(torch.ones(3, 2, dtype=torch.int64), 1)
+
+
+def test_a_rule_that_needs_to_know_the_clients_is_refused_before_training():
+    remembers = Bygars(3, 0.05, carry_over=True)
+    for hidden in (remembers, Arc(remembers, 1), ServerMixture(remembers, 0.5)):
+        for wrapper in (Nnm(hidden, 1), Clipping(Nnm(hidden, 1), 1.0, 0.0)):
+            with pytest.raises(
+                SettingError, match="needs their numbers, got mixtures of several clients from Nnm; use"
+            ):
+                wrapper.check(N, 3)
+    Arc(Clipping(remembers, 1.0, 0.0), 1).check(N, 3)
+    Nnm(Bygars(3, 0.05, carry_over=False), 1).check(N, 3)
+
+
+def test_conf_nests_rules_in_any_order():
+    short, long = (
+        conf.compose(*words).aggregator
+        for words in (
+            ["aggregator=arc_nnm_krum"],
+            ["aggregator=arc", "aggregator@aggregator.rule=nnm", "aggregator@aggregator.rule.rule=krum"],
+        )
+    )
+    assert short == long
+    rule = conf.make("aggregator", "arc_nnm_trimmed_mean", f=2)
+    assert (type(rule), type(rule.rule), type(rule.rule.rule)) == (Arc, Nnm, TrimmedMean)
+    assert rule.f == rule.rule.f == rule.rule.rule.f == 2
+    x = torch.as_tensor(reference.problem("random", N, D))
+    expected = reference.trimmed_mean(
+        reference.nearest_neighbor_mixing(reference.adaptive_clipping(x.numpy(), 2), 2), 2
+    )
+    np.testing.assert_allclose(rule.aggregate(Updates(x), world.oracle()).update.numpy(), expected, rtol=1e-9)
