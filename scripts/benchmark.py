@@ -3,12 +3,15 @@
     python scripts/benchmark.py round [OVERRIDES...]   a round of experiment=boba_mnist against its floor
     python scripts/benchmark.py boba                   BOBA's rule against one float64 Gram matrix
     python scripts/benchmark.py aggregators [--d ...]  every rule of conf against its floor, and against byzfl
+    python scripts/benchmark.py startup                what a user waits for before anything is computed
 
 Times are medians; the spread is the middle half of the ratios taken turn by turn.
 """
 
 import argparse
 import ctypes
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +21,9 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
+import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
+
+# isort: split
 import numpy as np
 import pytorch_lightning as pl
 import torch
@@ -254,6 +260,47 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
     print("floors: " + ", ".join(f"{name} {1e3 * medians[name]:.1f} ms" for name in floors))
 
 
+def benchmark_startup(turns: int) -> None:
+    """Compare what starts with this package with importing torch and Lightning alone, each in a process of its own."""
+    train = [sys.executable, "-m", "lightning_fl", "train"]
+    small = ["data=synthetic", "data.n_train=200", "trainer.max_steps=1", "logger=none", "trainer.accelerator=cpu"]
+    with TemporaryDirectory() as folder:
+        sweep = Path(folder, "seeds.yaml")
+        command = 'command: ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]'
+        values = ", ".join(f"{name.split('=')[0]}: {{value: {name.split('=')[1]}}}" for name in small[:3])
+        sweep.write_text(
+            f"program: train.py\n{command}\nmethod: grid\nmetric: {{name: accuracy}}\n"
+            f"parameters: {{{values}, seed: {{values: [0, 1, 2, 3]}}}}\n"
+        )
+        floor = "import torch and pytorch_lightning"
+        commands = {
+            # lightning_fl itself imports nothing here; it makes torchvision importable beside a CPU-only torch.
+            floor: [sys.executable, "-c", "import lightning_fl, torch, pytorch_lightning"],
+            "import lightning_fl": [sys.executable, "-c", "import lightning_fl"],
+            "import every name of lightning_fl": [sys.executable, "-c", "from lightning_fl import *"],
+            "a wrong name": [*train, "+aggregator=bobba"],
+            "one run of one round": [*train, *small, f"run_dir={folder}/run", f"hydra.run.dir={folder}/run"],
+            "a sweep of four such runs": [
+                sys.executable,
+                "-m",
+                "lightning_fl",
+                "sweep",
+                str(sweep),
+                f"--folder={folder}/",
+            ],
+        }
+        contenders: dict[str, Callable[[], Any]] = {}
+        for name, words in commands.items():
+
+            def start(words: list[str] = words) -> None:
+                given = [f"{word}{perf_counter()}" if word.startswith("--folder") else word for word in words]
+                subprocess.run(given, cwd=folder, capture_output=True, check=False)
+
+            contenders[name] = start
+        times = in_turn(contenders, turns)
+    print(table(["", "ms", "ratio", "middle half"], rows_of(times, times[floor])))
+
+
 def main() -> None:
     """Run what the command line asks for."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
@@ -265,7 +312,8 @@ def main() -> None:
     every = commands.add_parser("aggregators", help="every rule against its floor")
     every.add_argument("--d", type=int, nargs="+", default=[100_000, 1_000_000], help="length of an update")
     every.add_argument("--names", nargs="+", default=[], help="only these rules")
-    for command in (rounds, rule, every):
+    startup = commands.add_parser("startup", help="from the command to the first computation")
+    for command in (rounds, rule, every, startup):
         command.add_argument("--turns", type=int, default=15, help="how often each contender is timed")
     arguments = parser.parse_args()
     if arguments.turns < 2:
@@ -276,6 +324,8 @@ def main() -> None:
             benchmark_round(spelled(arguments.overrides), arguments.turns)
     elif arguments.command == "boba":
         benchmark_boba(arguments.turns)
+    elif arguments.command == "startup":
+        benchmark_startup(arguments.turns)
     else:
         for d in arguments.d:
             benchmark_aggregators(d, arguments.turns, arguments.names)
