@@ -1,0 +1,95 @@
+"""A project of one's own, as examples/own_project shows it: its names stand beside ours everywhere."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightning_fl import SettingError
+from lightning_fl.run import config
+from lightning_fl.run.check import checked
+from lightning_fl.run.identity import identity
+
+ROOT = Path(__file__).resolve().parents[1]
+SHORT = ["trainer.max_steps=3", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "logger=none"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A copy of the example; its folder is the working folder."""
+    folder = tmp_path / "project"
+    shutil.copytree(ROOT / "examples" / "own_project", folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delenv(config.OWN, raising=False)
+    return folder
+
+
+def command(*words, folder):
+    """Run lightning-fl in a folder; gives exit code and all that it printed."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    given = [sys.executable, "-m", "lightning_fl", *words]
+    done = subprocess.run(given, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_its_names_are_valid_beside_ours(project):
+    assert {"my_rule", "krum"} <= set(config.choices("aggregator"))
+    assert config.choices("aggregator") == sorted(config.choices("aggregator"))
+    given = checked(["experiment=my_setting", "+aggregator=my_rule", "aggregator.f=2"])
+    assert (given.aggregator["_target_"], given.aggregator.f) == ("my_rule.MyRule", 2)
+    assert len(identity(given)) == 16
+    with pytest.raises(SettingError, match=r"aggregator.f needs a whole number, got 'few'"):
+        checked(["aggregator=my_rule", "aggregator.f=few"])
+    with pytest.raises(SettingError, match="there is no aggregator my_rul; did you mean my_rule"):
+        checked(["aggregator=my_rul"])
+
+
+def test_without_it_its_names_are_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(config.OWN, raising=False)
+    (tmp_path / "conf" / "database").mkdir(parents=True)  # somebody else's
+    assert config.own_folder() is None
+    assert "my_rule" not in config.choices("aggregator")
+
+
+def test_a_folder_can_be_named(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["aggregator=my_rule", "--config-dir", "project/conf", "seed=1"]
+    monkeypatch.setenv(config.OWN, "")  # so that it is as before after the test
+    assert config.take_own(arguments) == ["aggregator=my_rule", "seed=1"]
+    assert config.own_folder() == project / "conf"
+    for wrong in (["--config-dir"], ["--config-dir", "nowhere"], ["--config-dir=nowhere"]):
+        with pytest.raises(SettingError, match="--config-dir needs a folder of configurations"):
+            config.take_own(wrong)
+    (tmp_path / "empty").mkdir()
+    config.take_own(["--config-dir=empty"])
+    with pytest.raises(SettingError, match=r"needs one of adversary, aggregator, .* in it, got .*empty"):
+        config.own_folder()
+
+
+def test_a_name_of_ours_is_refused(project):
+    (project / "conf" / "aggregator" / "krum.yaml").write_text("_target_: my_rule.MyRule\nf: 1\n")
+    with pytest.raises(SettingError, match=r"krum.yaml has the name of a configuration of lightning-fl"):
+        checked(["aggregator=krum"])
+
+
+@pytest.mark.slow
+def test_every_command_knows_it(project, tmp_path):
+    code, out = command("train", "experiment=my_setting", "aggregator=my_rule", *SHORT, folder=project)
+    assert code == 0, out
+    assert "MyRule(f=3)" in out
+    assert "3 Byzantine (MyAttack(factor=3.0))" in out
+    assert "my_rule" in command("train", "--help", folder=project)[1]
+    (project / "sweep.yaml").write_text(
+        "program: train.py\nmethod: grid\nmetric: {name: accuracy, goal: maximize}\n"
+        'command: ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]\n'
+        "parameters: {experiment: {value: my_setting}, trainer.max_steps: {value: 3}, trainer.accelerator: "
+        "{value: cpu}, aggregator: {values: [my_rule, median]}}\n"
+    )
+    code, out = command("sweep", str(project / "sweep.yaml"), "--config-dir=project/conf", folder=tmp_path)
+    assert code == 0, out
+    assert out.count("completed") == 2
