@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import check_finite
 from lightning_fl.updates import Updates
 
 
@@ -24,6 +25,7 @@ class BitFlip(Adversary):
     """
 
     def __init__(self, factor: float):
+        check_finite("bit_flip's factor", factor)
         self.factor = factor
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

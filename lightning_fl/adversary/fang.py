@@ -92,7 +92,7 @@ def _check(variant: str, h: int, b: int) -> None:
     if variant == "krum" and not h >= max(b + 2, 3):
         raise SettingError(
             f"fang against krum needs h >= b + 2 and h >= 3 honest clients, got h={h} and b={b}; add clients, lower "
-            f"federation.n_byzantine or change adversary.variant."
+            f"federation.n_byzantine or change the variant."
         )
 
 

@@ -118,7 +118,7 @@ class LabelFlipPair(_Relabelling):
         if target < 0 or (source is not None and (source < 0 or source == target)):
             raise SettingError(
                 f"label_flip_pair needs two different classes, numbers of at least 0, got {source} and {target}; set "
-                f"adversary.source and adversary.target."
+                f"source and target."
             )
         self.source = source
         self.target = target
@@ -127,10 +127,7 @@ class LabelFlipPair(_Relabelling):
         """Check that both classes exist; see the base class."""
         most = max(self.target, self.source or 0)
         if most >= n_classes:
-            raise SettingError(
-                f"label_flip_pair needs classes below {n_classes}, got {most}; set adversary.source and "
-                f"adversary.target."
-            )
+            raise SettingError(f"label_flip_pair needs classes below {n_classes}, got {most}; set source and target.")
 
     def labels(self, samples: Samples, context: AttackContext) -> Samples:
         """Replace the source's labels."""

@@ -126,7 +126,7 @@ class MimicLearned(Adversary):
     def __init__(self, warm_up: int | None):
         if warm_up is not None and warm_up < 1:
             raise SettingError(
-                f"mimic_learned learns from at least 1 round, or from all (null), got {warm_up}; set adversary.warm_up."
+                f"mimic_learned learns from at least 1 round, or from all (null), got warm_up={warm_up}."
             )
         self.warm_up = warm_up
         self._learned: Direction | None = None

@@ -90,9 +90,7 @@ def one_coordinate(
 def _check(direction: str, evaluations: int) -> None:
     check_choice("one_coordinate's direction", direction, get_args(Direction))
     if evaluations < 2:
-        raise SettingError(
-            f"one_coordinate needs at least 2 evaluations of the rule, got {evaluations}; set adversary.evaluations."
-        )
+        raise SettingError(f"one_coordinate needs at least 2 evaluations of the rule, got {evaluations}.")
 
 
 class OneCoordinate(Adversary):

@@ -105,11 +105,11 @@ def check_search(attack: str, evaluations: int, start: float, step: float, ratio
         SettingError: If one is out of range.
     """
     if evaluations < 1:
-        raise SettingError(f"{attack} asks the rule at least once, got {evaluations}; set adversary.evaluations.")
+        raise SettingError(f"{attack} asks the rule at least once, got {evaluations} evaluations.")
     if not (isfinite(start) and isfinite(step) and step != 0 and 0 < ratio < 1):
         raise SettingError(
             f"{attack} needs a finite start, a finite step that is not 0 and 0 < ratio < 1, got {start}, {step} and "
-            f"{ratio}; set adversary.start, adversary.step and adversary.ratio."
+            f"{ratio}."
         )
 
 

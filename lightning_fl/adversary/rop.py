@@ -4,7 +4,7 @@ Kerem Ozfatura, Emre Ozfatura, Alptekin Kupcu, Deniz Gunduz. Byzantines can also
 Clipping in Federated Learning. IEEE TIFS 2024. arXiv:2208.09894.
 """
 
-from math import cos, radians, sin
+from math import cos, inf, radians, sin
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import lie_factor
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_finite
 from lightning_fl.updates import Updates
 
 
@@ -59,7 +59,7 @@ def rop(
     >>> rop(torch.tensor([[1.0, 0.0], [3.0, 0.0]]), n_byzantine=1, factor=5.0)
     tensor([[2., 5.]])
     """
-    _check(factor, location, reference)
+    _check(factor, angle, location, reference)
     if factor is None:
         factor = lie_factor(len(honest), n_byzantine)
     mean = honest.mean(0)
@@ -78,21 +78,19 @@ def _unit(vector: Tensor) -> Tensor:
     return vector / length if length > 0 else torch.zeros_like(vector)
 
 
-def _check(factor: float | None, location: float, reference: float) -> None:
-    if not (factor is None or factor >= 0):
-        raise SettingError(f"rop needs a factor of at least 0, or null for LIE's, got {factor}; set adversary.factor.")
+def _check(factor: float | None, angle: float, location: float, reference: float) -> None:
+    check_finite("rop's angle", angle)
+    if not (factor is None or 0 <= factor < inf):
+        raise SettingError(f"rop needs a finite factor of at least 0, or null for LIE's, got {factor}.")
     if not (0 <= location <= 1 and 0 <= reference <= 1):
-        raise SettingError(
-            f"rop needs location and reference in [0, 1], got {location} and {reference}; set adversary.location and "
-            f"adversary.reference."
-        )
+        raise SettingError(f"rop needs location and reference in [0, 1], got {location} and {reference}.")
 
 
 class Rop(Adversary):
     """Perturb the honest mean across the last update; see `rop`."""
 
     def __init__(self, factor: float | None, angle: float, location: float, reference: float):
-        _check(factor, location, reference)
+        _check(factor, angle, location, reference)
         self.factor = factor
         self.angle = angle
         self.location = location

@@ -139,5 +139,5 @@ def test_goes_on_from_a_checkpoint():
 
 
 def test_needs_a_round_to_learn_from():
-    with pytest.raises(SettingError, match=r"at least 1 round, or from all \(null\), got 0"):
+    with pytest.raises(SettingError, match=r"at least 1 round, or from all \(null\), got warm_up=0"):
         MimicLearned(0)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -44,6 +45,10 @@ def test_directions_that_do_not_exist_count_as_0():
 def test_refuses_settings_out_of_range():
     with pytest.raises(SettingError, match=r"factor of at least 0, or null for LIE's, got -1.0"):
         rop(HC, 1, None, -1.0)
+    with pytest.raises(SettingError, match=r"rop needs a finite factor .* got inf"):
+        Rop(inf, 90.0, 0.5, 0.9)
+    with pytest.raises(SettingError, match=r"rop's angle must be a finite number, got nan"):
+        Rop(1.0, nan, 0.5, 0.9)
     with pytest.raises(SettingError, match=r"in \[0, 1\], got 1.5 and 0.9"):
         Rop(1.0, 90.0, 1.5, 0.9)
     with pytest.raises(SettingError, match="no more Byzantine than honest ones, got 3 and 2"):
