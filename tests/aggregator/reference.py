@@ -115,10 +115,9 @@ def nearest_neighbor_mixing(x, f):
     return np.array([sum(x[j] for j in near) / (len(x) - f) for near in nearest_neighbours(x, f)])
 
 
-def clip(x, radius):
-    """Every row that is longer than the radius, shortened to it."""
-    lengths = [np.sqrt(np.sum(row**2)) for row in x]
-    return np.array([row * radius / r if r > radius else row for row, r in zip(x, lengths, strict=True)])
+def clipped(x, radius):
+    """Every row, no longer than the radius."""
+    return np.array([clip(row, radius) for row in x])
 
 
 def adaptive_clipping(x, f):
@@ -126,7 +125,7 @@ def adaptive_clipping(x, f):
     n, k = len(x), 0
     while (k + 1) * n <= 2 * f * (n - f):
         k += 1
-    return clip(x, sorted((np.sqrt(np.sum(row**2)) for row in x), reverse=True)[k])
+    return clipped(x, sorted((np.sqrt(np.sum(row**2)) for row in x), reverse=True)[k])
 
 
 def server_mixture(update, classes, share):

@@ -152,6 +152,6 @@ def test_the_class_gives_the_functions_update_and_its_weights():
     torch.testing.assert_close(aggregation.update, caf(updates.rows, F))
     assert aggregation.weights.sum().item() == pytest.approx(1)
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
-    _, steps = caf_weights(updates.gram, F)
+    _, steps = caf_weights(updates.centred.gram, F)
     assert aggregation.diagnostics == {"steps": len(steps), "variance": min(value for _, value in steps)}
     assert Caf(0).aggregate(updates, world.oracle()).diagnostics == {"steps": 0}
