@@ -13,7 +13,7 @@ from lightning_fl.aggregator.meamed import middle_mean, nearest_mean
 from lightning_fl.aggregator.median import reduce_columns
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows, squared_distances
+from lightning_fl.updates import Updates, finite_rows
 
 
 def bulyan_selection(distances: Float64[Tensor, "n n"], f: int, once: bool = False) -> Int64[Tensor, " theta"]:
@@ -78,10 +78,9 @@ def bulyan(updates: Float[Tensor, "n d"], f: int, once: bool = False) -> Float[T
 def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], Int64[Tensor, " theta"]]:
     """Return the update and the rows selected."""
     _check(updates.n, f)
-    gram = updates.centred.gram
-    rows = finite_rows(gram.diagonal(), "bulyan")
+    rows = finite_rows(updates.centred.gram.diagonal(), "bulyan")
     f = max(f - (updates.n - len(rows)), 0)
-    selected = rows[bulyan_selection(squared_distances(gram[rows][:, rows]), f, once)]
+    selected = rows[bulyan_selection(updates.distances[rows][:, rows], f, once)]
     theta = len(selected)
     update = reduce_columns(
         updates.rows[selected],
@@ -92,15 +91,13 @@ def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], 
 
 def _check(n: int, f: int) -> None:
     if not 0 <= 4 * f <= n - 3:
-        raise SettingError(
-            f"bulyan needs f >= 0 and n >= 4f + 3 updates, got n={n} and f={f}; lower aggregator.f or add clients."
-        )
+        raise SettingError(f"bulyan needs f >= 0 and n >= 4f + 3 updates, got n={n} and f={f}; lower f or add clients.")
 
 
 class Bulyan(Aggregator):
     """Aggregate by Bulyan over Krum; see `bulyan` for the settings.  Its trust is an equal share for those selected."""
 
-    def __init__(self, f: int, once: bool):
+    def __init__(self, f: int, once: bool = False):
         self.f = f
         self.once = once
 

@@ -5,6 +5,7 @@ Learning. IEEE Transactions on Big Data, 2023.  The authors' simulator is Blades
 """
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any, Literal, get_args
 
 import torch
@@ -98,8 +99,8 @@ def clipped_clustering_weights(
 
 def _check(linkage: str, max_radius: float) -> None:
     check_choice("clipped_clustering's linkage", linkage, get_args(Linkage))
-    if not max_radius > 0:
-        raise SettingError(f"clipped_clustering needs max_radius > 0, got {max_radius}; the authors take 1e5.")
+    if not 0 < max_radius < inf:
+        raise SettingError(f"clipped_clustering needs a finite max_radius > 0, got {max_radius}; the authors take 1e5.")
 
 
 def clipped_clustering(
@@ -148,15 +149,12 @@ class ClippedClustering(Aggregator):
     the cluster.
     """
 
-    def __init__(self, linkage: Linkage, max_radius: float):
+    def __init__(self, linkage: Linkage = "average", max_radius: float = 1e5):
+        _check(linkage, max_radius)
         self.linkage = linkage
         self.max_radius = max_radius
         self._norms = torch.zeros(0, dtype=torch.float64)
         self._seen = self._norms
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check linkage and max_radius; see the base class."""
-        _check(self.linkage, self.max_radius)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -12,7 +12,6 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.aggregator.geometric_median import centre_on_majority
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -21,21 +20,19 @@ from lightning_fl.updates import Updates, finite_rows
 def dnc_scores(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
     """Score rows by s_i = <x_i - mu, v>^2 less what all have in common, from their inner products; see `dnc_weights`.
 
-    With a_i = <x_i, v> about a row of the majority, s_i = (a_i - mean a)^2 = a_i (a_i - 2 mean a) + constant: beside a
-    row of 1e30, which moves the mean, the scores of the others keep their digits.
+    With a_i = <x_i, v>, s_i = (a_i - mean a)^2 = a_i (a_i - 2 mean a) + constant: about an origin in the middle of the
+    rows, the scores keep their digits beside a row of 1e30, which moves the mean.
 
     Args:
-        gram: Finite inner products of the rows, in the coordinates drawn.
+        gram: Finite inner products about the middle of the rows (see `Updates.centred`), in the coordinates drawn.
 
     Returns:
         Scores in the order of s_i, up to a positive factor and a constant.
     """
-    n = len(gram)
-    about, _, _ = centre_on_majority(gram, gram.new_full((n,), 1 / n))
-    means = about.mean(1)
-    covariance = about - means[:, None] - means + means.mean()  # <x_i - mu, x_j - mu>
+    means = gram.mean(1)
+    covariance = gram - means[:, None] - means + means.mean()  # <x_i - mu, x_j - mu>
     direction = torch.linalg.eigh(covariance).eigenvectors[:, -1]  # v = sum_j direction_j (x_j - mu)
-    along = about @ (direction - direction.mean())
+    along = gram @ (direction - direction.mean())
     return along * (along - 2 * along.mean())
 
 
@@ -43,7 +40,7 @@ def dnc_weights(grams: Iterable[Float64[Tensor, "n n"]], n_dropped: int) -> Floa
     """Weigh finite rows equally that are never among the n_dropped of largest score; see `divide_and_conquer`.
 
     Args:
-        grams: Inner products in the coordinates of each iteration.
+        grams: For each iteration, what `dnc_scores` takes.
         n_dropped: floor(c f), below n.
     """
     good = torch.stack([_keep(dnc_scores(gram), n_dropped) for gram in grams]).sum(0)
@@ -120,21 +117,31 @@ class Dnc(Weighting):
         c: Filtering fraction, > 0.
         n_iterations: How often coordinates are drawn, at least 1.
         n_coordinates: b, how many are drawn (all, where the model has fewer), at least 1.
+
+    Raises:
+        SettingError: If n_iterations or n_coordinates is out of range.
     """
 
-    def __init__(self, f: int, c: float, n_iterations: int, n_coordinates: int):
+    def __init__(self, f: int, c: float = 1.0, n_iterations: int = 1, n_coordinates: int = 10_000):
+        if n_iterations < 1 or n_coordinates < 1:
+            raise SettingError(
+                f"dnc needs n_iterations >= 1 and n_coordinates >= 1, got {n_iterations} and {n_coordinates}."
+            )
         self.f = f
         self.c = c
         self.n_iterations = n_iterations
         self.n_coordinates = n_coordinates
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check f, c, n_iterations and n_coordinates; see the base class."""
+        """Check f and c; see the base class."""
         _check(n, self.f, self.c)
-        if self.n_iterations < 1 or self.n_coordinates < 1:
-            raise SettingError(
-                f"dnc needs n_iterations >= 1 and n_coordinates >= 1, got {self.n_iterations} and {self.n_coordinates}."
-            )
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Compare f and c with what dropping f rows takes; see the base class."""
+        if n <= 2 * self.f:
+            return f"no guarantee: needs n >= 2f + 1, has {n} updates for f = {self.f}"
+        dropped = _count_dropped(self.f, self.c)
+        return None if dropped >= self.f else f"no guarantee: drops {dropped} updates per iteration for f = {self.f}"
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

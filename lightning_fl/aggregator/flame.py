@@ -5,6 +5,8 @@ Markus Miettinen, Azalia Mirhoseini, Shaza Zeitouni, Farinaz Koushanfar, Ahmad-R
 Taming Backdoors in Federated Learning. USENIX Security 2022. arXiv:2101.02281.
 """
 
+from math import inf
+
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
@@ -14,7 +16,7 @@ from lightning_fl.aggregator.clipped_clustering import agglomerate
 from lightning_fl.aggregator.signguard import clipping_scales, middle
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows, squared_distances
+from lightning_fl.updates import Centred, Updates, finite_rows, squared_distances
 
 
 def model_distances(
@@ -58,10 +60,8 @@ def majority_cluster(distances: Float64[Tensor, "n n"]) -> Int64[Tensor, " m"]:
     return torch.arange(n, device=distances.device)  # of a single row
 
 
-def flame_weights(
-    gram: Float64[Tensor, "m m"], learning_rate: float
-) -> tuple[Float64[Tensor, " n"], Float64[Tensor, ""]]:
-    """Weigh n client rows from their inner products, the model's row w last; see `flame`.
+def flame_weights(centred: Centred, learning_rate: float) -> tuple[Float64[Tensor, " n"], Float64[Tensor, ""]]:
+    """Weigh n client rows from inner products about the middle of them, the model's row w last; see `flame`.
 
     Returns:
         The weights, and the median norm.
@@ -70,14 +70,15 @@ def flame_weights(
         SettingError: As `flame`.
         DivergedError: If the model, or every client's row, is not finite.
     """
-    n = len(gram) - 1
+    gram, n = centred.gram, len(centred.gram) - 1
     _check(learning_rate, 0.0)
     if not gram[n, n].isfinite():
         raise DivergedError("flame needs a finite model, got NaN or inf; the model may have diverged.")
     rows = finite_rows(gram.diagonal()[:n], "flame")
-    inner = gram[rows][:, rows]
-    apart = model_distances(squared_distances(inner), inner.diagonal(), gram[rows, n], gram[n, n], learning_rate)
-    norms = inner.diagonal().sqrt()
+    squares = (gram.diagonal() + 2 * centred.offset + centred.square).clamp(min=0)  # about 0
+    products = gram[rows, n] + centred.offset[rows] + centred.offset[n] + centred.square
+    apart = model_distances(squared_distances(gram[rows][:, rows]), squares[rows], products, squares[n], learning_rate)
+    norms = squares[rows].sqrt()
     radius, admitted = middle(norms), majority_cluster(apart)
     weights = gram.new_zeros(n)
     weights[rows[admitted]] = clipping_scales(norms[admitted], radius) / len(admitted)
@@ -85,10 +86,10 @@ def flame_weights(
 
 
 def _check(learning_rate: float, noise: float) -> None:
-    if not learning_rate > 0:
-        raise SettingError(f"flame needs a learning rate above 0, got {learning_rate}; change the schedule.")
-    if not noise >= 0:
-        raise SettingError(f"flame needs noise >= 0, got {noise}; the paper takes 0.001 for images.")
+    if not 0 < learning_rate < inf:
+        raise SettingError(f"flame needs a finite learning rate above 0, got {learning_rate}; change the schedule.")
+    if not 0 <= noise < inf:
+        raise SettingError(f"flame needs a finite noise >= 0, got {noise}; the paper takes 0.001 for images.")
 
 
 def flame(
@@ -138,7 +139,7 @@ def _flame(
     updates: Updates, model: Tensor, learning_rate: float, noise: float, generator: torch.Generator | None
 ) -> Aggregation:
     _check(learning_rate, noise)
-    weights, radius = flame_weights(updates.gram_with(model[None]), learning_rate)
+    weights, radius = flame_weights(updates.centred_with(model[None]), learning_rate)
     update = updates.combine(weights)
     if noise:
         if generator is None:
@@ -156,12 +157,9 @@ class Flame(Aggregator):
     Its weights undo lengths beyond the median; its trust is an equal share for those admitted.
     """
 
-    def __init__(self, noise: float):
+    def __init__(self, noise: float = 0.0):
+        _check(1.0, noise)
         self.noise = noise
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check the noise; see the base class."""
-        _check(1.0, self.noise)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

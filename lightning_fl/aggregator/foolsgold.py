@@ -4,6 +4,7 @@ Clement Fung, Chris J. M. Yoon, Ivan Beschastnikh. The Limitations of Federated 
 arXiv:1808.04866.
 """
 
+from math import inf
 from typing import Any
 
 import torch
@@ -33,8 +34,8 @@ def foolsgold_weights(gram: Float64[Tensor, "n n"], confidence: float = 1.0) -> 
 
 
 def _check(confidence: float) -> None:
-    if not confidence > 0:
-        raise SettingError(f"foolsgold needs confidence > 0, got {confidence}; the paper takes 1.")
+    if not 0 < confidence < inf:
+        raise SettingError(f"foolsgold needs a finite confidence > 0, got {confidence}; the paper takes 1.")
 
 
 def foolsgold(
@@ -96,7 +97,8 @@ class Foolsgold(Aggregator):
     not finite, keeps its history.
     """
 
-    def __init__(self, confidence: float, normalize: bool):
+    def __init__(self, confidence: float = 1.0, normalize: bool = False):
+        _check(confidence)
         self.confidence = confidence
         self.normalize = normalize
         self._history: dict[int, Tensor] = {}
@@ -106,10 +108,6 @@ class Foolsgold(Aggregator):
     def needs_ids(self) -> bool:
         """Return True: histories are kept by client; see the base class."""
         return True
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check confidence; see the base class."""
-        _check(self.confidence)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class.

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, Weighting
-from lightning_fl.aggregator.krum import Krum, MultiKrum
+from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.aggregator.median import reduce_columns
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -73,13 +73,16 @@ def _blocks(rows: Tensor, groups: Sequence[Tensor]) -> Iterator[Tensor]:
         start, first = end, last
 
 
-def krum_answers(blocks: Float[Tensor, "q n k"], f: int, m: int | None = 1) -> Float[Tensor, "q k"]:
+def krum_answers(
+    blocks: Float[Tensor, "q n k"], f: int, m: int | None = 1, neighbours: Neighbours = "n-f-2"
+) -> Float[Tensor, "q k"]:
     """Ask Krum, or Multi-Krum, about several groups at once; see `krum` and `multi_krum`.
 
     Args:
         blocks: Columns of each group, a row of NaN for an update that is not finite.
         f: As the rule's.
         m: How many to average; None: n - f.
+        neighbours: How many others count in a score.
     """
     rows = finite_rows(blocks[0, :, 0].double(), "krum")
     keep = len(rows) - max(f - (blocks.shape[1] - len(rows)), 0)
@@ -89,7 +92,8 @@ def krum_answers(blocks: Float[Tensor, "q n k"], f: int, m: int | None = 1) -> F
     distances = (lengths[:, None] + lengths[:, :, None]).sub_(gram, alpha=2).clamp_(min=0)
     distances.diagonal(dim1=1, dim2=2).zero_()
     near = distances.flatten(0, 1).T  # a column per row of a group
-    scores = reduce_columns(near, lambda values: values[:, : keep - 1].sum(1)).view_as(lengths)
+    counted = keep - 1 if neighbours == "n-f-2" else keep  # itself at 0, and the others
+    scores = reduce_columns(near, lambda values: values[:, :counted].sum(1)).view_as(lengths)
     best = scores.argsort(dim=1, stable=True)[:, : keep if m is None else min(m, len(rows))]
     weights = torch.zeros_like(scores).scatter_(1, best, 1 / best.shape[1])
     return (weights[:, None] @ columns)[:, 0].to(blocks)
@@ -152,25 +156,29 @@ class Gas(Weighting):
         n_groups: p, groups drawn each round, at least 1; as many as coordinates where there are fewer.
 
     Raises:
-        SettingError: If the rule remembers rounds.
+        SettingError: If the rule remembers rounds, or n_groups is out of range.
     """
 
-    def __init__(self, rule: Aggregator, f: int, n_groups: int):
+    def __init__(self, rule: Aggregator, f: int, n_groups: int = 1000):
         if type(rule).on_train_batch_end is not pl.Callback.on_train_batch_end:
             raise SettingError(
                 f"gas asks its rule once per group and needs one without memory, got {type(rule).__name__}; use "
                 f"another, such as krum."
             )
+        if n_groups < 1:
+            raise SettingError(f"gas needs n_groups >= 1, got {n_groups}; the paper takes 1000.")
         self.rule = rule
         self.f = f
         self.n_groups = n_groups
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check f and n_groups, and the rule; see the base class."""
+        """Check f and the rule; see the base class."""
         _check(n, self.f)
-        if self.n_groups < 1:
-            raise SettingError(f"gas needs n_groups >= 1, got {self.n_groups}; the paper takes 1000.")
         self.rule.check(n, n_classes)
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Pass on what the rule says; see the base class."""
+        return self.rule.guarantee(n, n_classes)
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
@@ -181,7 +189,7 @@ class Gas(Weighting):
     def _answer(self, server: ServerOracle, blocks: Tensor) -> Tensor:
         rule = self.rule
         if type(rule) is Krum:
-            return krum_answers(blocks, rule.f)
+            return krum_answers(blocks, rule.f, 1, rule.neighbours)
         if type(rule) is MultiKrum:
-            return krum_answers(blocks, rule.f, rule.m)
+            return krum_answers(blocks, rule.f, rule.m, rule.neighbours)
         return _one_by_one(lambda columns: rule.aggregate(Updates(columns), server).update, blocks)

@@ -4,6 +4,8 @@ Jian Xu, Shao-Lun Huang, Linqi Song, Tian Lan. Byzantine-robust Federated Learni
 Gradient Filtering. ICDCS 2022. arXiv:2109.05872.
 """
 
+from math import inf
+
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
@@ -96,8 +98,8 @@ def signguard_weights(
 
 
 def _check(lower: float, upper: float) -> None:
-    if not 0 <= lower < 1 < upper:
-        raise SettingError(f"signguard needs 0 <= lower < 1 < upper, got {lower} and {upper}.")
+    if not 0 <= lower < 1 < upper < inf:
+        raise SettingError(f"signguard needs 0 <= lower < 1 < upper, both finite, got {lower} and {upper}.")
 
 
 def signguard(
@@ -149,7 +151,7 @@ def _weights(updates: Updates, columns: Tensor, lower: float, upper: float, scal
         raise SettingError("signguard needs the signs of at least one coordinate, got no columns; draw some.")
     norms = updates.squares.sqrt()
     rows = finite_rows(norms, "signguard")
-    statistics = sign_statistics(updates.rows[:, columns][rows], scaled)
+    statistics = sign_statistics(updates.columns(columns).rows[rows], scaled)
     weights = signguard_weights(norms[rows], statistics, lower, upper)
     return torch.zeros_like(norms).index_put((rows,), weights)
 
@@ -163,19 +165,19 @@ class Signguard(Weighting):
         share: How much of the coordinates, a block of neighbours drawn each round, 0 < share <= 1; all where the block
             would be empty.
         scaled: Divide each share of signs by its largest value.
+
+    Raises:
+        SettingError: If lower, upper or share is out of range.
     """
 
-    def __init__(self, lower: float, upper: float, share: float, scaled: bool):
+    def __init__(self, lower: float = 0.1, upper: float = 3.0, share: float = 0.1, scaled: bool = False):
+        _check(lower, upper)
+        if not 0 < share <= 1:
+            raise SettingError(f"signguard needs 0 < share <= 1, got {share}; the paper takes 0.1.")
         self.lower = lower
         self.upper = upper
         self.share = share
         self.scaled = scaled
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check lower, upper and share; see the base class."""
-        _check(self.lower, self.upper)
-        if not 0 < self.share <= 1:
-            raise SettingError(f"signguard needs 0 < share <= 1, got {self.share}; the paper takes 0.1.")
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

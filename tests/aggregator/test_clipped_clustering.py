@@ -174,7 +174,7 @@ def test_errors(unchecked):
     with pytest.raises(SettingError, match="linkage must be one of average, single, got 'ward'"):
         clipped_clustering(x, linkage="ward")
     with pytest.raises(SettingError, match="max_radius > 0, got 0"):
-        ClippedClustering("average", 0).check(N, 3)
+        ClippedClustering("average", 0)
     with pytest.raises(SettingError, match="clipped_clustering needs at least one update without NaN"):
         clipped_clustering(x * torch.nan)
     with pytest.raises(SettingError, match="floating point"):

@@ -151,10 +151,16 @@ def test_errors(unchecked):
         with pytest.raises(SettingError, match="dnc needs f >= 0, c > 0"):
             Dnc(f, c, 1, 5).check(N, 3)
     with pytest.raises(SettingError, match="n_iterations >= 1 and n_coordinates >= 1, got 0 and 5"):
-        Dnc(2, 1.0, 0, 5).check(N, 3)
+        Dnc(2, 1.0, 0, 5)
     with pytest.raises(SettingError, match="at least one iteration, got none"):
         divide_and_conquer(x, 2, [])
     with pytest.raises(SettingError, match="dnc needs at least one update without NaN"):
         divide_and_conquer(x * torch.nan, 2, indices(SETS))
     with pytest.raises(SettingError, match="floating point"):
         divide_and_conquer(torch.ones(3, 3, dtype=torch.int64), 1, indices([[0]]))
+
+
+def test_says_where_too_many_lie_or_too_few_are_dropped():
+    assert Dnc(5).guarantee(N, 3) is None
+    assert Dnc(6).guarantee(N, 3) == "no guarantee: needs n >= 2f + 1, has 11 updates for f = 6"
+    assert Dnc(3, 0.5).guarantee(N, 3) == "no guarantee: drops 1 updates per iteration for f = 3"

@@ -155,12 +155,12 @@ def test_the_class_takes_model_and_rate_of_the_server():
 
 def test_errors(unchecked):
     x, w = torch.randn(N, D), torch.randn(D)
-    with pytest.raises(SettingError, match="a learning rate above 0, got 0"):
+    with pytest.raises(SettingError, match="a finite learning rate above 0, got 0"):
         flame(x, w, 0.0)
-    with pytest.raises(SettingError, match="a learning rate above 0, got 0"):
+    with pytest.raises(SettingError, match="a finite learning rate above 0, got 0"):
         Flame(0.0).aggregate(world.updates(), world.oracle(0.0))
     with pytest.raises(SettingError, match=r"noise >= 0, got -0\.1"):
-        Flame(-0.1).check(N, 3)
+        Flame(-0.1)
     with pytest.raises(SettingError, match=r"a generator to draw its noise, got noise=0\.1 and none"):
         flame(x, w, 0.1, 0.1)
     with pytest.raises(DivergedError, match="flame needs a finite model"):

@@ -166,7 +166,7 @@ def test_errors(unchecked):
     with pytest.raises(SettingError, match="confidence > 0, got 0"):
         foolsgold(x, x, 0.0)
     with pytest.raises(SettingError, match="confidence > 0, got 0"):
-        Foolsgold(0.0, False).check(N, 3)
+        Foolsgold(0.0, False)
     with pytest.raises(SettingError, match="foolsgold needs at least one update without NaN"):
         foolsgold(x * torch.nan, x)
     with pytest.raises(SettingError, match="floating point"):

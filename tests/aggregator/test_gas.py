@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -146,6 +148,8 @@ def test_hostile_rows_do_not_break_it(kinds, seed, single):
     [
         (Krum(3), krum),
         (MultiKrum(3, None), multi_krum),
+        (Krum(3, "n-f-1"), partial(krum, neighbours="n-f-1")),
+        (MultiKrum(3, 2, "n-f-1"), partial(multi_krum, m=2, neighbours="n-f-1")),
         (TrimmedMean(3), trimmed_mean),
         (Median("upper"), median),
     ],
@@ -166,6 +170,10 @@ def test_the_base_rule_has_its_own_bound_and_no_memory():
     rule.check(12, 3)
     with pytest.raises(SettingError, match="krum needs"):
         rule.check(7, 3)
+    assert (
+        rule.guarantee(12, 3) == Krum(5).guarantee(12, 3) == "no guarantee: needs n >= 2f + 3, has 12 updates for f = 5"
+    )
+    assert rule.guarantee(13, 3) is None
     for remembers in [Bygars(3, 0.05, True), ClippedClustering("average", 1e5)]:
         with pytest.raises(SettingError, match=f"needs one without memory, got {type(remembers).__name__}"):
             Gas(remembers, 3, 10)
@@ -181,7 +189,7 @@ def test_errors(unchecked):
         with pytest.raises(SettingError, match="gas needs f >= 0"):
             Gas(Krum(2), f, 10).check(N, 3)
     with pytest.raises(SettingError, match="n_groups >= 1, got 0"):
-        Gas(Krum(2), 2, 0).check(N, 3)
+        Gas(Krum(2), 2, 0)
     with pytest.raises(SettingError, match="at least one group of coordinates, got none"):
         gradient_splitting(x, 2, [], krum)
     with pytest.raises(SettingError, match="gas needs at least one update without NaN"):

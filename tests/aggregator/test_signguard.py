@@ -152,14 +152,14 @@ def test_the_class_draws_a_block_of_columns(draw):
 
 def test_errors(unchecked):
     x = torch.randn(N, D)
-    for lower, upper in [(-0.1, 3.0), (1.0, 3.0), (0.1, 1.0)]:
-        with pytest.raises(SettingError, match=rf"0 <= lower < 1 < upper, got {lower} and {upper}"):
+    for lower, upper in [(-0.1, 3.0), (1.0, 3.0), (0.1, 1.0), (0.1, float("inf"))]:
+        with pytest.raises(SettingError, match=rf"0 <= lower < 1 < upper, both finite, got {lower} and {upper}"):
             signguard(x, torch.arange(D), lower, upper)
         with pytest.raises(SettingError, match="0 <= lower < 1 < upper"):
-            Signguard(lower, upper, 0.1, False).check(N, 3)
+            Signguard(lower, upper, 0.1, False)
     for share in [0.0, 1.1]:
         with pytest.raises(SettingError, match=rf"0 < share <= 1, got {share}"):
-            Signguard(0.1, 3.0, share, False).check(N, 3)
+            Signguard(0.1, 3.0, share, False)
     with pytest.raises(SettingError, match="at least one coordinate, got no columns"):
         signguard(x, torch.arange(0))
     with pytest.raises(SettingError, match="signguard needs at least one update without NaN"):
