@@ -21,7 +21,7 @@ from lightning_fl.updates import Centred, Updates, finite_rows, squared_distance
 
 def model_distances(
     distances: Float64[Tensor, "n n"],
-    squares: Float64[Tensor, " n"],
+    gram: Float64[Tensor, "n n"],
     products: Float64[Tensor, " n"],
     square: Float64[Tensor, ""],
     learning_rate: float,
@@ -29,22 +29,24 @@ def model_distances(
     """Compute 1 - cosine between the models W_i = w - eta x_i, 1 where one of them is zero.
 
     Late in training the models differ by little, so it is taken from differences that are free of ||w||:
-    1 - cos = (||W_i - W_j||^2 - (||W_i|| - ||W_j||)^2) / (2 ||W_i|| ||W_j||).
+    1 - cos = (||W_i - W_j||^2 - (||W_i|| - ||W_j||)^2) / (2 ||W_i|| ||W_j||).  Where one model is much longer than the
+    other, these two cancel, and <W_i, W_j> does not.
 
     Args:
         distances: Finite ||x_i - x_j||^2.
-        squares: Finite ||x_i||^2.
+        gram: Finite <x_i, x_j>.
         products: <w, x_i>.
         square: ||w||^2.
         learning_rate: eta > 0.
     """
-    growth = learning_rate * (learning_rate * squares - 2 * products)  # ||W_i||^2 - ||w||^2
+    growth = learning_rate * (learning_rate * gram.diagonal() - 2 * products)  # ||W_i||^2 - ||w||^2
     lengths = (square + growth).clamp(min=0).sqrt()
+    both = lengths[:, None] * lengths
     gaps = (growth[:, None] - growth) / (lengths[:, None] + lengths)
-    gaps = gaps.nan_to_num(nan=0.0)  # two models of zero
-    apart = (learning_rate**2 * distances - gaps**2).clamp(min=0) / (2 * lengths[:, None] * lengths)
-    nothing = lengths == 0
-    return torch.where(nothing[:, None] | nothing, 1.0, apart).fill_diagonal_(0)
+    apart = learning_rate**2 * distances
+    inner = square - learning_rate * (products[:, None] + products) + learning_rate**2 * gram
+    away = torch.where(apart <= both, (apart - gaps**2) / (2 * both), 1 - inner / both)
+    return away.clamp(min=0).masked_fill(both == 0, 1).fill_diagonal_(0)
 
 
 def majority_cluster(distances: Float64[Tensor, "n n"]) -> Int64[Tensor, " m"]:
@@ -75,10 +77,13 @@ def flame_weights(centred: Centred, learning_rate: float) -> tuple[Float64[Tenso
     if not gram[n, n].isfinite():
         raise DivergedError("flame needs a finite model, got NaN or inf; the model may have diverged.")
     rows = finite_rows(gram.diagonal()[:n], "flame")
-    squares = (gram.diagonal() + 2 * centred.offset + centred.square).clamp(min=0)  # about 0
-    products = gram[rows, n] + centred.offset[rows] + centred.offset[n] + centred.square
-    apart = model_distances(squared_distances(gram[rows][:, rows]), squares[rows], products, squares[n], learning_rate)
-    norms = squares[rows].sqrt()
+    offset = centred.offset + centred.square / 2
+    about_zero = gram + offset[:, None] + offset  # <x_i, x_j>, <w, x_i> and ||w||^2
+    inner = about_zero[rows][:, rows]
+    apart = model_distances(
+        squared_distances(gram[rows][:, rows]), inner, about_zero[rows, n], about_zero[n, n], learning_rate
+    )
+    norms = inner.diagonal().clamp(min=0).sqrt()
     radius, admitted = middle(norms), majority_cluster(apart)
     weights = gram.new_zeros(n)
     weights[rows[admitted]] = clipping_scales(norms[admitted], radius) / len(admitted)

@@ -63,8 +63,18 @@ def test_models_that_differ_by_little_keep_their_distances(draw):
     expected = rate**2 * (away[:, None] - away).square().sum(2) / (2 * 1e8)
     assert 1e-15 < expected.max() < 1e-13
     distances = (x[:, None] - x).square().sum(2)
-    found = model_distances(distances, x.square().sum(1), x @ w, w.square().sum(), rate)
+    found = model_distances(distances, x @ x.T, x @ w, w.square().sum(), rate)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+
+
+def test_models_of_very_different_lengths_keep_their_angles(draw):
+    """Beside one of 1e30 the difference of lengths is the length of the difference."""
+    x = torch.randn(N, D, generator=draw, dtype=torch.float64) * torch.logspace(-5, 30, N, dtype=torch.float64)[:, None]
+    unit = torch.nn.functional.normalize(MODEL - 0.1 * x)
+    expected = (unit[:, None] - unit).square().sum(2) / 2
+    distances = (x[:, None] - x).square().sum(2)
+    found = model_distances(distances, x @ x.T, x @ MODEL, MODEL @ MODEL, 0.1)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-14)
 
 
 def test_of_no_model_the_updates_angles_count(draw):
@@ -75,7 +85,7 @@ def test_of_no_model_the_updates_angles_count(draw):
     squares = inner.diagonal()
     apart = squares[:, None] + squares - 2 * inner
     zero = torch.zeros(N, dtype=torch.float64)
-    torch.testing.assert_close(model_distances(apart, squares, zero, zero[0], 0.3), 1 - unit @ unit.T)
+    torch.testing.assert_close(model_distances(apart, inner, zero, zero[0], 0.3), 1 - unit @ unit.T)
     found = flame(x, torch.zeros(D).double(), 0.3)
     expected, _ = peers.flame(x.numpy(), np.zeros(D), 0.3)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9)
