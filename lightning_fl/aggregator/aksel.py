@@ -4,6 +4,7 @@ Amine Boussetta, El Mahdi El Mhamdi, Rachid Guerraoui, Alexandre Maurer, Sébast
 OPODIS 2020.
 """
 
+import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
@@ -50,7 +51,6 @@ def aksel(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
 
     The median is (2, 1), the squared distances 4, 1, 5 and 65:
 
-    >>> import torch
     >>> aksel(torch.tensor([[2.0, -1.0], [1.0, 1.0], [3.0, 3.0], [10.0, 0.0], [2.0, 1.0]]), f=2)
     tensor([1.6667, 0.3333])
     """
@@ -61,7 +61,7 @@ def _to_the_median(rows: Tensor) -> Float64[Tensor, " n"]:
     """Squared distances to the coordinate-wise median, by subtraction."""
     pivot = median(rows, middle="mean")
     blocks = zip(rows.split(_COLUMNS, dim=1), pivot.split(_COLUMNS), strict=True)
-    return sum((block.double() - centre.double()).square().sum(1) for block, centre in blocks)
+    return torch.stack([(block.double() - centre.double()).square().sum(1) for block, centre in blocks]).sum(0)
 
 
 class Aksel(Weighting):

@@ -78,21 +78,69 @@ def _drop(gram: Tensor, f: int) -> Bool[Tensor, " n"]:
 
 def _swap(gram: Tensor, inside: Bool[Tensor, " n"]) -> Bool[Tensor, " n"]:
     """Swap a row inside and one outside as long as that lowers the eigenvalue, each time by the best of all swaps."""
+    least = _value(gram, inside)
+    while (swap := _best_swap(gram, inside)) is not None:
+        swapped = inside.clone()
+        swapped[list(swap)] = ~swapped[list(swap)]
+        if not (value := _value(gram, swapped)) < _BETTER * least:
+            break
+        least, inside = value, swapped
+    return inside
+
+
+def _value(gram: Tensor, inside: Tensor) -> float:
+    """The largest eigenvalue of the scatter of the rows inside."""
     rows = inside.nonzero().flatten()
-    least = torch.linalg.eigvalsh(_centred(gram[rows][:, rows]))[-1]
-    while True:
-        best, swapped = least * _BETTER, None
-        for row in (~inside).nonzero().flatten().tolist():
-            wider = inside.clone()
-            wider[row] = True
-            rows = wider.nonzero().flatten()
-            values = _values_without(gram[rows][:, rows])
-            if values.min() < best:
-                best, swapped = values.min(), wider
-                swapped[rows[values.argmin()]] = False
-        if swapped is None:
-            return inside
-        least, inside = best, swapped
+    return torch.linalg.eigvalsh(_centred(gram[rows][:, rows]))[-1].item()
+
+
+def _best_swap(gram: Tensor, inside: Tensor) -> tuple[int, int] | None:
+    """The rows outside and inside whose swap makes the eigenvalue least; None if no swap lowers it.
+
+    With z outside and y_j inside about the mean of the m rows inside, a swap makes their scatter T into
+    T + a z z^T - b y y^T, where y = y_j - z / (m + 1), a = m / (m + 1) and b = 1 / a.  Between the two largest
+    eigenvalues of T, M = t - T has one negative eigenvalue.  There, by the inertia of Schur complements, t is above all
+    eigenvalues of the new scatter if and only if
+
+        [[1/a - <z, M^-1 z>, -<z, M^-1 y>], [-<z, M^-1 y>, -1/b - <y, M^-1 y>]]
+
+    is positive definite: one decomposition serves all swaps, and the least t for which there is one, by bisection.
+    """
+    m = int(inside.sum())
+    a, b = m / (m + 1), (m + 1) / m
+    within = gram[inside].mean(0)
+    about = gram - within[:, None] - within + within[inside].mean()
+    values, vectors = torch.linalg.eigh(about[inside][:, inside])
+    solid = values > 2.0**-44 * values[-1]
+    values, along = values[solid], about[:, inside] @ (vectors[:, solid] / values[solid].sqrt())
+    # A row this far out makes the eigenvalue larger whatever goes; its products would drown the others'.
+    lengths = about.diagonal().clamp(min=0).sqrt()
+    nearer = (1 - 1 / m) ** 0.5 * (lengths - lengths[inside].max() / (m - 1)) < values[-1].sqrt()
+    outside, own = (~inside & nearer).nonzero().flatten(), inside.nonzero().flatten()
+    if not len(outside) or not len(values):
+        return None
+    rest = about[outside][:, outside].diagonal() - along[outside].square().sum(1)  # of z, beyond the rows inside
+
+    def lower(t: float) -> Tensor:
+        """Which swaps bring all eigenvalues below t."""
+        scaled = along / (t - values)
+        z_z = (scaled[outside] * along[outside]).sum(1, keepdim=True) + rest[:, None] / t
+        z_y = scaled[outside] @ along[own].T
+        y_y = (scaled[own] * along[own]).sum(1) - (2 * z_y - z_z / (m + 1)) / (m + 1)
+        z_y = z_y - z_z / (m + 1)
+        return (1 / a > z_z) & (-1 / b > y_y) & ((1 / a - z_z) * (-1 / b - y_y) > z_y.square())
+
+    low, high = values[-2].item() if len(values) > 1 else 0.0, _BETTER * values[-1].item()
+    if low >= high or not (found := lower(high)).any():
+        return None
+    for _ in range(40):
+        middle = (low + high) / 2
+        if (better := lower(middle)).any():
+            high, found = middle, better
+        else:
+            low = middle
+    z, y = found.nonzero()[0].tolist()
+    return int(outside[z]), int(own[y])
 
 
 def _values_without(gram: Tensor) -> Tensor:

@@ -78,6 +78,24 @@ def test_eigenvalues_without_a_row_are_the_decomposition_s():
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_the_best_swap_is_that_of_all_trials(seed):
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(9, 1 + seed % 10, generator=draw, dtype=torch.float64)
+    inside = torch.randperm(9, generator=draw) < 6
+    own, outside = inside.nonzero().flatten().tolist(), (~inside).nonzero().flatten().tolist()
+    values = {
+        (z, y): reference.top_variance(x.numpy()[[z if i == y else i for i in own]]) for z in outside for y in own
+    }
+    best = min(values, key=values.get)
+    found = smea._best_swap(gram_matrix(x), inside)
+    if found is None:
+        assert values[best] >= reference.top_variance(x.numpy()[own]) * (1 - 1e-9)
+    else:
+        assert values[found] == pytest.approx(values[best], rel=1e-9)
+        assert values[found] < reference.top_variance(x.numpy()[own])
+
+
 @pytest.mark.usefixtures("by_swaps")
 def test_swaps_drop_huge_rows():
     x = torch.randn(N, D, generator=torch.Generator().manual_seed(1))
