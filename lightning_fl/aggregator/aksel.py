@@ -14,7 +14,7 @@ from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
 # Columns converted to float64 at a time.
-_COLUMNS = 2**14
+_COLUMNS = 2**12
 
 
 def aksel_weights(distances: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:

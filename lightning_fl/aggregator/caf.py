@@ -99,7 +99,7 @@ class Caf(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        weights, steps = caf_weights(updates.gram, self.f)
+        weights, steps = caf_weights(updates.centred.gram, self.f)
         diagnostics: dict[str, int | float] = {"steps": len(steps)}
         if steps:
             diagnostics["variance"] = min(variance for _, variance in steps)

@@ -83,7 +83,7 @@ def sequential_centred_clipping_weights(
 
 def _check(radius: float, n_iterations: int = 1) -> None:
     if not 0 < radius < torch.inf:
-        raise SettingError(f"centred_clipping needs a finite radius > 0, got {radius}; set aggregator.radius.")
+        raise SettingError(f"centred_clipping needs a finite radius > 0, got {radius}.")
     if n_iterations < 1:
         raise SettingError(f"centred_clipping needs n_iterations >= 1, got {n_iterations}.")
 
@@ -134,7 +134,7 @@ def centred_clipping(
     tensor([0.8333])
     """
     rows, start = Updates(updates), _start(updates, start)
-    coefficients, _ = centred_clipping_weights(rows.gram_with(start[None]), radius, n_iterations)
+    coefficients, _ = centred_clipping_weights(rows.centred_with(start[None]).gram, radius, n_iterations)
     return _combine(rows, start, coefficients)
 
 
@@ -171,7 +171,7 @@ def sequential_centred_clipping(
     """
     rows, start = Updates(updates), _start(updates, start)
     index = [torch.as_tensor(bucket, device=updates.device) for bucket in buckets]
-    gram = rows.gram_with(start[None])
+    gram = rows.centred_with(start[None]).gram
     coefficients, _ = sequential_centred_clipping_weights(gram, index, radius, average_first)
     return _combine(rows, start, coefficients)
 
@@ -236,7 +236,7 @@ class _Remembering(Aggregator):
                 f"use a new rule for another model."
             )
         centre = centre.to(server.parameters.device)
-        return centre, updates.gram_with(centre[None])
+        return centre, updates.centred_with(centre[None]).gram
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Remember what this round's last call found."""
@@ -264,12 +264,9 @@ class CentredClipping(_Remembering):
 
     def __init__(self, radius: float, n_iterations: int = 1):
         super().__init__()
+        _check(radius, n_iterations)
         self.radius = radius
         self.n_iterations = n_iterations
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check radius and n_iterations; see the base class."""
-        _check(self.radius, self.n_iterations)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
@@ -291,17 +288,17 @@ class SequentialCentredClipping(_Remembering):
 
     def __init__(self, radius: float, n_clusters: int = 3, average_first: bool = False):
         super().__init__()
+        _check(radius)
         self.radius = radius
         self.n_clusters = n_clusters
         self.average_first = average_first
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check radius and n_clusters; see the base class."""
-        _check(self.radius)
+        """Check n_clusters; see the base class."""
         if not 1 <= self.n_clusters <= n:
             raise SettingError(
                 f"sequential_centred_clipping needs 1 <= n_clusters <= n, got {self.n_clusters} and n={n}; change "
-                f"aggregator.n_clusters or add clients."
+                f"n_clusters or add clients."
             )
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:

@@ -125,6 +125,7 @@ class Krum(Weighting):
     """Take the update of least score; see `krum` for the settings."""
 
     def __init__(self, f: int, neighbours: Neighbours = "n-f-2"):
+        check_choice("krum's neighbours", neighbours, get_args(Neighbours))
         self.f = f
         self.neighbours = neighbours
 
@@ -145,6 +146,7 @@ class MultiKrum(Weighting):
     """Average the m updates of least score; see `multi_krum` for the settings."""
 
     def __init__(self, f: int, m: int | None = None, neighbours: Neighbours = "n-f-2"):
+        check_choice("krum's neighbours", neighbours, get_args(Neighbours))
         self.f = f
         self.m = m
         self.neighbours = neighbours

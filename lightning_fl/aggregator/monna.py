@@ -98,7 +98,7 @@ class Monna(Aggregator):
 
     def __init__(self, f: int, trusted: Literal["server"] | int = "server", include_trusted: bool = True):
         if isinstance(trusted, str) and trusted != "server":
-            raise SettingError(f"aggregator.trusted must be server or the number of a client, got {trusted!r}.")
+            raise SettingError(f"monna's trusted must be server or the number of a client, got {trusted!r}.")
         self.f = f
         self.trusted = trusted
         self.include_trusted = include_trusted
@@ -125,6 +125,6 @@ class Monna(Aggregator):
             return Aggregation(update, weights[:-1])
         if updates.ids is None or self.trusted not in updates.ids:
             found = "rows that are not single clients" if updates.ids is None else "a round without it"
-            raise SettingError(f"monna needs the update of client {self.trusted}, got {found}; set aggregator.trusted.")
+            raise SettingError(f"monna needs the update of client {self.trusted}, got {found}; change trusted.")
         weights = monna_weights(updates.centred.gram, self.f, list(updates.ids).index(self.trusted))
         return Aggregation(updates.combine(weights), weights)

@@ -5,6 +5,7 @@ Processing 70, 2022. arXiv:1912.13445.
 """
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
@@ -15,12 +16,12 @@ from lightning_fl.updates import Updates, finite_rows
 
 
 def rfa_weights(
-    gram: Float64[Tensor, "n n"], weights: Float[Tensor, " n"], nu: float = 0.1, n_iterations: int = 3
+    gram: Float64[Tensor, "m m"], weights: Float[Tensor, " n"], nu: float = 0.1, n_iterations: int = 3
 ) -> Float64[Tensor, " n"]:
     """Weigh the rows from their inner products; see `rfa`.
 
     Args:
-        gram: Inner products.
+        gram: Inner products of n client rows followed by the start, about any origin.
         weights: alpha, at least 0 with a positive sum.
         nu: See `rfa`.
         n_iterations: See `rfa`.
@@ -29,20 +30,31 @@ def rfa_weights(
         SettingError: If no row of positive weight is finite, or a setting is out of range.
     """
     _check(nu, n_iterations)
-    rows = finite_rows(gram.diagonal().masked_fill(weights == 0, torch.nan), "rfa")
-    inner, alpha = gram[rows][:, rows], weights[rows].double()
+    rows = finite_rows(gram.diagonal()[:-1].masked_fill(weights == 0, torch.nan), "rfa")
+    rows = torch.cat([rows, rows.new_tensor([len(weights)])])
+    inner, alpha = gram[rows][:, rows], F.pad(weights, (0, 1))[rows].double()
     mix = torch.zeros_like(alpha)  # z = sum_i mix_i x_i
+    mix[-1] = 1
     for _ in range(n_iterations):
         products = inner @ mix
         squares = mix @ products - 2 * products + inner.diagonal()
         pull = alpha / squares.clamp(min=nu**2).sqrt()
         mix = pull / pull.sum()
-    return torch.zeros_like(weights, dtype=torch.float64).index_put((rows,), mix)
+    return torch.zeros_like(weights, dtype=torch.float64).index_put((rows[:-1],), mix[:-1])
+
+
+def _from_zero(updates: Updates) -> Float64[Tensor, "m m"]:
+    """Inner products of the rows followed by a row of zeros: -r about the origin r."""
+    centred = updates.centred
+    gram = F.pad(centred.gram, (0, 1, 0, 1))
+    gram[-1, :-1] = gram[:-1, -1] = -centred.offset
+    gram[-1, -1] = centred.square
+    return gram
 
 
 def _check(nu: float, n_iterations: int) -> None:
-    if not (nu > 0 and n_iterations >= 1):
-        raise SettingError(f"rfa needs nu > 0 and n_iterations >= 1, got {nu} and {n_iterations}.")
+    if not (0 < nu < torch.inf and n_iterations >= 1):
+        raise SettingError(f"rfa needs a finite nu > 0 and n_iterations >= 1, got {nu} and {n_iterations}.")
 
 
 def rfa(
@@ -75,20 +87,17 @@ def rfa(
     tensor([1.8750])
     """
     rows = Updates(updates, weights)
-    return rows.combine(rfa_weights(rows.gram, rows.data_weights, nu, n_iterations))
+    return rows.combine(rfa_weights(_from_zero(rows), rows.data_weights, nu, n_iterations))
 
 
 class Rfa(Weighting):
     """Take a few smoothed Weiszfeld steps with the data weights; see `rfa` for the settings."""
 
     def __init__(self, nu: float = 0.1, n_iterations: int = 3):
+        _check(nu, n_iterations)
         self.nu = nu
         self.n_iterations = n_iterations
 
-    def check(self, n: int, n_classes: int) -> None:
-        """Check nu and n_iterations; see the base class."""
-        _check(self.nu, self.n_iterations)
-
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return rfa_weights(updates.gram, updates.data_weights, self.nu, self.n_iterations)
+        return rfa_weights(_from_zero(updates), updates.data_weights, self.nu, self.n_iterations)

@@ -19,6 +19,7 @@ from lightning_fl.aggregator.average import average
 from lightning_fl.aggregator.centred_clipping import centred_clipping
 from lightning_fl.aggregator.krum import krum, multi_krum
 from lightning_fl.aggregator.mda import minimum_diameter_average
+from lightning_fl.aggregator.meamed import mean_around_median
 from lightning_fl.aggregator.median import median
 from lightning_fl.aggregator.monna import monna
 from lightning_fl.aggregator.rfa import rfa
@@ -32,6 +33,7 @@ RULES = {
     "average": (lambda x, f: average(x), lambda f: byzfl.Average()),
     "median": (lambda x, f: median(x, "mean"), lambda f: byzfl.Median()),
     "trimmed_mean": (trimmed_mean, byzfl.TrMean),
+    "meamed": (mean_around_median, byzfl.Meamed),
     "rfa": (lambda x, f: rfa(x), lambda f: byzfl.GeometricMedian()),
     "rfa with other settings": (lambda x, f: rfa(x, nu=1.0, n_iterations=8), lambda f: byzfl.GeometricMedian(1.0, 8)),
     "krum": (lambda x, f: krum(x, f, "n-f-1"), byzfl.Krum),

@@ -191,6 +191,9 @@ def test_runs_as_far_as_it_means_something():
 def test_refuses_another_word():
     with pytest.raises(SettingError, match="krum's neighbours must be one of n-f-2, n-f-1, got 'all'"):
         krum(torch.randn(6, 2), 1, "all")
+    for rule in [Krum, MultiKrum]:
+        with pytest.raises(SettingError, match="neighbours must be one of n-f-2, n-f-1, got 'all'"):
+            rule(1, neighbours="all")
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -155,7 +155,7 @@ def test_the_class_gives_the_functions_update_and_its_weights():
     updates = world.updates()
     aggregation = Mda(F).aggregate(updates, world.oracle())
     order = draw_order(updates, seeding.derive_seed(0, "server", "ties", 0))
-    assert torch.equal(aggregation.weights, minimum_diameter_weights(updates.gram, F, order))
+    assert torch.equal(aggregation.weights, minimum_diameter_weights(updates.centred.gram, F, order))
     assert aggregation.weights.sum().item() == pytest.approx(1)
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
 

@@ -97,7 +97,7 @@ def test_errors():
         monna(X, 2, broken[0])
     with pytest.raises(SettingError, match="length 2, got 3"):
         monna(X, 2, torch.zeros(3))
-    with pytest.raises(SettingError, match="server or the number of a client, got 'me'"):
+    with pytest.raises(SettingError, match="trusted must be server or the number of a client, got 'me'"):
         Monna(2, "me")
     with pytest.raises(SettingError, match="at least one update without NaN"):
         monna(torch.full((6, 2), torch.nan), 1, torch.zeros(2))
@@ -117,5 +117,5 @@ def test_the_class_trusts_a_client_by_its_number():
     aggregation = Monna(F, trusted=3).aggregate(updates, world.oracle())
     torch.testing.assert_close(aggregation.update, monna(rows, F, 6))
     for named, found in [(updates, "a round without it"), (Updates(rows), "rows that are not single clients")]:
-        with pytest.raises(SettingError, match=f"needs the update of client 4, got {found}; set aggregator.trusted"):
+        with pytest.raises(SettingError, match=f"needs the update of client 4, got {found}; change trusted"):
             Monna(F, trusted=4).aggregate(named, world.oracle())

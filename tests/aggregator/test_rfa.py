@@ -55,6 +55,13 @@ def test_moves_with_the_rows(seed):
     assert (rfa(x + 1) - rfa(x) - 1).norm() > 1e-3
 
 
+def test_rows_that_share_an_offset_keep_their_distances():
+    """From the second step on, distances of 1 to z count, beside an offset of 1e7."""
+    draw = torch.Generator().manual_seed(0)
+    x = (torch.randn(N, D, generator=draw, dtype=torch.float64) * 2**20).round() / 2**20 + 1e7
+    np.testing.assert_allclose(rfa(x).numpy(), reference.rfa(x.numpy(), np.ones(N), 0.1, 3), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("value", hostile.VALUES)
 def test_hostile_rows_do_not_break_it(value):
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(0))
@@ -71,17 +78,17 @@ def test_rows_that_do_not_count():
     weights = torch.ones(N).index_fill(0, torch.tensor([7]), 0)
     keep = x.isfinite().all(1) & (weights > 0)
     torch.testing.assert_close(rfa(x, weights), rfa(x[keep]))
-    assert rfa_weights(gram_matrix(x), weights)[~keep].tolist() == [0, 0, 0]
+    assert rfa_weights(gram_matrix(x, torch.zeros(1, D).double()), weights)[~keep].tolist() == [0, 0, 0]
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_errors():
-    for nu, steps in [(0.0, 3), (-1.0, 3), (0.1, 0), (float("nan"), 1)]:
-        message = f"rfa needs nu > 0 and n_iterations >= 1, got {nu} and {steps}"
+    for nu, steps in [(0.0, 3), (-1.0, 3), (0.1, 0), (float("nan"), 1), (float("inf"), 1)]:
+        message = f"rfa needs a finite nu > 0 and n_iterations >= 1, got {nu} and {steps}"
         with pytest.raises(SettingError, match=message):
             rfa(X, nu=nu, n_iterations=steps)
         with pytest.raises(SettingError, match=message):
-            Rfa(nu, steps).check(7, 3)
+            Rfa(nu, steps)
     with pytest.raises(SettingError, match="at least one update without NaN"):
         rfa(torch.full((6, 2), torch.nan))
 
