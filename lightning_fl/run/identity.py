@@ -50,9 +50,8 @@ def counted(config: Config) -> Config:
     found: Config = {}
     for group, value in config.items():
         if isinstance(value, dict):
-            ours = group != "data" or str(value.get("_target_")).startswith(
-                "lightning_fl."
-            )  # elsewhere root may choose
+            # A data set of another project may choose its data by root.
+            ours = group != "data" or str(value.get("_target_")).startswith("lightning_fl.")
             value = {key: inner for key, inner in value.items() if not (ours and f"{group}.{key}" in _BESIDE)}
             if group == "federation" and not config.get("adversary"):
                 value["n_byzantine"] = 0

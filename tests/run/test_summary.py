@@ -14,6 +14,7 @@ from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.callback.record import Record
 from lightning_fl.run import summary as report
+from lightning_fl.run.saved import read_summary
 from tests import training
 
 
@@ -114,6 +115,13 @@ def test_the_version_names_the_commit_of_a_checkout(tmp_path, monkeypatch):
     assert commit.startswith(short)
     monkeypatch.setenv("PATH", "")
     assert report.version() == __version__  # without git
+
+
+def test_all_that_is_written_is_read(tmp_path, unchecked):
+    summary = summarise(tmp_path, [ROWS[1] | {"attack/success_rate": 0.5}])
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert read_summary(tmp_path / "summary.json") == summary
+    assert summary["attack"] == {"success_rate": 0.5}
 
 
 def test_the_result_of_a_diverged_run_is_null(tmp_path, unchecked):
