@@ -84,6 +84,8 @@ class FederatedModule(pl.LightningModule):
         if stage != "fit":
             return
         self.check(self.trainer, data)
+        if not self.trainer.global_step:
+            self._previous_update = None
         self.client.prepare(self.model, data.everybody)
 
     def check(self, trainer: pl.Trainer, data: FederatedDataModule) -> None:
@@ -113,8 +115,6 @@ class FederatedModule(pl.LightningModule):
         if self.adversary is not None and byzantine:
             with concerning("adversary"):
                 self.adversary.check(len(honest), len(byzantine), data.n_classes)
-        if not trainer.global_step:
-            self._previous_update = None
         self.model.to(data.train.targets.device)  # what clients remember is made where the model is
         with concerning("model"):
             _check_model(self.model, data)
