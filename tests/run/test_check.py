@@ -11,32 +11,33 @@ from lightning_fl.run.config import compose
 
 @pytest.fixture
 def begun(tmp_path):
-    """A run of an older version, which had no client.later; gives its settings with that, as they go on."""
+    """A run of an older version, which had no client.batch_size; gives its settings with that, as they go on."""
     config = compose(["run_dir=x", "run_name=x", "logger=[]"])
+    OmegaConf.set_struct(config, False)
+    del config.client.batch_size
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
     (tmp_path / "checkpoints").mkdir()
     checkpoint = tmp_path / "checkpoints" / "last.ckpt"
     checkpoint.touch()
-    OmegaConf.set_struct(config, False)
-    config.ckpt_path, config.client.later = str(checkpoint), "first"
+    config.ckpt_path, config.client.batch_size = str(checkpoint), 5
     return config
 
 
 def test_a_run_goes_on_though_a_setting_was_added_since(begun, monkeypatch):
-    with pytest.raises(SettingError, match=r"got others than .*client.later: first, there null"):
-        check(begun, {})
-    monkeypatch.setattr(identity, "ADDED", {begun.client._target_: {"later": "first"}})
-    check(begun, {})
-    begun.client.later = "last"
-    with pytest.raises(SettingError, match=r"client.later: last, there null"):
-        check(begun, {})
+    with pytest.raises(SettingError, match=r"got others than .*client.batch_size: 5, there null"):
+        check(begun)
+    monkeypatch.setattr(identity, "ADDED", {begun.client._target_: {"batch_size": 5}})
+    check(begun)
+    begun.client.batch_size = 7
+    with pytest.raises(SettingError, match=r"client.batch_size: 7, there null"):
+        check(begun)
 
 
 def test_a_run_goes_on_elsewhere_longer_and_with_a_reference(begun):
-    del begun.client.later
+    del begun.client.batch_size
     begun.run_dir, begun.data_dir, begun.reference = "y", "y", "run"
     begun.trainer.max_steps, begun.trainer.accelerator, begun.checkpoint_every = 500, "cpu", 7
-    check(begun, {})
+    check(begun)
     begun.server.lr = 0.5
     with pytest.raises(SettingError, match=r"others than .*config.yaml: server.lr: 0.5, there "):
-        check(begun, {})
+        check(begun)

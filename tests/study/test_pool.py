@@ -43,7 +43,7 @@ def test_a_folder_s_name_reaches_hydra_as_it_is(tmp_path):
         ("client.foo=3", "there is no setting client.foo; valid: batch_size"),
         ("aggregator=bobo", "there is no aggregator bobo; did you mean boba"),
         ("trainer.max_steps=many", "needs a whole number"),
-        ("server=[]", "a run needs server"),
+        ("server=[]", "a run needs a choice of server"),
     ],
 )
 def test_what_train_refuses_is_refused_here(override, message):
