@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytorch_lightning as pl
 
-_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class GracefulStop(pl.Callback):
@@ -17,8 +17,8 @@ class GracefulStop(pl.Callback):
     """
 
     def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        """What stopped the run."""
+        self.received: str | None = None
+        """What stopped the run, if something did: Ctrl-C or SIGTERM."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take over both signals (in the main thread, where alone Python allows it).
@@ -34,9 +34,9 @@ class GracefulStop(pl.Callback):
         def stop(signum: int, frame: FrameType | None) -> None:
             if self.received is not None:
                 raise SystemExit(128 + signum)
-            self.received = signal.Signals(signum)
+            self.received = _NAMES[signum]
             trainer.should_stop = True
-            print(f"\n{_NAMES[self.received]}: stopping after this round; a second one stops at once.", file=sys.stderr)
+            print(f"\n{self.received}: stopping after this round; a second one stops at once.", file=sys.stderr)
 
         for number in _NAMES:
             signal.signal(number, stop)

@@ -96,4 +96,4 @@ _KEYS = {"state_dict", "loops", "callbacks", "optimizer_states", "lr_schedulers"
 
 
 def _damaged(path: str | Path, why: str) -> str:
-    return f"the checkpoint {path} cannot be used: {why}; resume from another one, or start the run again without it."
+    return f"the checkpoint {path} cannot be used: {why}; remove it to start the run again, or resume from another."

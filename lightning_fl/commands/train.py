@@ -8,7 +8,9 @@ python scripts/train.py --help                               every group and set
 """
 
 import os
+import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,11 +30,26 @@ def run(config: DictConfig) -> None:
         from lightning_fl.run.command import carry_out  # not earlier: a wrong name is told before torch is imported
 
         try:
+            if config.ckpt_path == "auto":
+                given = HydraConfig.get().overrides
+                _need_folder([*given.hydra, *given.task])
             carry_out(settle(config))
         except SettingError:
             with suppress(OSError):  # Hydra has made the folder; it stays where anything is in it
                 Path(HydraConfig.get().runtime.output_dir).rmdir()
             raise
+
+
+def _need_folder(overrides: Sequence[str]) -> None:
+    """Check that the same command finds the same folder again.
+
+    Raises:
+        SettingError: If the folder is named by the time of day.
+    """
+    if not any(re.match(r"\+*(hydra\.run\.dir|hydra\.sweep\.dir|run_dir)=", override) for override in overrides):
+        raise SettingError(
+            "ckpt_path=auto goes on in the folder of the run, got a new folder for each call; set hydra.run.dir=FOLDER."
+        )
 
 
 def main() -> None:

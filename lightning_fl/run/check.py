@@ -14,7 +14,7 @@ from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compos
 from lightning_fl.run.explain import explain
 from lightning_fl.run.identity import comparable, essential
 from lightning_fl.run.kinds import check_kind, check_kinds
-from lightning_fl.run.saved import changed
+from lightning_fl.run.saved import changed, last_checkpoint, saved_config
 
 
 def checked(overrides: Sequence[str]) -> DictConfig:
@@ -63,7 +63,11 @@ def check(config: DictConfig) -> None:
         check_kind(key, rounds, int)
         if rounds < 1:
             raise SettingError(f"{key} counts rounds and must be at least 1, got {rounds}.")
-    if config.ckpt_path is not None:
+    if config.ckpt_path == "auto":
+        last = last_checkpoint(Path(given["run_dir"]))
+        if last.exists():
+            _check_resume(last, given)
+    elif config.ckpt_path is not None:
         _check_resume(Path(config.ckpt_path), given)
 
 
@@ -123,7 +127,7 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
     saved = path.parents[1] / "config.yaml" if path.parent.name == "checkpoints" else None
     if saved is None or not saved.is_file():
         return
-    before: Any = OmegaConf.to_container(OmegaConf.load(saved))
+    before = saved_config(saved)
     ours, theirs = comparable([essential(given), essential(before)])
     ours["trainer"] = theirs["trainer"] = {}
     differ = {name: (now, then) for name, then, now in changed(theirs, ours)}  # with those that only it had

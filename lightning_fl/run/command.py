@@ -18,11 +18,11 @@ def carry_out(config: DictConfig) -> None:
         config: What ``conf/train.yaml`` composes.
 
     Raises:
-        KeyboardInterrupt: If a person stopped the run after one of its rounds, with everything saved.
+        KeyboardInterrupt: If the run was stopped after one of its rounds, with everything saved; says by what.
     """
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     check(config)
     summary = train(config, Path(config.run_dir), reference_recall(config))
     if summary["status"] == "interrupted":
-        raise KeyboardInterrupt  # ends the other runs of -m, too
+        raise KeyboardInterrupt(summary["reason"])  # ends the other runs of -m, too

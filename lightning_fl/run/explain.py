@@ -1,5 +1,6 @@
 """Errors of the user in a few lines; others keep their traceback."""
 
+import errno
 import os
 import re
 import sys
@@ -14,15 +15,25 @@ from omegaconf.errors import OmegaConfBaseException
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import GROUPS, choices, compose, no_such
 
+# What a disk can have against a file.
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors of the user into one message and exit code 2; others keep their traceback."""
+    """Turn errors of the user, and of the disk, into one message and exit code 2; others keep their traceback.
+
+    Whoever is stopped by Ctrl-C ends with exit code 130, by SIGTERM with 143.
+    """
     try:
         yield
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        sys.exit(143 if "SIGTERM" in str(stop) else 130)
+    except SystemExit as stop:
+        if stop.code == 1 and isinstance(stop.__context__, KeyboardInterrupt):  # Lightning makes 1 of it
+            sys.exit(130)
+        raise
     except BrokenPipeError:  # nobody reads on: reproduce.py | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -42,6 +53,8 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     if isinstance(cause, SettingError | DataError):
         part, message = getattr(cause, "part", None), str(cause)
         return message if part is None or re.search(rf"\b{part}[.=]", message) else f"{part}: {message}"
+    if isinstance(cause, OSError) and cause.errno in _DISK:
+        return f"{cause.filename or 'a file'}: {cause.strerror}; mend that, then run this again."
     missing = re.search(r"Could not override '([^']+)'", str(error))
     if missing:
         return _no_setting(missing[1], sys.argv[1:] if arguments is None else arguments)

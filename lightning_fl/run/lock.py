@@ -1,39 +1,65 @@
-"""Locks on folders that several processes use."""
+"""One process at a time in a folder."""
 
-import fcntl
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
+
+from lightning_fl import files
+from lightning_fl.errors import SettingError
+
+# Seconds after which a process says what it waits for.
+_PATIENCE = 5.0
 
 
-def claim(folder: Path) -> TextIO | None:
-    """Lock a folder for as long as the file, or a child's copy of it, stays open; None if it is locked already.
-
-    The system gives the lock back when its holders end, however they end.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / "lock").open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    file.truncate(0)
-    file.write(f"{os.getpid()} on {socket.gethostname()}\n")
-    file.flush()
-    return file
+class BusyError(SettingError):
+    """Another process holds the folder."""
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in here with the same folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    held = os.open(folder, os.O_RDONLY)
+def held(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold a folder: whoever trains into it, or changes what several processes share there, is alone.
+
+    The system gives the lock back when its holder ends, however it ends.  Nested calls of one process are one.
+
+    Args:
+        folder: The folder; it is made.  ``.lock`` stays there; ``.holder`` says who holds it.
+        wait: Whether to wait for another holder; a long wait is told once, on stderr.
+
+    Raises:
+        BusyError: If another process holds it, for those who do not wait; says which.
+        DataError: If the folder cannot be written.
+    """
+    note = folder / ".holder"
+    with files.explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.resolve() / ".lock", is_singleton=True)
+        try:
+            lock.acquire(timeout=_PATIENCE if wait else 0)
+        except Timeout:
+            if not wait:
+                raise BusyError(
+                    f"{folder} is in use: {_holder(note)} trains into it; wait until it has ended, or choose another "
+                    f"folder (hydra.run.dir=FOLDER)."
+                ) from None
+            print(f"Waiting for {_holder(note)}, which is busy in {folder} ...", file=sys.stderr)
+            lock.acquire()
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        with files.explained(note):
+            note.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
         yield
     finally:
-        os.close(held)  # gives the lock back
+        if lock.lock_counter == 1:
+            note.unlink(missing_ok=True)
+        lock.release()
+
+
+def _holder(note: Path) -> str:
+    try:
+        return note.read_text().strip() or "another process"
+    except OSError:
+        return "another process"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lightning_fl import plot
+from lightning_fl import files, plot
 from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, changed, flat, labels, trust_shares
 
@@ -61,9 +61,8 @@ def write(
     pictures = {name: folder / f"{name}.png" for name in figures}
     for name, figure in figures.items():
         figure.savefig(pictures[name])
-    draft = folder / "report.html.part"
-    draft.write_text(page(dict(zip(names, runs, strict=True)), title, pictures, folder, default), encoding="utf-8")
-    draft.replace(folder / "report.html")
+    shown = page(dict(zip(names, runs, strict=True)), title, pictures, folder, default)
+    files.write(folder / "report.html", shown.encode())
     return pictures
 
 

@@ -1,16 +1,16 @@
 """The run that max-recall-drop compares with: plain averaging without attack."""
 
-import fcntl
 import json
-import shutil
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import settle
 from lightning_fl.run.identity import identity
+from lightning_fl.run.lock import held
+from lightning_fl.run.saved import read_summary
 from lightning_fl.run.train import train
 
 
@@ -32,25 +32,26 @@ def reference_recall(config: DictConfig) -> list[float] | None:
         )
     plain = config.copy()
     OmegaConf.set_struct(plain, False)  # groups left unchosen have no key; allow adding them
-    plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": None, "f": None})
+    plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": "auto", "f": None})
     settle(plain)
     folder = Path(config.reference_dir) / identity(plain)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be training it
-        if not (folder / "summary.json").exists():
-            check_together(make_module(config), make_data(config), make_trainer(config, folder, []))  # nothing in vain
+    plain.run_dir, plain.run_name = str(folder), "reference"
+    if not _finished(folder):
+        check_together(make_module(config), make_data(config), make_trainer(config, folder, []))  # nothing in vain
+    with held(folder, wait=True):  # another process may be training it
+        if not _finished(folder):
             print("Reference: plain averaging without attack", flush=True)
-            draft = folder.with_name(f".{folder.name}")
-            plain.run_dir, plain.run_name = str(draft), "reference"
-            checkpoint = draft / "checkpoints" / "last.ckpt"
-            plain.ckpt_path = str(checkpoint) if checkpoint.exists() else None
-            summary = train(plain, draft, describe=False)
+            summary = train(plain, folder, describe=False)
             if summary["status"] == "interrupted":
-                raise KeyboardInterrupt
-            shutil.rmtree(folder, ignore_errors=True)
-            draft.rename(folder)
-    return _recall(folder)
+                raise KeyboardInterrupt(summary["reason"])
+        return _recall(folder)
+
+
+def _finished(folder: Path) -> bool:
+    try:
+        return read_summary(folder / "summary.json")["status"] in ("completed", "diverged")
+    except DataError:
+        return False
 
 
 def _recall(folder: Path) -> list[float]:

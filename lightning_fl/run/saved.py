@@ -26,6 +26,7 @@ _SUMMARY: dict[str, tuple[str, ...]] = {
     "communication": ("floats_up", "floats_down", "sample_gradients"),
 }
 _FIRST = ["aggregator", "adversary", "client", "data", "partition", "model", "federation"]
+_DAMAGED = "the file is damaged: train the run again, or give another one"
 _NOTHING = {"aggregator": "average", "adversary": "no attack", "schedule": "constant rate"}
 
 
@@ -57,7 +58,7 @@ class SavedRun:
         folder = Path(folder)
         if not folder.is_dir():
             raise DataError(f"{folder} is no folder; give the folder of a run.")
-        config = _parsed(folder / "config.yaml", lambda text: OmegaConf.to_container(OmegaConf.create(text)))
+        config = saved_config(folder / "config.yaml")
         summary = read_summary(folder / "summary.json")
         metrics = _rows(folder / "metrics.csv") if summary["rounds"] else []
         weighted = any(name.startswith("weight/") for row in metrics for name in row)
@@ -112,6 +113,20 @@ def read_summary(path: Path) -> dict[str, Any]:
         group = value if isinstance(value, dict) else {}
         summary[name] = {key: group.get(key) for key in inner} if inner else value
     return summary
+
+
+def last_checkpoint(folder: Path) -> Path:
+    """Where a run keeps its checkpoint."""
+    return folder / "checkpoints" / "last.ckpt"
+
+
+def saved_config(path: Path) -> Config:
+    """Read a run's ``config.yaml``.
+
+    Raises:
+        DataError: If it is missing or broken.
+    """
+    return _parsed(path, lambda text: OmegaConf.to_container(OmegaConf.create(text)))
 
 
 def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
@@ -241,9 +256,10 @@ def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
         unfinished = " (a run writes it when it ends)" if path.name == "summary.json" else ""
         raise DataError(f"{path} is not there{unfinished}; give the folder of a finished run.") from missing
     except Exception as broken:  # whatever a parser says of a broken file
-        raise DataError(f"{path} cannot be read: {' '.join(str(broken).split())}.") from broken
-    if not isinstance(content, dict):
-        raise DataError(f"{path} needs named settings, got {type(content).__name__}.")
+        raise DataError(f"{path} cannot be read: {' '.join(str(broken).split())}; {_DAMAGED}.") from broken
+    if not isinstance(content, dict) or not content:
+        got = type(content).__name__ if content else "nothing"
+        raise DataError(f"{path} needs named settings, got {got}; {_DAMAGED}.")
     return content
 
 
@@ -258,7 +274,7 @@ def _rows(path: Path) -> list[Row]:
     except FileNotFoundError as missing:
         raise DataError(f"{path} is not there; give the folder of a finished run.") from missing
     except (OSError, UnicodeDecodeError, csv.Error) as broken:
-        raise DataError(f"{path} cannot be read: {broken}.") from broken
+        raise DataError(f"{path} cannot be read: {broken}; {_DAMAGED}.") from broken
 
 
 def _row(row: dict[str | Any, Any], where: str) -> Row:

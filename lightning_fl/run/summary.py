@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from lightning_fl import __version__
+from lightning_fl import __version__, files
 from lightning_fl.callback.record import Record
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
@@ -32,7 +32,9 @@ def version() -> str:
     return f"{__version__}+g{commit}" if commit else __version__
 
 
-def summarise(module: FederatedModule, record: Record, status: str, version: str = __version__) -> dict[str, Any]:
+def summarise(
+    module: FederatedModule, record: Record, status: str, version: str = __version__, reason: str | None = None
+) -> dict[str, Any]:
     """Collect the results of a finished run.
 
     Args:
@@ -40,6 +42,7 @@ def summarise(module: FederatedModule, record: Record, status: str, version: str
         record: Its rows.
         status: "completed", "interrupted" or "diverged".
         version: Of the code that trained it.
+        reason: Why it was interrupted, where that is known.
 
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
@@ -66,7 +69,7 @@ def summarise(module: FederatedModule, record: Record, status: str, version: str
         "schema": SCHEMA,
         "version": version,
         "status": status,
-        "reason": module.diverged,
+        "reason": module.diverged or reason,
         "rounds": record.metrics.rows[-1]["round"] if record.metrics.rows else 0,
         **(dict.fromkeys(results) if diverged else results),
         "last_evaluation": {"round": last.get("round"), **results},
@@ -105,7 +108,8 @@ def results(summary: dict[str, Any], folder: Path) -> str:
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
     rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])
-    rows.append(["files", f"{shown}{os.sep}: {', '.join(sorted(p.name for p in folder.iterdir()))}"])
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    rows.append(["files", f"{shown}{os.sep}: {', '.join(names)}"])
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
 
@@ -125,9 +129,7 @@ def write(
         default: The default configuration, from which the report says what differs.
     """
     rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(summary, indent=2))
-    draft = folder / "summary.json.part"
-    draft.write_text(rows + "\n")
-    draft.replace(folder / "summary.json")
+    files.write(folder / "summary.json", f"{rows}\n".encode())
 
     path = folder / "config.yaml"
     config: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}

@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from lightning_fl import files
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.participants import Participants
 from lightning_fl.callback.record import Record
@@ -14,6 +15,8 @@ from lightning_fl.callback.round_checkpoint import RoundCheckpoint
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import add_loggers, check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import default_settings
+from lightning_fl.run.lock import held
+from lightning_fl.run.saved import last_checkpoint
 
 
 def train(
@@ -29,36 +32,52 @@ def train(
 
     Returns:
         The summary, which ``folder/summary.json`` holds.
+
+    Raises:
+        SettingError: If something does not fit, or another process trains into the folder.
+        DataError: If a file cannot be read or written.
     """
     settings: Any = OmegaConf.to_container(config, resolve=True)
     version = report.version()  # now: a checkout may change while the run trains
     module, data, record = make_module(config, reference), make_data(config), Record(folder)
-    checkpoint = RoundCheckpoint(folder / "checkpoints" / "last.ckpt", config.checkpoint_every)
+    checkpoint, stop = RoundCheckpoint(last_checkpoint(folder), config.checkpoint_every), GracefulStop()
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
-    trainer = make_trainer(config, folder, [record, GracefulStop(), checkpoint, *shown])
+    trainer = make_trainer(config, folder, [record, stop, checkpoint, *shown])
     check_together(module, data, trainer)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(settings)))
-    add_loggers(trainer, config)
-    for logger in trainer.loggers:
-        # A sweep's agent locks its parameters' names: aggregator stays "boba", and its settings would be lost.
-        logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
+    with held(folder):
+        start = _start(config.ckpt_path, folder)
+        files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)).encode())
+        add_loggers(trainer, config)
+        for logger in trainer.loggers:
+            # A sweep's agent locks its parameters' names: aggregator stays "boba", and its settings would be lost.
+            logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
 
-    trainer.fit(module, datamodule=data, ckpt_path=config.ckpt_path)
-    trainer.save_checkpoint(checkpoint.path)
-    if not module.diverged:
-        trainer.test(module, datamodule=data, verbose=False)
-    unfinished = trainer.global_step < config.trainer.max_steps
-    status = "diverged" if module.diverged else "interrupted" if unfinished else "completed"
-    summary = report.summarise(module, record, status, version)
-    report.write(module, record, summary, folder, default_settings())
-    if describe:
-        print(report.results(summary, folder), flush=True)
-    for logger in trainer.loggers:
-        final = {name: summary[name] for name in ("accuracy", "mrd") if summary[name] is not None}
-        final |= {f"attack/{name}": value for name, value in (summary.get("attack") or {}).items()}
-        logger.log_metrics({f"final/{name}": value for name, value in final.items()})
-        finish = getattr(getattr(logger, "experiment", None), "finish", None)
-        if finish is not None:
-            finish()
+        trainer.fit(module, datamodule=data, ckpt_path=start)
+        trainer.save_checkpoint(checkpoint.path)
+        if not module.diverged:
+            trainer.test(module, datamodule=data, verbose=False)
+        unfinished = trainer.global_step < config.trainer.max_steps
+        status = "diverged" if module.diverged else "interrupted" if unfinished else "completed"
+        stopped = f"stopped by {stop.received}" if stop.received and status == "interrupted" else None
+        summary = report.summarise(module, record, status, version, stopped)
+        report.write(module, record, summary, folder, default_settings())
+        if describe:
+            print(report.results(summary, folder), flush=True)
+        for logger in trainer.loggers:
+            final = {name: summary[name] for name in ("accuracy", "mrd") if summary[name] is not None}
+            final |= {f"attack/{name}": value for name, value in (summary.get("attack") or {}).items()}
+            logger.log_metrics({f"final/{name}": value for name, value in final.items()})
+            finish = getattr(getattr(logger, "experiment", None), "finish", None)
+            if finish is not None:
+                finish()
     return summary
+
+
+def _start(ckpt_path: str | None, folder: Path) -> Path | None:
+    """Find the checkpoint to go on from, and remove what an earlier run in this folder has left of its end."""
+    last = last_checkpoint(folder)
+    start = Path(ckpt_path) if ckpt_path not in (None, "auto") else last if ckpt_path and last.exists() else None
+    if start is None or start.resolve() != last.resolve():
+        last.unlink(missing_ok=True)
+    (folder / "summary.json").unlink(missing_ok=True)
+    return start

@@ -2,8 +2,8 @@
 
 A run's folder is named by its `identity`.  It is finished when its ``summary.json`` says completed or diverged; another
 call then takes that result.  A run that was stopped goes on from its checkpoint.  Processes may share a folder of runs:
-each run is locked by the process that trains it.  A worker is forked for one run, from a server that has imported torch
-and Lightning once; what goes wrong in it costs that run alone.
+each run's folder is held by the process that trains it.  A worker is forked for one run, from a server that has
+imported torch and Lightning once; what goes wrong in it costs that run alone.
 """
 
 import multiprocessing
@@ -27,7 +27,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.command import carry_out
 from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
-from lightning_fl.run.lock import claim
+from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import read_summary
 
 FINISHED = ("completed", "diverged")
@@ -79,7 +79,7 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, N
     """
     if workers < 1:
         raise SettingError(f"workers must be at least 1, got {workers}.")
-    waiting, held, active = list(runs), list[Run](), list[tuple[Run, BaseProcess, float]]()
+    waiting, elsewhere, active = list(runs), list[Run](), list[tuple[Run, BaseProcess, float]]()
     try:
         while waiting or active:
             while waiting and len(active) < workers:
@@ -93,7 +93,7 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, N
             for run, process, started in [entry for entry in active if entry[1].exitcode is not None]:
                 active.remove((run, process, started))
                 if process.exitcode == HELD:
-                    held.append(run)
+                    elsewhere.append(run)
                     continue
                 summary = run.summary()
                 error = None if summary else _last_words(run, process.exitcode)
@@ -104,7 +104,7 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, N
                 os.kill(process.pid or 0, signal.SIGINT)
         for _, process, _ in active:
             process.join()
-    for run in held:
+    for run in elsewhere:
         yield Outcome(run, run.summary())
 
 
@@ -131,18 +131,16 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
     """
     begin(run, place, environment)
     torch.set_num_threads(threads)
-    lock = claim(run.folder)
-    if lock is None:
-        sys.exit(HELD)
-    with lock, explained():
-        if run.summary() is not None:  # another process has just finished it
-            return
-        settings = ["logger=[]", "trainer.enable_progress_bar=false", f"run_name={_quoted(run.folder.name)}"]
-        settings.append(f"run_dir={_quoted(run.folder)}")
-        checkpoint = run.folder / "checkpoints" / "last.ckpt"
-        if checkpoint.exists():
-            settings.append(f"ckpt_path={_quoted(checkpoint)}")
-        carry_out(compose([*run.overrides, *settings]))
+    with explained():
+        try:
+            with held(run.folder):
+                if run.summary() is not None:  # another process has just finished it
+                    return
+                settings = ["logger=[]", "trainer.enable_progress_bar=false", f"run_name={_quoted(run.folder.name)}"]
+                settings += [f"run_dir={_quoted(run.folder)}", "ckpt_path=auto"]
+                carry_out(compose([*run.overrides, *settings]))
+        except BusyError:
+            sys.exit(HELD)
 
 
 def begin(run: Run, place: Path, environment: Mapping[str, str]) -> None:
@@ -175,7 +173,7 @@ def stop_when_told() -> None:
     """Let SIGTERM stop this process as Ctrl-C does; that works also where a shell started it in the background."""
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(f"stopped by {signal.Signals(signum).name}")
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)

@@ -12,7 +12,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
 from lightning_fl.run.identity import identity
-from lightning_fl.run.lock import alone
+from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
 from lightning_fl.study.pool import Outcome, Run, execute
 from lightning_fl.text import table
@@ -106,14 +106,14 @@ def search(sweep: Sweep, trials: int, workers: int) -> Generator[Outcome, None, 
         n: place(range(len(axis))) if isinstance(axis, list) else share for n, axis in sweep.axes.items()
     }
     settings = json.dumps([sweep.method, sweep.metric, direction, sorted(sweep.fixed), sweep.ends()], default=str)
-    with alone(sweep.folder):
+    with held(sweep.folder, wait=True):
         study = optuna.create_study(study_name="sweep", storage=storage, direction=direction, load_if_exists=True)
         if study.user_attrs.get("settings", settings) != settings:
             raise SettingError(f"{sweep.folder} needs trials of this sweep, got others; give another --folder.")
         study.set_user_attr("settings", settings)
     seen = 0
     while True:
-        with alone(sweep.folder):
+        with held(sweep.folder, wait=True):
             known = len(study.trials)
             if known == seen:
                 for number in range(known, min(trials, known + workers) if sweep.method == "bayes" else trials):

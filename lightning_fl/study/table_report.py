@@ -8,7 +8,7 @@ from statistics import stdev
 from typing import Any
 
 from lightning_fl import plot
-from lightning_fl.run.lock import alone
+from lightning_fl.run.lock import held
 from lightning_fl.study.grid import MISS, Grid, Record, read, write
 from lightning_fl.study.pool import duration
 from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
@@ -169,7 +169,7 @@ def keep(grid: Grid, prune: bool = False) -> Path:
     """
     path = kept(grid)
     order = {cell: number for number, (cell, _) in enumerate(grid.table.runs())}
-    with alone(path.parent):
+    with held(path.parent, wait=True):
         dropped = stale(grid) if prune else []
         rows = [row for row in read(path) if row not in dropped] + grid.rows()
         latest = {(row["row"], row["column"], int(row["seed"]), row["identity"]): row for row in rows}

@@ -58,7 +58,7 @@ def test_the_round_is_finished_and_the_run_goes_on_from_there(number, name, at, 
     record, stop = Record(tmp_path / "first"), GracefulStop()
     trainer = training.trainer([stop, record, Interrupting(at, number)], rounds=7)
     training.fit(trainer)
-    assert stop.received == number
+    assert stop.received == name
     assert trainer.global_step == at
     assert [row["round"] for row in record.metrics.rows] == list(range(1, at + 1))
     assert f"{name}: stopping after this round" in capsys.readouterr().err

@@ -151,8 +151,8 @@ def test_a_damaged_checkpoint_is_named_in_one_line(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError) as error:
         fit(tmp_path, ckpt_path=path)
-    message = f"the checkpoint {path} cannot be used: it is empty, cut, changed or not a checkpoint; resume from "
-    assert str(error.value) == f"{message}another one, or start the run again without it."
+    message = f"the checkpoint {path} cannot be used: it is empty, cut, changed or not a checkpoint; remove it to "
+    assert str(error.value) == f"{message}start the run again, or resume from another."
 
 
 def test_a_flipped_bit_in_the_parameters_is_noticed(tmp_path):

@@ -16,9 +16,10 @@ from lightning_fl import SettingError
 from lightning_fl.commands import sweep as script
 from lightning_fl.commands import train
 from lightning_fl.run.check import checked
-from lightning_fl.run.lock import claim
+from lightning_fl.run.lock import BusyError, held
 from lightning_fl.study import pool, sweep, sweep_file
 from tests.commands.command import outcome
+from tests.holding import elsewhere
 
 SMALL = {
     "data": {"value": "synthetic"},
@@ -68,10 +69,11 @@ def trained(monkeypatch):
             self.exitcode = exitcode
 
     def start(run, workers):
-        lock = claim(run.folder)
-        if lock is None:
+        try:
+            with held(run.folder):
+                pass
+        except BusyError:
             return Process(pool.HELD)
-        lock.close()
         if len(started) == start.kill_at:
             raise KeyboardInterrupt
         values = dict(override.split("=", 1) for override in run.overrides)
@@ -201,7 +203,7 @@ def test_what_another_process_trains_is_left_to_it(command, tmp_path, trained):
     command(file)
     (first, *_) = [path for path in (tmp_path / "runs/sweeps/x").iterdir() if path.is_dir()]
     trained[1].kill_at = None
-    with claim(first):
+    with elsewhere(first):
         code, out, _ = command(None)
     assert code == 0
     assert "another process trains it" in out

@@ -111,17 +111,20 @@ def test_a_reference_that_was_stopped_goes_on(monkeypatch, tmp_path):
     given = []
 
     def stopped(plain, folder, describe):
-        given.append(plain.ckpt_path)
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        (folder / "checkpoints" / "last.ckpt").touch()
-        return {"status": "interrupted"}
+        given.append((plain.ckpt_path, folder, plain.run_dir))
+        summary = {"status": "interrupted", "reason": "stopped by SIGTERM", "recall": [1.0]}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        return summary
 
     monkeypatch.setattr(reference, "train", stopped)
     for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
             reference.reference_recall(config)
-    (draft,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    assert given == [None, str(draft / "checkpoints" / "last.ckpt")]
+    (folder,) = tmp_path.iterdir()
+    assert given == 2 * [("auto", folder, str(folder))]
+    (folder / "summary.json").write_text("half a {")
+    with pytest.raises(KeyboardInterrupt):
+        reference.reference_recall(config)
 
 
 def test_ctrl_c_in_the_last_round_does_not_interrupt_a_run(command, monkeypatch, tmp_path):

@@ -6,16 +6,22 @@ import signal
 import sys
 import time
 
-from lightning_fl.run.lock import claim
+from lightning_fl.run.lock import BusyError, held
 from lightning_fl.study import pool
 
 
 def work(run, threads, place, environment):
     """Do it, in a process of its own."""
     pool.begin(run, place, environment)
-    lock = claim(run.folder)
-    if lock is None:
+    try:
+        with held(run.folder):
+            train(run, threads, place)
+    except BusyError:
         sys.exit(pool.HELD)
+
+
+def train(run, threads, place):
+    """Do it, alone."""
     given = {"threads": threads, "place": str(place), "here": os.getcwd(), "variable": os.environ.get("A_VARIABLE")}
     (run.folder / "given.json").write_text(json.dumps(given))
 

@@ -1,20 +1,17 @@
 """Runs found again by their settings: names, locks, several at a time, stopped and continued."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
-from contextlib import closing
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lightning_fl import SettingError
 from lightning_fl.run.check import checked
-from lightning_fl.run.lock import claim
+from lightning_fl.run.lock import BusyError, held
 from lightning_fl.study import pool
+from tests.holding import elsewhere
 from tests.study import fake as stand_in
 
 
@@ -51,26 +48,6 @@ def test_what_train_refuses_is_refused_here(override, message):
         checked([override])
 
 
-def test_a_folder_is_claimed_once(tmp_path):
-    first = claim(tmp_path / "a")
-    assert (tmp_path / "a" / "lock").read_text().startswith(f"{os.getpid()} on ")
-    assert claim(tmp_path / "a") is None
-    claim(tmp_path / "b").close()
-    first.close()
-    claim(tmp_path / "a").close()
-
-
-def test_a_killed_process_gives_its_claim_back(tmp_path):
-    code = "from lightning_fl.run.lock import claim; import time, pathlib"
-    code += f"; lock = claim(pathlib.Path({str(tmp_path)!r})); print(1, flush=True)"
-    code += "; time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
-        assert other.stdout.readline() == b"1\n"
-        assert claim(tmp_path) is None
-        other.kill()
-    claim(tmp_path).close()
-
-
 def test_each_run_ends_as_it_does_and_the_rest_goes_on(fake):
     planned = [fake("fail"), fake("complete"), fake("diverge")]
     found = {outcome.run.label: outcome for outcome in pool.execute(planned, workers=2)}
@@ -103,14 +80,10 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(pool.torch, "set_num_threads", told.append)
     monkeypatch.setattr(pool, "carry_out", told.append)
     pool.work(run, 1, tmp_path, {})
-    (run.folder / "checkpoints").mkdir()
-    (run.folder / "checkpoints" / "last.ckpt").touch()
-    pool.work(run, 1, tmp_path, {})
-    _, first, _, second = told
-    assert (first.seed, first.ckpt_path, first.run_dir) == (3, None, str(run.folder))
-    assert not first.get("logger")
-    assert first.data["_target_"].endswith(".Synthetic")
-    assert second.ckpt_path == str(run.folder / "checkpoints" / "last.ckpt")
+    _, config = told
+    assert (config.seed, config.ckpt_path, config.run_dir) == (3, "auto", str(run.folder))
+    assert not config.get("logger")
+    assert config.data["_target_"].endswith(".Synthetic")
 
 
 def test_a_worker_is_where_and_what_the_asking_process_is(fake, tmp_path, monkeypatch):
@@ -126,7 +99,7 @@ def test_a_worker_is_where_and_what_the_asking_process_is(fake, tmp_path, monkey
 
 def test_a_run_that_another_process_trains_comes_last(fake):
     planned = [fake("complete", "theirs"), fake("complete", "ours")]
-    with closing(claim(planned[0].folder)):
+    with elsewhere(planned[0].folder):
         ours, theirs = pool.execute(planned)
     assert ours.summary
     assert (theirs.run, theirs.summary, theirs.error) == (planned[0], None, None)
@@ -139,11 +112,13 @@ def test_stopping_ends_the_running_ones_gently(fake):
     next(outcomes)
     while not (planned[1].folder / "started").exists():
         time.sleep(0.01)
-    assert claim(planned[1].folder) is None
+    with pytest.raises(BusyError), held(planned[1].folder):
+        pass
     outcomes.close()
     assert json.loads((planned[1].folder / "summary.json").read_text())["status"] == "interrupted"
     assert planned[1].summary() is None
-    claim(planned[1].folder).close()
+    with held(planned[1].folder):
+        pass
 
 
 def test_workers_share_the_cores(fake, monkeypatch):

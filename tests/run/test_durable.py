@@ -1,0 +1,260 @@
+"""Runs that are stopped, killed, damaged or started twice, from the command line."""
+
+import csv
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import lightning_fl
+from lightning_fl.aggregator.average import Average
+from lightning_fl.commands import train
+from tests.commands.command import outcome
+from tests.holding import elsewhere
+from tests.test_methods import SMALL
+
+ROOT = Path(lightning_fl.__file__).parents[1]
+# Noise as attack, clients and a server with a memory, evaluations and checkpoints that fall together now and then.
+RUN = [*SMALL, "method=byrd_saga", "adversary=gaussian_updates", "client.batch_size=4", "server.momentum=0.9"]
+RUN += ["checkpoint_every=3", "ckpt_path=auto", "trainer.max_steps=8"]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run a command line in an empty folder; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["train.py", *RUN, *arguments])
+        return outcome(train.main, capsys)
+
+    return run
+
+
+def start(folder, *arguments, **settings):
+    """Run a command line in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "scripts" / "train.py"), *RUN, *arguments],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
+
+
+def files(folder):
+    """What a run has left, without times and places."""
+    left = {path.name: path.read_bytes() for path in folder.glob("*.png")}
+    left["weights.csv"] = (folder / "weights.csv").read_bytes()
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    timeless = [i for i, name in enumerate(rows[0]) if not name.startswith("seconds/")]
+    left["metrics.csv"] = [[row[i] for i in timeless] for row in rows]
+    left["summary.json"] = json.loads((folder / "summary.json").read_text()) | {"seconds": None}
+    checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    left["model"] = {name: value.tolist() for name, value in checkpoint["state_dict"].items()}
+    left["optimizer"] = str(checkpoint["optimizer_states"])
+    left["names"] = sorted(os.listdir(folder))
+    return left
+
+
+def same(one, other):
+    ours, theirs = files(one), files(other)
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert ours[name] == theirs[name], name
+
+
+def signalled(monkeypatch, at, *signals):
+    """Let signals come in a round."""
+    aggregate = Average.aggregate
+
+    def interrupted(self, updates, server):
+        if server.round.index == at - 1:
+            for number in signals:
+                signal.raise_signal(number)
+        return aggregate(self, updates, server)
+
+    monkeypatch.setattr(Average, "aggregate", interrupted)
+
+
+PLAIN = ["aggregator=average", "hydra.run.dir=x"]
+
+
+@pytest.mark.parametrize(("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 143), (signal.SIGINT, "Ctrl-C", 130)])
+def test_a_signal_saves_the_round_and_the_same_command_goes_on(command, monkeypatch, tmp_path, number, name, code):
+    assert command("aggregator=average", "hydra.run.dir=whole")[0] == 0
+    with monkeypatch.context() as patch:
+        signalled(patch, 5, number)
+        stopped = command(*PLAIN)
+    assert stopped[0] == code
+    assert f"{name}: stopping after this round" in stopped[2]
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert (summary["status"], summary["reason"], summary["rounds"]) == ("interrupted", f"stopped by {name}", 5)
+    assert command(*PLAIN)[0] == 0
+    same(tmp_path / "x", tmp_path / "whole")
+    assert command(*PLAIN)[0] == 0  # once more changes nothing
+    same(tmp_path / "x", tmp_path / "whole")
+
+
+def test_the_second_ctrl_c_exits_at_once(command, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        signalled(patch, 5, signal.SIGINT, signal.SIGINT)
+        assert command(*PLAIN)[0] == 130
+    assert not (tmp_path / "x" / "summary.json").exists()
+    assert torch.load(tmp_path / "x/checkpoints/last.ckpt", weights_only=True)["global_step"] == 3
+    assert command(*PLAIN)[0] == 0
+
+
+def test_ctrl_c_before_the_first_round_is_130_too(command, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lightning_fl.module.FederatedModule.setup", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    assert command(*PLAIN)[0] == 130
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_longer_run_goes_on_where_a_shorter_one_ended(command, tmp_path):
+    assert command("aggregator=average", "trainer.max_steps=5", "hydra.run.dir=x")[0] == 0
+    assert command(*PLAIN)[0] == 0
+    assert command("aggregator=average", "hydra.run.dir=whole", "ckpt_path=null")[0] == 0
+    same(tmp_path / "x", tmp_path / "whole")
+
+
+def test_a_new_run_in_an_old_folder_leaves_nothing_to_be_taken_for_its_own(command, monkeypatch, tmp_path):
+    assert command(*PLAIN)[0] == 0
+    (tmp_path / "x").rename(tmp_path / "whole")
+    assert command(*PLAIN, "seed=5")[0] == 0
+    with monkeypatch.context() as patch:
+        signalled(patch, 1, signal.SIGINT, signal.SIGINT)
+        assert command(*PLAIN, "ckpt_path=null")[0] == 130
+    assert not (tmp_path / "x" / "summary.json").exists()
+    assert command(*PLAIN)[0] == 0
+    same(tmp_path / "x", tmp_path / "whole")
+
+
+def test_auto_needs_a_folder(command, tmp_path):
+    code, _, err = command("aggregator=average")
+    assert (code, err) == (
+        2,
+        "Error: ckpt_path=auto goes on in the folder of the run, got a new folder for each call; set "
+        "hydra.run.dir=FOLDER.\n",
+    )
+
+
+def test_auto_goes_on_with_the_run_s_own_settings(command):
+    assert command(*PLAIN)[0] == 0
+    code, _, err = command("aggregator=median", "hydra.run.dir=x")
+    assert code == 2
+    assert "x/config.yaml: aggregator: median: middle=upper, there average" in err
+
+
+def test_a_second_process_is_refused(command, tmp_path):
+    with elsewhere(tmp_path / "x") as other:
+        code, _, err = command(*PLAIN)
+    assert code == 2
+    assert err.startswith(f"Error: {tmp_path / 'x'} is in use: process {other.pid} on ")
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "x" / "metrics.csv").exists()
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "zeroed": lambda content: bytes(len(content)),
+    "flipped": lambda content: content[:40] + bytes([content[40] ^ 128]) + content[41:],
+    "another file": lambda content: b'{"a": "text"}, [and\nmore',
+}
+
+
+@pytest.mark.parametrize("name", ["checkpoints/last.ckpt", "config.yaml", "metrics.csv", "weights.csv"])
+def test_damaged_files_end_in_one_line(command, monkeypatch, tmp_path, name):
+    with monkeypatch.context() as patch:
+        signalled(patch, 5, signal.SIGINT)
+        command(*PLAIN)
+    path = tmp_path / "x" / name
+    content = path.read_bytes()
+    for kind, damage in DAMAGES.items():
+        path.write_bytes(damage(content))
+        if name == "config.yaml" and kind == "cut":
+            continue  # still a configuration, of another run
+        code, _, err = command(*PLAIN)
+        assert code == 2, kind
+        assert err.startswith("Error: "), kind
+        assert len(err.splitlines()) == 1, (kind, err)
+        assert f"x/{name}" in err, (kind, err)
+        assert "remove it" in err or "train the run again" in err, (kind, err)
+    path.write_bytes(content)
+    assert command(*PLAIN)[0] == 0
+
+
+def test_a_disk_without_room_ends_in_one_line_and_the_run_goes_on_later(tmp_path):
+    """The system lets no file of this process grow beyond what a configuration needs."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, resource.RLIM_INFINITY))
+
+    process = start(tmp_path, *PLAIN, preexec_fn=limit)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 2, err
+    (line,) = [line for line in err.splitlines() if line.startswith("Error: ")]
+    assert line.endswith(
+        "last.ckpt cannot be written: File too large; mend that, then resume the run from its last checkpoint."
+    )
+    assert "Traceback" not in err
+    assert os.listdir(tmp_path / "x" / "checkpoints") == []
+
+
+@pytest.mark.slow
+def test_sigterm_to_a_real_process(tmp_path):
+    long = [*PLAIN, "trainer.max_steps=100000"]
+    process = start(tmp_path, *long)
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "x/metrics.csv").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    second = start(tmp_path, *long)
+    _, refused = second.communicate(timeout=200)
+    assert second.returncode == 2
+    assert f"x is in use: process {process.pid} on " in refused
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 143, err
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert summary["reason"] == "stopped by SIGTERM"
+    state = torch.load(tmp_path / "x/checkpoints/last.ckpt", weights_only=True)
+    assert state["global_step"] == summary["rounds"] > 0
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_change_nothing(command, tmp_path):
+    """The same command again and again, killed until it is left alone."""
+    steps = "trainer.max_steps=400"
+    assert command("aggregator=average", steps, "hydra.run.dir=whole")[0] == 0
+    draw, kills = random.Random(0), 0
+    for _ in range(4):
+        process = start(tmp_path, *PLAIN, steps)
+        while not (tmp_path / "x/config.yaml").exists() and process.poll() is None:
+            time.sleep(0.02)
+        before = (tmp_path / "x/config.yaml").stat().st_mtime_ns
+        while (tmp_path / "x/config.yaml").stat().st_mtime_ns == before and kills and process.poll() is None:
+            time.sleep(0.02)  # until this process trains
+        time.sleep(draw.uniform(0, 2))
+        process.kill()
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+    assert kills >= 2
+    assert command(*PLAIN, steps)[0] == 0
+    same(tmp_path / "x", tmp_path / "whole")
