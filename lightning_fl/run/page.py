@@ -211,7 +211,7 @@ def _settings(name: str, run: SavedRun, default: Config | None, several: bool) -
 
 def _files(run: SavedRun, folder: Path) -> str:
     where = os.path.relpath(run.folder, folder)
-    others = (p for p in run.folder.iterdir() if p.suffix != ".part" and p != folder / "report.html")
+    others = (p for p in run.folder.glob("[!.]*") if p.suffix != ".part" and p != folder / "report.html")
     names = sorted(p.name for p in others)
     links = [f'<a href="{escape(Path(where, name).as_posix())}">{escape(name)}</a>' for name in names]
     return f"<p>{escape(str(run.folder.resolve()))}: {', '.join(links)}</p>"
