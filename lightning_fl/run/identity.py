@@ -21,8 +21,11 @@ Config = dict[str, Any]
 RESULTS = "0.1.0"  # the version in which numbers changed last
 
 # By the class that takes it ("": of no group), each setting added since, with the value that means what the code did
-# before: {"lightning_fl.aggregator.krum.Krum": {"ties": "first"}}.
-ADDED: dict[str, Config] = {}
+# before.
+ADDED: dict[str, Config] = {
+    "lightning_fl.aggregator.krum.Krum": {"neighbours": "n-f-2"},
+    "lightning_fl.aggregator.krum.MultiKrum": {"neighbours": "n-f-2"},
+}
 
 # What does not count: where a run lies and how it is shown; how it is watched; what computes it.
 PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "logger", "data.root", "data.corruption_cache"}

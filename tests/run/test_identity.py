@@ -66,7 +66,8 @@ def test_a_setting_added_with_its_old_meaning_changes_no_name(monkeypatch):
     config.aggregator.rule.ties, config.aggregator.shuffle, config.horizon = "first", True, 3
     assert identity.identity(config) != first
     krum, bucketing = config.aggregator.rule._target_, config.aggregator._target_
-    monkeypatch.setattr(identity, "ADDED", {krum: {"ties": "first"}, bucketing: {"shuffle": True}, "": {"horizon": 3}})
+    added = {krum: identity.ADDED[krum] | {"ties": "first"}, bucketing: {"shuffle": True}, "": {"horizon": 3}}
+    monkeypatch.setattr(identity, "ADDED", added)
     assert identity.identity(config) == first
     for key, value in [("aggregator.rule.ties", "last"), ("aggregator.shuffle", False), ("horizon", 4)]:
         other = config.copy()
