@@ -68,19 +68,18 @@ class Clipping(Mixing):
         rule: The rule.
         radius: Largest norm, at least 0.
         noise: Standard deviation of the normal noise added to each coordinate of the answer, at least 0.
+
+    Raises:
+        SettingError: If radius or noise is out of range.
     """
 
     hides_clients = False
 
     def __init__(self, rule: Aggregator, radius: float, noise: float):
         super().__init__(rule)
+        _check(radius, noise)
         self.radius = radius
         self.noise = noise
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check radius and noise, and the rule; see the base class."""
-        _check(self.radius, self.noise)
-        super().check(n, n_classes)
 
     def mix(
         self, updates: Updates, server: ServerOracle

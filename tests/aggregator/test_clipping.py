@@ -86,7 +86,7 @@ def test_noise_has_its_deviation_and_depends_on_the_round_alone():
 )
 def test_refuses_settings_out_of_range(radius, noise, message, unchecked):
     with pytest.raises(SettingError, match=message):
-        Clipping(Average(), radius, noise).check(N, 3)
+        Clipping(Average(), radius, noise)
     if "radius" in message:
         with pytest.raises(SettingError, match=message):
             clip(torch.ones(2, 2), radius)
