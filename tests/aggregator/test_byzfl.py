@@ -15,13 +15,16 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_fl.aggregator.arc import adaptive_clipping
 from lightning_fl.aggregator.average import average
 from lightning_fl.aggregator.centred_clipping import centred_clipping
+from lightning_fl.aggregator.clipping import clip
 from lightning_fl.aggregator.krum import krum, multi_krum
 from lightning_fl.aggregator.mda import minimum_diameter_average
 from lightning_fl.aggregator.meamed import mean_around_median
 from lightning_fl.aggregator.median import median
 from lightning_fl.aggregator.monna import monna
+from lightning_fl.aggregator.nnm import nearest_neighbor_mixing
 from lightning_fl.aggregator.rfa import rfa
 from lightning_fl.aggregator.trimmed_mean import trimmed_mean
 
@@ -29,6 +32,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     byzfl = pytest.importorskip("byzfl")
 
+# Those that give n rows are compared row by row.
 RULES = {
     "average": (lambda x, f: average(x), lambda f: byzfl.Average()),
     "median": (lambda x, f: median(x, "mean"), lambda f: byzfl.Median()),
@@ -42,6 +46,9 @@ RULES = {
         lambda x, f: centred_clipping(x, 0.7, n_iterations=3),
         lambda f: byzfl.CenteredClipping(L=3, tau=0.7),
     ),
+    "nnm": (nearest_neighbor_mixing, byzfl.NNM),
+    "arc": (adaptive_clipping, byzfl.ARC),
+    "clipping": (lambda x, f: clip(x, 2.0), lambda f: byzfl.Clipping(2.0)),
     "mda": (minimum_diameter_average, byzfl.MDA),
     "monna": (lambda x, f: monna(x, f, 2), lambda f: byzfl.MoNNA(f, idx=2)),
 }
