@@ -112,8 +112,9 @@ class FederatedModule(pl.LightningModule):
         with concerning("aggregator"):
             self.aggregator.check(data.federation.n, data.n_classes)
         honest, byzantine = data.federation.participants(0)
-        if self.adversary is not None and byzantine:
+        if self.adversary is not None:
             with concerning("adversary"):
+                self.adversary.check_data(data)
                 self.adversary.check(len(honest), len(byzantine), data.n_classes)
         self.model.to(data.train.targets.device)  # what clients remember is made where the model is
         with concerning("model"):

@@ -7,7 +7,6 @@ that tell how often it does.
 from abc import abstractmethod
 from dataclasses import replace
 
-import pytorch_lightning as pl
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -38,11 +37,11 @@ class Backdoor(Adversary):
     def __init__(self, target: int | None, source: int | None, share: float):
         for name, value in [("target", target), ("source", source)]:
             if value is not None and value < 0:
-                raise SettingError(f"adversary.{name} is a class, at least 0, or null, got {value}.")
+                raise SettingError(f"{name} is a class, at least 0, or null, got {value}.")
         if target is not None and target == source:
-            raise SettingError(f"a backdoor needs another target than its source, got {target}; set adversary.target.")
+            raise SettingError(f"a backdoor needs another target than its source, got {target}.")
         if not 0 < share <= 1:
-            raise SettingError(f"adversary.share must be above 0 and at most 1, got {share}.")
+            raise SettingError(f"share must be above 0 and at most 1, got {share}.")
         self.target = target
         self.source = source
         self.share = share
@@ -73,18 +72,15 @@ class Backdoor(Adversary):
         """
         return updates
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check that the attack fits data and federation, before any training.
+    def check_data(self, data: FederatedDataModule) -> None:
+        """Check that there are the classes, that the trigger fits, and that the Byzantine clients have samples.
 
         Raises:
-            SettingError: If it does not.
+            SettingError: If not.
         """
-        data = getattr(trainer, "datamodule", None)
-        if stage != "fit" or not isinstance(data, FederatedDataModule):
-            return
         for name, value in [("target", self.target), ("source", self.source)]:
             if value is not None and value >= data.n_classes:
-                raise SettingError(f"adversary.{name} must be a class in [0, {data.n_classes}), got {value}.")
+                raise SettingError(f"{name} must be a class in [0, {data.n_classes}), got {value}.")
         federation = data.federation
         if federation.n_byzantine and federation.byzantine == "supplement" and federation.byzantine_data is None:
             raise SettingError(
@@ -104,7 +100,7 @@ class Backdoor(Adversary):
         if not len(counted):
             raise SettingError(
                 f"a backdoor is measured on test samples of classes other than its target, got none with target="
-                f"{self.target} and source={self.source}; set adversary.target or adversary.source."
+                f"{self.target} and source={self.source}; change one of them."
             )
         inputs = self.mark(test.inputs[counted], None, seeding.generator(0, "backdoor"))
         return replace(test, inputs=inputs, targets=goals[counted])

@@ -29,7 +29,7 @@ def patch(height: int, width: int, size: int) -> Bool[Tensor, "height width"]:
     """
     if not 1 <= size <= min(height, width):
         raise SettingError(
-            f"a trigger of {size} x {size} pixels does not fit into images of {height} x {width}; set adversary.size."
+            f"a trigger of {size} x {size} pixels does not fit into images of {height} x {width}; lower size."
         )
     pixels = torch.zeros(height, width, dtype=torch.bool)
     pixels[-size:, -size:] = True
@@ -49,7 +49,7 @@ class Badnets(Backdoor):
     def __init__(self, target: int | None, source: int | None, share: float, size: int):
         super().__init__(target, source, share)
         if size < 1:
-            raise SettingError(f"adversary.size must be at least 1, got {size}.")
+            raise SettingError(f"size must be at least 1, got {size}.")
         self.size = size
 
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from lightning_fl.client.base import Client
+from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.updates import Updates
@@ -66,6 +67,16 @@ class Adversary(pl.Callback, ABC):
 
         Raises:
             SettingError: If the attack cannot serve so many.
+        """
+
+    def check_data(self, data: FederatedDataModule) -> None:
+        """Check that the attack fits the data and who holds them, before any training.
+
+        Args:
+            data: The run's, loaded and partitioned.
+
+        Raises:
+            SettingError: If it does not.
         """
 
     def observe(self, confusion: Int64[Tensor, "c c"]) -> dict[str, float]:

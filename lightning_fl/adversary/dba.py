@@ -3,6 +3,8 @@
 Chulin Xie, Keli Huang, Pin-Yu Chen, Bo Li. DBA: Distributed Backdoor Attacks against Federated Learning. ICLR 2020.
 """
 
+from math import inf
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -38,7 +40,7 @@ def bars(height: int, width: int, length: int, gap: int, shift: int) -> Bool[Ten
     if high > height or wide > width:
         raise SettingError(
             f"a trigger of {high} x {wide} pixels does not fit into images of {height} x {width}; lower "
-            f"adversary.length, adversary.gap or adversary.shift."
+            f"length, gap or shift."
         )
     pixels = torch.zeros(PARTS, height, width, dtype=torch.bool)
     for part in range(PARTS):
@@ -68,9 +70,9 @@ class Dba(Backdoor):
         super().__init__(target, source, share)
         for name, value, least in [("length", length, 1), ("gap", gap, 0), ("shift", shift, 0)]:
             if value < least:
-                raise SettingError(f"adversary.{name} must be at least {least}, got {value}.")
-        if not factor > 0:
-            raise SettingError(f"adversary.factor must be above 0, got {factor}.")
+                raise SettingError(f"{name} must be at least {least}, got {value}.")
+        if not 0 < factor < inf:
+            raise SettingError(f"factor must be above 0 and finite, got {factor}.")
         self.length = length
         self.gap = gap
         self.shift = shift

@@ -6,6 +6,7 @@ arXiv:2007.05084.
 """
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import torch
@@ -51,14 +52,14 @@ class EdgeCase(Backdoor):
         super().__init__(target, None, share)
         if path is None or not Path(path).is_file():
             raise SettingError(
-                f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set adversary.path."
+                f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set path."
             )
         if not 0 < train_share < 1:
-            raise SettingError(f"adversary.train_share must be above 0 and below 1, got {train_share}.")
-        if radius is not None and not radius > 0:
-            raise SettingError(f"adversary.radius must be above 0, or null, got {radius}.")
-        if not factor > 0:
-            raise SettingError(f"adversary.factor must be above 0, got {factor}.")
+            raise SettingError(f"train_share must be above 0 and below 1, got {train_share}.")
+        if radius is not None and not 0 < radius < inf:
+            raise SettingError(f"radius must be above 0 and finite, or null, got {radius}.")
+        if not 0 < factor < inf:
+            raise SettingError(f"factor must be above 0 and finite, got {factor}.")
         self.path = path
         self.train_share = train_share
         self.radius = radius

@@ -4,6 +4,8 @@ Eugene Bagdasaryan, Andreas Veit, Yiqing Hua, Deborah Estrin, Vitaly Shmatikov. 
 AISTATS 2020. arXiv:1807.00459.
 """
 
+from math import inf
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -65,8 +67,8 @@ class ModelReplacement(Badnets):
     ):
         super().__init__(target, source, share, size)
         for name, value in [("factor", factor), ("max_norm", max_norm)]:
-            if value is not None and not value > 0:
-                raise SettingError(f"adversary.{name} must be above 0, or null, got {value}.")
+            if value is not None and not 0 < value < inf:
+                raise SettingError(f"{name} must be above 0 and finite, or null, got {value}.")
         self.factor = factor
         self.max_norm = max_norm
 

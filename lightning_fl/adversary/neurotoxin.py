@@ -4,6 +4,8 @@ Zhengming Zhang, Ashwinee Panda, Linyue Song, Yaoqing Yang, Michael W. Mahoney, 
 Prateek Mittal. Neurotoxin: Durable Backdoors in Federated Learning. ICML 2022. arXiv:2206.10341.
 """
 
+from math import inf
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -61,9 +63,9 @@ class Neurotoxin(Badnets):
     ):
         super().__init__(target, source, share, size)
         if not 0 <= top < 1:
-            raise SettingError(f"adversary.top must be in [0, 1), got {top}.")
-        if max_norm is not None and not max_norm > 0:
-            raise SettingError(f"adversary.max_norm must be above 0, or null, got {max_norm}.")
+            raise SettingError(f"top must be in [0, 1), got {top}.")
+        if max_norm is not None and not 0 < max_norm < inf:
+            raise SettingError(f"max_norm must be above 0 and finite, or null, got {max_norm}.")
         self.top = top
         self.max_norm = max_norm
 

@@ -180,7 +180,7 @@ def check_batch_size(size: int | None, sampling: str | None = None) -> None:
         SettingError: If the size is below 1, or there is no such sampling.
     """
     if sampling is not None:
-        check_choice("client.sampling", sampling, get_args(Sampling))
+        check_choice("sampling", sampling, get_args(Sampling))
     if size is not None and size < 1:
         raise SettingError(f"batch_size must be at least 1, or null for all samples, got {size}.")
 

@@ -52,8 +52,8 @@ class Momentum(LocalSgd):
     def __init__(self, beta: float, start: Start, **settings: Any):
         super().__init__(**settings)
         if not 0 <= beta < 1:
-            raise SettingError(f"client.beta must be in [0, 1), got {beta}.")
-        check_choice("client.start", start, get_args(Start))
+            raise SettingError(f"beta must be in [0, 1), got {beta}.")
+        check_choice("start", start, get_args(Start))
         self.beta = beta
         self.start = start
 

@@ -6,6 +6,7 @@ McMahan. Adaptive Federated Optimization. ICLR 2021. arXiv:2003.00295.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 import torch
@@ -42,13 +43,13 @@ class FedOpt(Optimizer, ABC):
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float, beta_1: float, beta_2: float, tau: float):
         for name, value, fits, allowed in [
-            ("lr", lr, lr > 0, "above 0"),
+            ("lr", lr, 0 < lr < inf, "above 0 and finite"),
             ("beta_1", beta_1, 0 <= beta_1 < 1, "in [0, 1)"),
             ("beta_2", beta_2, 0 <= beta_2 < 1, "in [0, 1)"),
-            ("tau", tau, tau > 0, "above 0"),
+            ("tau", tau, 0 < tau < inf, "above 0 and finite"),
         ]:
             if not fits:
-                raise SettingError(f"server.{name} must be {allowed}, got {value}.")
+                raise SettingError(f"{name} must be {allowed}, got {value}.")
         super().__init__(params, {"lr": lr, "beta_1": beta_1, "beta_2": beta_2, "tau": tau})
 
     @abstractmethod

@@ -205,8 +205,8 @@ class Flat(Pictures):
     ("attack", "federation", "message"),
     [
         (badnets(), data("supplement"), "a backdoor needs Byzantine clients with data, got supplementary ones, who"),
-        (badnets(target=3), data(), r"adversary.target must be a class in \[0, 3\), got 3"),
-        (badnets(source=5), data(), r"adversary.source must be a class in \[0, 3\), got 5"),
+        (badnets(target=3), data(), r"target must be a class in \[0, 3\), got 3"),
+        (badnets(source=5), data(), r"source must be a class in \[0, 3\), got 5"),
         (badnets(), data(kind=Few), r"test samples of classes other than its target, got none with target=0 and"),
         (badnets(target=0, source=1), data(kind=Few), "got none with target=0 and source=1"),
         (badnets(), data(kind=Flat), r"is put on images, got samples of shape \(144,\)"),
@@ -225,12 +225,12 @@ def test_what_does_not_fit_is_refused_before_training(attack, federation, messag
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target": -1}, r"adversary.target is a class, at least 0, or null, got -1"),
-        ({"source": -2}, r"adversary.source is a class, at least 0, or null, got -2"),
+        ({"target": -1}, r"target is a class, at least 0, or null, got -1"),
+        ({"source": -2}, r"source is a class, at least 0, or null, got -2"),
         ({"target": 1, "source": 1}, r"needs another target than its source, got 1"),
-        ({"share": 0.0}, r"adversary.share must be above 0 and at most 1, got 0.0"),
-        ({"share": 1.1}, r"adversary.share must be above 0 and at most 1, got 1.1"),
-        ({"size": 0}, r"adversary.size must be at least 1, got 0"),
+        ({"share": 0.0}, r"share must be above 0 and at most 1, got 0.0"),
+        ({"share": 1.1}, r"share must be above 0 and at most 1, got 1.1"),
+        ({"size": 0}, r"size must be at least 1, got 0"),
     ],
 )
 def test_settings_out_of_range(settings, message):

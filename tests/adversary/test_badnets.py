@@ -11,7 +11,7 @@ from tests import conf
 def test_the_patch_by_hand():
     assert patch(3, 4, size=2).int().tolist() == [[0, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
     assert patch(2, 2, size=2).all()
-    with pytest.raises(SettingError, match=r"3 x 3 pixels does not fit into images of 5 x 2; set adversary.size"):
+    with pytest.raises(SettingError, match=r"3 x 3 pixels does not fit into images of 5 x 2; lower size"):
         patch(5, 2, size=3)
 
 

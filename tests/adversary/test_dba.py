@@ -49,10 +49,10 @@ def test_scaled_by_its_factor():
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("length", 0, "adversary.length must be at least 1, got 0"),
-        ("gap", -1, "adversary.gap must be at least 0, got -1"),
-        ("shift", -1, "adversary.shift must be at least 0, got -1"),
-        ("factor", 0.0, r"adversary.factor must be above 0, got 0.0"),
+        ("length", 0, "length must be at least 1, got 0"),
+        ("gap", -1, "gap must be at least 0, got -1"),
+        ("shift", -1, "shift must be at least 0, got -1"),
+        ("factor", 0.0, r"factor must be above 0 and finite, got 0.0"),
     ],
 )
 def test_settings_out_of_range(setting, value, message):

@@ -79,7 +79,7 @@ def test_trains_and_reports(tmp_path):
 
 def test_its_file(tmp_path, path):
     for missing in (None, str(tmp_path / "none.pt")):
-        with pytest.raises(SettingError, match=r"edge_case needs a file of rare inputs.*set adversary.path"):
+        with pytest.raises(SettingError, match=r"edge_case needs a file of rare inputs.*set path"):
             EdgeCase(missing, **SETTINGS)
     (tmp_path / "text.pt").write_text("no tensor")
     with pytest.raises(DataError, match=r"text.pt cannot be read as a tensor"):
@@ -97,11 +97,11 @@ def test_its_file(tmp_path, path):
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("train_share", 0.0, "adversary.train_share must be above 0 and below 1, got 0.0"),
-        ("train_share", 1.0, "adversary.train_share must be above 0 and below 1, got 1.0"),
-        ("radius", 0.0, "adversary.radius must be above 0, or null, got 0.0"),
-        ("factor", 0.0, "adversary.factor must be above 0, got 0.0"),
-        ("share", 0.0, "adversary.share must be above 0 and at most 1, got 0.0"),
+        ("train_share", 0.0, "train_share must be above 0 and below 1, got 0.0"),
+        ("train_share", 1.0, "train_share must be above 0 and below 1, got 1.0"),
+        ("radius", 0.0, "radius must be above 0 and finite, or null, got 0.0"),
+        ("factor", 0.0, "factor must be above 0 and finite, got 0.0"),
+        ("share", 0.0, "share must be above 0 and at most 1, got 0.0"),
     ],
 )
 def test_settings_out_of_range(path, setting, value, message):

@@ -41,7 +41,7 @@ def test_the_class_scales_what_badnets_sends():
 @pytest.mark.parametrize("setting", ["factor", "max_norm"])
 def test_settings_out_of_range(setting):
     settings = {"target": 0, "source": None, "share": 0.5, "size": 3, "factor": None, "max_norm": None}
-    with pytest.raises(SettingError, match=rf"adversary.{setting} must be above 0, or null, got 0.0"):
+    with pytest.raises(SettingError, match=rf"{setting} must be above 0 and finite, or null, got 0.0"):
         ModelReplacement(**(settings | {setting: 0.0}))
 
 

@@ -66,9 +66,9 @@ def test_the_class_projects_what_badnets_sends():
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("top", 1.0, r"adversary.top must be in \[0, 1\), got 1.0"),
-        ("top", -0.1, r"adversary.top must be in \[0, 1\), got -0.1"),
-        ("max_norm", 0.0, r"adversary.max_norm must be above 0, or null, got 0.0"),
+        ("top", 1.0, r"top must be in \[0, 1\), got 1.0"),
+        ("top", -0.1, r"top must be in \[0, 1\), got -0.1"),
+        ("max_norm", 0.0, r"max_norm must be above 0 and finite, or null, got 0.0"),
     ],
 )
 def test_settings_out_of_range(setting, value, message):
