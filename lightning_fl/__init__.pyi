@@ -1,3 +1,17 @@
+from . import (
+    adversary as adversary,
+    aggregator as aggregator,
+    callback as callback,
+    client as client,
+    data as data,
+    logger as logger,
+    metric as metric,
+    model as model,
+    partition as partition,
+    schedule as schedule,
+    server as server,
+    theory as theory,
+)
 from .adversary.base import Adversary, AttackContext
 from .aggregator.base import Aggregation, Aggregator, Weighting
 from .client.base import Client, ClientResult
@@ -34,4 +48,16 @@ __all__ = [
     "SettingError",
     "Updates",
     "Weighting",
+    "adversary",
+    "aggregator",
+    "callback",
+    "client",
+    "data",
+    "logger",
+    "metric",
+    "model",
+    "partition",
+    "schedule",
+    "server",
+    "theory",
 ]

@@ -1,0 +1,5 @@
+"""Metrics of an evaluation."""
+
+from lightning_fl import _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)

@@ -1,0 +1,27 @@
+"""What a group's package offers: its modules and their classes, found by looking, imported when first used."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lazy_loader
+
+
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Find a group's public modules and classes, so that nobody keeps a list of them.
+
+    Only the text of the files is read: asking what there is does not wait for torch.
+
+    Args:
+        package: Name of the group's package.
+        file: Its ``__init__.py``.
+
+    Returns:
+        The package's ``__getattr__``, ``__dir__`` and ``__all__``.
+    """
+    modules = {path.stem: path for path in sorted(Path(file).parent.glob("[a-z]*.py"))}
+    classes = {name: re.findall(r"^class ([A-Z]\w*)", path.read_text("utf-8"), re.M) for name, path in modules.items()}
+    functions: tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
+    functions = lazy_loader.attach(package, modules.keys(), classes)
+    return functions

@@ -1,0 +1,64 @@
+"""Names that packages offer are found by looking, and imported when first used."""
+
+import importlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from inspect import isclass, ismodule
+
+import pytest
+
+import lightning_fl as fl
+from lightning_fl import SettingError
+from lightning_fl.run.config import GROUPS
+
+LAZY = sorted({*GROUPS, "callback", "metric", "theory"} - {"experiment", "method"})
+
+
+@pytest.mark.parametrize("group", LAZY)
+def test_every_name_is_a_module_of_the_group_or_a_class_in_one(group):
+    package = getattr(fl, group)
+    assert package.__doc__
+    assert sorted(package.__all__) == sorted(dir(package))
+    assert max(Counter(package.__all__).values()) == 1
+    for name in package.__all__:
+        thing = getattr(package, name)
+        module = thing.__name__ if ismodule(thing) else thing.__module__
+        assert isclass(thing) or ismodule(thing)
+        assert module.startswith(f"lightning_fl.{group}.")
+
+
+def test_classes_stand_beside_the_groups():
+    assert fl.aggregator.Boba is importlib.import_module("lightning_fl.aggregator.boba").Boba
+    assert fl.adversary.Ipm is importlib.import_module("lightning_fl.adversary.ipm").Ipm
+    assert fl.partition.Dirichlet is importlib.import_module("lightning_fl.partition.dirichlet").Dirichlet
+    assert fl.aggregator.krum.krum is importlib.import_module("lightning_fl.aggregator.krum").krum
+    assert fl.SettingError is SettingError
+    with pytest.raises(AttributeError, match="Kumquat"):
+        _ = fl.aggregator.Kumquat
+
+
+def test_a_new_file_is_found(tmp_path, monkeypatch):
+    package = tmp_path / "my_rules"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from lightning_fl import _lazy\n__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)\n"
+    )
+    (package / "my_rule.py").write_text("class MyRule:\n    class Inner: pass\nclass _Part: pass\nclass Other: pass\n")
+    (package / "_hidden.py").write_text("class Hidden: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = importlib.import_module("my_rules")
+    assert found.__all__ == ["MyRule", "Other", "my_rule"]
+    assert found.MyRule.__module__ == "my_rules.my_rule"
+
+
+def test_asking_for_names_does_not_import_torch():
+    code = f"""
+import json, sys
+import lightning_fl as fl
+names = [dir(getattr(fl, group)) for group in {LAZY}]
+print(json.dumps([len(names), sorted({{"torch", "hydra", "pytorch_lightning", "numpy"}} & set(sys.modules))]))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == [len(LAZY), []]
