@@ -1,15 +1,37 @@
 from . import (
     adversary as adversary,
+)
+from . import (
     aggregator as aggregator,
+)
+from . import (
     callback as callback,
+)
+from . import (
     client as client,
+)
+from . import (
     data as data,
+)
+from . import (
     logger as logger,
+)
+from . import (
     metric as metric,
+)
+from . import (
     model as model,
+)
+from . import (
     partition as partition,
+)
+from . import (
     schedule as schedule,
+)
+from . import (
     server as server,
+)
+from . import (
     theory as theory,
 )
 from .adversary.base import Adversary, AttackContext

@@ -3,9 +3,10 @@
 import catalogue
 import pytest
 
-from tests import conf
+from lightning_fl.contract import conf
+from lightning_fl.run.config import CONF
 
-FILES = [path for group in sorted(conf.CONF.iterdir()) if group.is_dir() for path in sorted(group.glob("*.yaml"))]
+FILES = [path for group in sorted(CONF.iterdir()) if group.is_dir() for path in sorted(group.glob("*.yaml"))]
 
 
 def test_the_readme_is_up_to_date():

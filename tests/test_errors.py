@@ -8,8 +8,8 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from lightning_fl import SettingError
+from lightning_fl.contract import conf, world
 from lightning_fl.errors import check_choice, check_counts, check_finite
-from tests import conf, world
 
 OFFLINE = ["quadratic", "synthetic"]
 PARTS = [

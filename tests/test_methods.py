@@ -5,8 +5,9 @@ import torch
 from omegaconf import OmegaConf
 
 from lightning_fl import Federation
+from lightning_fl.contract import conf
 from lightning_fl.run.train import train
-from tests import conf, training
+from tests import training
 
 SMALL = [
     "data=synthetic",

@@ -19,9 +19,10 @@ from lightning_fl.aggregator.median import Median
 from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.rsa import Rsa
+from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
 from lightning_fl.schedule.late_decay import late_decay
-from tests import training, world
+from tests import training
 
 
 class Small(FederatedDataModule):

@@ -93,3 +93,19 @@ def test_every_command_knows_it(project, tmp_path):
     code, out = command("sweep", str(project / "sweep.yaml"), "--config-dir=project/conf", folder=tmp_path)
     assert code == 0, out
     assert out.count("completed") == 2
+
+
+@pytest.mark.slow
+def test_it_keeps_the_laws(project):
+    """By the line that the README names; nothing of ours is tested there."""
+    given = [sys.executable, "-m", "pytest", "--pyargs", "lightning_fl.contract", "-q", "-p", "no:cacheprovider"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(given, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout
+    (project / "my_rule.py").write_text(
+        (project / "my_rule.py").read_text().replace("if not 0 <= self.f < n", "if False")
+    )
+    done = subprocess.run([*given, "-k", "my_rule"], cwd=project, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "test_f_out_of_range_raises_before_training[-1-my_rule]" in done.stdout

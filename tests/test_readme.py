@@ -8,7 +8,7 @@ import yaml
 
 from lightning_fl import Aggregator
 from lightning_fl.aggregator.boba import boba
-from tests import conf, world
+from lightning_fl.contract import conf, world
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 

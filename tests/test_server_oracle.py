@@ -8,9 +8,9 @@ from torch import nn
 
 from lightning_fl import ServerOracle, SettingError
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import world
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
-from tests import world
 
 
 def convolutional() -> ServerOracle:

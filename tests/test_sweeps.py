@@ -1,6 +1,7 @@
 """Every file of sweeps/ is one that W&B accepts, and every value of it composes."""
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -8,10 +9,10 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
+from lightning_fl.contract import conf
 from lightning_fl.run.check import checked
-from tests import conf
 
-FILES = sorted((conf.CONF.parent / "sweeps").glob("*.yaml"))
+FILES = sorted((Path(__file__).resolve().parents[1] / "sweeps").glob("*.yaml"))
 ASKED = {"boba_p_min", "boba_f", "raga_k", "fed_nga_rate", "frpg_lambda"}
 ASKED |= {"heterogeneity", "rule_by_attack", "server_samples"}
 

@@ -10,8 +10,8 @@ from torch.optim import SGD
 
 from lightning_fl import FederatedDataModule, FederatedModule, Federation
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
-from tests import world
 
 
 class Corners(FederatedDataModule):

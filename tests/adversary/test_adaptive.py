@@ -12,7 +12,7 @@ from lightning_fl.adversary.min_max import min_max, min_sum
 from lightning_fl.adversary.one_coordinate import one_coordinate
 from lightning_fl.adversary.opt_alie import opt_alie
 from lightning_fl.adversary.opt_ipm import opt_ipm
-from tests import world
+from lightning_fl.contract import world
 from tests.adversary import reference
 
 H, B, D = 12, 3, 20

@@ -16,8 +16,9 @@ from lightning_fl.adversary.dba import Dba
 from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.saga import Saga
-from tests import conf, training, world
-from tests.adversary.images import bytes_of, pictures
+from lightning_fl.contract import conf, world
+from lightning_fl.contract.images import bytes_of, pictures
+from tests import training
 
 
 def badnets(target=0, source=None, share=0.5, size=3):

@@ -5,7 +5,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.adversary.badnets import Badnets, patch
-from tests import conf
+from lightning_fl.contract import conf
 
 
 def test_the_patch_by_hand():

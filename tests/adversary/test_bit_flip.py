@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from lightning_fl import SettingError
 from lightning_fl.adversary.bit_flip import BitFlip
-from tests import world
+from lightning_fl.contract import world
 
 
 def test_sends_the_opposite_of_its_own_honest_update():

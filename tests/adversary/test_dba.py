@@ -5,8 +5,8 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.adversary.dba import Dba, bars
-from tests import conf, world
-from tests.adversary.images import pictures
+from lightning_fl.contract import conf, world
+from lightning_fl.contract.images import pictures
 
 
 def test_the_authors_trigger():

@@ -8,9 +8,10 @@ import torch
 from lightning_fl import ClientBatch, DataError, SettingError
 from lightning_fl.adversary.edge_case import EdgeCase
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import world
+from lightning_fl.contract.images import bytes_of, pictures
 from lightning_fl.round import Round
-from tests import training, world
-from tests.adversary.images import bytes_of, pictures
+from tests import training
 from tests.adversary.test_backdoor import data, module
 
 SETTINGS = {"target": 2, "share": 0.5, "train_share": 0.6, "radius": None, "factor": 1.0}

@@ -4,7 +4,7 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.fang import Fang, fang
-from tests import world
+from lightning_fl.contract import world
 from tests.adversary import reference
 
 SAME = pytest.mark.parametrize("variant", ["trimmed_mean", "median"])

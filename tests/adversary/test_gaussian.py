@@ -5,8 +5,8 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.gaussian import Gaussian, gaussian
+from lightning_fl.contract import world
 from lightning_fl.updates import flatten, trainable
-from tests import world
 
 
 def wide_context(d=4000, learning_rate=0.1):

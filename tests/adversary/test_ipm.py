@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lightning_fl.adversary.ipm import Ipm, ipm
-from tests import world
+from lightning_fl.contract import world
 
 
 def test_sends_minus_factor_times_the_mean():

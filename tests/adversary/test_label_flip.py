@@ -15,9 +15,9 @@ from lightning_fl.adversary.label_flip import (
 )
 from lightning_fl.client.base import ClientResult
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import world
 from lightning_fl.round import Round
 from lightning_fl.samples import Samples
-from tests import world
 
 
 def test_flip_mirrors_the_labels():

@@ -6,7 +6,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.adversary.lie import Lie, lie, lie_factor
-from tests import world
+from lightning_fl.contract import world
 from tests.adversary import reference
 
 

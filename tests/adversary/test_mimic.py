@@ -6,8 +6,8 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.mimic import Direction, Mimic, MimicLearned, mimic
+from lightning_fl.contract import world
 from lightning_fl.round import Round
-from tests import world
 from tests.adversary import reference
 
 HONEST = torch.tensor([[1.0, 0.0], [3.0, 2.0]])

@@ -7,7 +7,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.adversary.min_max import MinMax, MinSum, min_max, min_sum
-from tests import world
+from lightning_fl.contract import world
 from tests.adversary import reference
 
 BOTH = pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import torch
 from lightning_fl import SettingError
 from lightning_fl.adversary.badnets import Badnets
 from lightning_fl.adversary.neurotoxin import Neurotoxin, neurotoxin
-from tests import conf, world
-from tests.adversary.images import pictures, seeing
+from lightning_fl.contract import conf, world
+from lightning_fl.contract.images import pictures, seeing
 
 
 def slow_neurotoxin(updates, previous, top, max_norm):

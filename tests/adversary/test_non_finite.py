@@ -5,7 +5,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.adversary.non_finite import NonFinite, non_finite
-from tests import world
+from lightning_fl.contract import world
 
 HONEST = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
 

@@ -8,7 +8,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.one_coordinate import OneCoordinate, one_coordinate
 from lightning_fl.aggregator.krum import krum_weights
 from lightning_fl.aggregator.median import median
-from tests import world
+from lightning_fl.contract import world
 from tests.adversary import reference
 
 

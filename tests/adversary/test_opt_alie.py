@@ -5,7 +5,7 @@ import torch
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.opt_alie import OptAlie, opt_alie
 from lightning_fl.aggregator.trimmed_mean import trimmed_mean
-from tests import world
+from lightning_fl.contract import world
 from tests.adversary import reference
 from tests.adversary.test_opt_ipm import HC, RULES
 

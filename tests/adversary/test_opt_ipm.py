@@ -6,7 +6,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.opt_ipm import OptIpm, climb, opt_ipm
 from lightning_fl.aggregator.krum import krum
 from lightning_fl.aggregator.trimmed_mean import trimmed_mean
-from tests import world
+from lightning_fl.contract import world
 from tests.adversary import reference
 
 HC = torch.from_numpy(reference.HC)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lightning_fl.adversary.probe import Probe
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import world
 
 H, B, D = 12, 3, 20
 

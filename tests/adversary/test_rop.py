@@ -8,7 +8,7 @@ import torch
 from lightning_fl import SettingError
 from lightning_fl.adversary.lie import lie_factor
 from lightning_fl.adversary.rop import Rop, rop
-from tests import world
+from lightning_fl.contract import world
 from tests.adversary import reference
 
 HC, U = torch.from_numpy(reference.HC), torch.tensor([1.0, 0.0], dtype=torch.float64)

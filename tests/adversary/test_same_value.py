@@ -1,7 +1,7 @@
 import torch
 
 from lightning_fl.adversary.same_value import SameValue, same_value
-from tests import world
+from lightning_fl.contract import world
 
 
 def test_every_coordinate_is_the_value():

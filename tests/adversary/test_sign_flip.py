@@ -2,7 +2,7 @@ import torch
 
 from lightning_fl import Updates
 from lightning_fl.adversary.sign_flip import SignFlip, sign_flip
-from tests import world
+from lightning_fl.contract import world
 
 
 def test_known_answer():

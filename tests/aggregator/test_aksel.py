@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lightning_fl import SettingError
 from lightning_fl.aggregator.aksel import Aksel, aksel, aksel_weights
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import hostile, reference
 
 N, D, F = 9, 5, 3

@@ -7,7 +7,7 @@ from lightning_fl.aggregator.arc import Arc, adaptive_clipping, arc_scales
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.normalized import Normalized
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 
 N, D = 11, 6

@@ -4,7 +4,7 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.average import Average, average
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 
 

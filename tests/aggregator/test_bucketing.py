@@ -18,7 +18,7 @@ from lightning_fl.aggregator.bucketing import (
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.normalized import Normalized
-from tests import conf, world
+from lightning_fl.contract import conf, world
 from tests.aggregator import reference
 
 N, D = 11, 6

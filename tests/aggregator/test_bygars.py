@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.adversary.adaptive import Adaptive
 from lightning_fl.aggregator.bygars import Bygars, bygars, bygars_weights
-from tests import training, world
+from lightning_fl.contract import world
+from tests import training
 from tests.aggregator import reference
 
 N, D = 8, 5

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from lightning_fl import SettingError
 from lightning_fl.aggregator.caf import Caf, caf, caf_weights
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import world
 from tests.aggregator import hostile, reference
 
 N, D, F = 9, 5, 3

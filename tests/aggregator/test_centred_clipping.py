@@ -12,8 +12,9 @@ from lightning_fl.aggregator.centred_clipping import (
     sequential_centred_clipping,
     similarity_buckets,
 )
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import training, world
+from tests import training
 from tests.aggregator import hostile, reference
 
 N, D = 9, 5

@@ -12,8 +12,9 @@ from lightning_fl.aggregator.clipped_clustering import (
     cosine_distances,
     larger_cluster,
 )
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import training, world
+from tests import training
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.clipped_sum import ClippedSum, clipped_sum
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 
 N, D = 9, 6

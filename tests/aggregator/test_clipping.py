@@ -6,7 +6,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.clipping import Clipping, clip
 from lightning_fl.aggregator.median import Median
-from tests import conf, world
+from lightning_fl.contract import conf, world
 from tests.aggregator import reference
 
 N, D = 11, 6

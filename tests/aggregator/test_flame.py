@@ -7,7 +7,7 @@ from sklearn.cluster import HDBSCAN
 
 from lightning_fl import DivergedError, SettingError, Updates
 from lightning_fl.aggregator.flame import Flame, flame, majority_cluster, model_distances
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.fltrust import Fltrust, fltrust
+from lightning_fl.contract import world
 from lightning_fl.samples import ClientBatch
-from tests import world
 from tests.aggregator import reference
 
 N, D = 9, 6

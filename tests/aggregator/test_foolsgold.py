@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.aggregator.foolsgold import Foolsgold, foolsgold, foolsgold_weights
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import training, world
+from tests import training
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

@@ -15,7 +15,7 @@ from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, multi_krum
 from lightning_fl.aggregator.median import Median, median
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import geometric_median as module
 from lightning_fl.aggregator.geometric_median import GeometricMedian, geometric_median, geometric_median_weights
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import world
 from tests.aggregator import reference
 
 N, D, EPS = 11, 5, 1e-5

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from lightning_fl import SettingError
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, krum_weights, multi_krum, multi_krum_weights
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import world
 from tests.aggregator import reference
 
 N, D = 11, 6

@@ -10,8 +10,8 @@ from lightning_fl import SettingError, Updates, seeding
 from lightning_fl.aggregator import mda
 from lightning_fl.aggregator.base import draw_order
 from lightning_fl.aggregator.mda import Mda, minimum_diameter_average, minimum_diameter_weights
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import world
 from tests.aggregator import hostile, reference
 
 N, D, F = 9, 5, 3

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import median as module
 from lightning_fl.aggregator.median import Median, median, reduce_columns
-from tests import conf, world
+from lightning_fl.contract import conf, world
 from tests.aggregator import reference
 
 D = 6

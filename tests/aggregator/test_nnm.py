@@ -16,8 +16,8 @@ from lightning_fl.aggregator.nnm import Nnm, nearest_neighbor_mixing, nnm_matrix
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
+from lightning_fl.contract import conf, world
 from lightning_fl.updates import gram_matrix
-from tests import conf, world
 from tests.aggregator import reference
 
 N, D = 11, 6

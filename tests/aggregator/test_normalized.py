@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.normalized import Normalized, normalized_average, row_norms
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 
 HOSTILE = [float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, 1e-40, "copy"]

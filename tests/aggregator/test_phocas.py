@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.phocas import Phocas, phocas
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

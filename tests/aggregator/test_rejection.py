@@ -19,7 +19,7 @@ from lightning_fl.aggregator.rejection import (
     zeno,
     zeno_weights,
 )
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 
 N, D, F = 9, 6, 2

@@ -5,8 +5,8 @@ import torch
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.geometric_median import geometric_median
 from lightning_fl.aggregator.rfa import Rfa, rfa, rfa_weights
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import world
 from tests.aggregator import hostile, reference
 
 N, D = 9, 5

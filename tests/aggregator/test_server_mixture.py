@@ -9,7 +9,7 @@ from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.server_mixture import ServerMixture, server_mixture
-from tests import conf, world
+from lightning_fl.contract import conf, world
 from tests.aggregator import reference
 
 

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from lightning_fl import ClientBatch, ServerOracle, SettingError, Updates
 from lightning_fl.aggregator.server_only import ServerOnly
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import world
 from lightning_fl.round import Round
-from tests import world
 
 
 def server(classes, data=None):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import sign_vote as module
 from lightning_fl.aggregator.sign_vote import SignVote, sign_vote
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

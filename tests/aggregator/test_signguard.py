@@ -9,7 +9,7 @@ from sklearn.cluster import MeanShift, estimate_bandwidth
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.signguard import Signguard, largest_cluster, sign_statistics, signguard
-from tests import world
+from lightning_fl.contract import world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

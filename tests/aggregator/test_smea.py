@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError
 from lightning_fl.aggregator import smea
 from lightning_fl.aggregator.smea import Smea, smallest_eigenvalue_average, smallest_eigenvalue_weights
+from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
-from tests import world
 from tests.aggregator import hostile, reference
 
 N, D, F = 9, 5, 3

@@ -23,7 +23,8 @@ from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_checkpoint import RoundCheckpoint
 from lightning_fl.client.saga import Saga
-from tests import training, world
+from lightning_fl.contract import world
+from tests import training
 
 ROUNDS, SAVED = 7, 3  # every second round is evaluated
 

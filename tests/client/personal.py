@@ -8,8 +8,9 @@ from lightning_fl import FederatedModule, Federation
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.clipped_sum import ClippedSum
 from lightning_fl.client.base import minibatches
+from lightning_fl.contract import world
 from lightning_fl.round import Round
-from tests import training, world
+from tests import training
 
 
 class Doubles(training.Corners):

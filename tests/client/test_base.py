@@ -8,8 +8,9 @@ from lightning_fl import ClientBatch, Samples, SettingError
 from lightning_fl.client import base
 from lightning_fl.client.base import default_client_chunk
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import world
+from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
-from tests import world
 
 CPU = torch.device("cpu")
 
@@ -43,22 +44,6 @@ def seeded(make, seed=0):
 
 def mlp():
     return seeded(lambda: Mlp(36, (8,), 3))
-
-
-def slow_gradients(model, batch):
-    """One ordinary backward pass a client."""
-    rows, losses = [], []
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    for index in batch.indices:
-        x, y = batch.samples.gather(index)
-        outputs = model(x)
-        if hasattr(model, "sample_losses"):
-            loss = model.sample_losses(outputs, y).mean()
-        else:
-            loss = -torch.log_softmax(outputs, 1)[torch.arange(len(y)), y].mean()
-        rows.append(torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parameters)]))
-        losses.append(loss.detach())
-    return torch.stack(rows), torch.stack(losses)
 
 
 SIZES = [5, 1, 9, 3, 3, 12, 1, 7, 2, 30, 4]

@@ -11,9 +11,10 @@ from lightning_fl.adversary.label_flip import LabelFlip
 from lightning_fl.aggregator.boba import Boba
 from lightning_fl.client.frpg import Frpg, step_sizes
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import conf, world
 from lightning_fl.round import Round
 from lightning_fl.server.frpg import Frpg as Server
-from tests import conf, training, world
+from tests import training
 from tests.client import personal
 
 LAMBDA, MU, DELTA, LIPSCHITZ = 0.3, 0.2, 0.2, 6.0

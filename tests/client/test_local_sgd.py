@@ -6,8 +6,8 @@ import torch
 from lightning_fl import ClientBatch, Round, SettingError
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
+from lightning_fl.contract import world
 from lightning_fl.updates import flatten, trainable
-from tests import world
 
 ROUND = Round(2, 0.3, 0)
 

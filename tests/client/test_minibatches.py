@@ -10,7 +10,7 @@ from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.client.momentum import Momentum
 from lightning_fl.client.rsa import Rsa
-from tests import world
+from lightning_fl.contract import world
 
 SIZES = [5, 8, 1, 10]
 

@@ -13,7 +13,8 @@ from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.client.momentum import Momentum
-from tests import conf, training, world
+from lightning_fl.contract import conf, world
+from tests import training
 from tests.client.test_local_sgd import clients, double, model
 
 STARTS = ["zero", "first", "undamped"]

@@ -13,9 +13,10 @@ from lightning_fl.adversary.label_flip import LabelFlip
 from lightning_fl.aggregator.clipped_sum import clipped_sum
 from lightning_fl.aggregator.server_only import ServerOnly
 from lightning_fl.client.rsa import Rsa, huber_gradient, penalty_gradient
+from lightning_fl.contract import conf, world
 from lightning_fl.round import Round
 from lightning_fl.schedule.power_decay import power_decay
-from tests import conf, training, world
+from tests import training
 from tests.client import personal
 
 LAMBDA, MU, DELTA, ETA = 0.3, 0.2, 0.1, 0.4

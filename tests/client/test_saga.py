@@ -6,7 +6,7 @@ import torch
 from lightning_fl import ClientBatch, Round, SettingError
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.saga import Saga
-from tests import world
+from lightning_fl.contract import world
 from tests.client.test_local_sgd import clients
 
 

@@ -10,8 +10,9 @@ import pytest
 from lightning_fl import plot
 from lightning_fl.commands import plot as script
 from lightning_fl.commands import train
+from lightning_fl.contract import conf
 from lightning_fl.run.config import default_settings
-from tests import conf, saved
+from tests import saved
 from tests.commands.command import outcome
 
 SMALL = [

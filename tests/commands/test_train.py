@@ -17,9 +17,9 @@ from omegaconf import OmegaConf
 import lightning_fl
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.commands import train
+from lightning_fl.contract import conf
 from lightning_fl.data.mnist import CHECKSUMS
 from lightning_fl.run import reference
-from tests import conf
 from tests.commands.command import outcome
 
 ROOT = Path(lightning_fl.__file__).parents[1]

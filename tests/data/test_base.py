@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lightning_fl import FederatedDataModule, Federation, Samples, SettingError
+from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
 from lightning_fl.partition.pathological import Pathological
 from lightning_fl.partition.sorted import Sorted
-from tests import world
 
 
 class Toy(FederatedDataModule):

@@ -8,8 +8,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lightning_fl import ClientBatch, DataError, Samples, SettingError
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import conf
 from lightning_fl.model.gru import Gru
-from tests import conf
 
 
 def make(vocabulary=30, width=5, hidden=4, n_classes=3, glove=None, freeze=None):

@@ -8,8 +8,9 @@ from hydra.utils import instantiate
 
 from lightning_fl import ClientBatch, FederatedModule, SettingError
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import conf
 from lightning_fl.model.quadratic import Quadratic
-from tests import conf, training
+from tests import training
 
 SETTING = ("data=quadratic", "model=quadratic", "partition=pathological", "schedule=constant", "adversary=none")
 

@@ -5,9 +5,9 @@ import torch
 from hydra.utils import instantiate
 
 from lightning_fl import DataError, SettingError
+from lightning_fl.contract import conf
 from lightning_fl.partition.from_file import FromFile
 from lightning_fl.partition.iid import Iid
-from tests import conf
 
 
 @pytest.fixture

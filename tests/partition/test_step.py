@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from lightning_fl import SettingError
+from lightning_fl.contract import conf
 from lightning_fl.partition.pathological import Pathological
 from lightning_fl.partition.step import Step
-from tests import conf
 from tests.partition.test_pathological import MNIST, targets_of
 
 

@@ -8,7 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from lightning_fl.commands import train
-from tests import conf
+from lightning_fl.contract import conf
+from lightning_fl.run.config import CONF
 from tests.commands.command import outcome
 
 RUNS, BLOCKS, SECONDS = 300, 10, 60
@@ -58,10 +59,10 @@ def names(node, path=""):
 
 def files():
     """What `names` are there by group and choice, and with no group."""
-    found = {(): sorted(names(OmegaConf.to_container(OmegaConf.load(conf.CONF / "train.yaml"))))}
+    found = {(): sorted(names(OmegaConf.to_container(OmegaConf.load(CONF / "train.yaml"))))}
     for group in [*GROUPS, "data", "model"]:
         for choice in conf.names(group):
-            node = OmegaConf.to_container(OmegaConf.load(conf.CONF / group / f"{choice}.yaml"))
+            node = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{choice}.yaml"))
             node = node if group == "method" else {group: node}
             found[group, choice] = sorted(names(node))
     return found

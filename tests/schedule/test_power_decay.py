@@ -7,8 +7,8 @@ import torch
 from torch.optim import SGD
 
 from lightning_fl import SettingError
+from lightning_fl.contract import conf
 from lightning_fl.schedule.power_decay import power_decay
-from tests import conf
 
 
 @pytest.mark.parametrize(

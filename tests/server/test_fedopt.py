@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from lightning_fl import SettingError
+from lightning_fl.contract import conf
 from lightning_fl.server.fedopt import FedAdagrad, FedAdam, FedYogi
-from tests import conf, training
+from tests import training
 
 KINDS = {"fedadagrad": FedAdagrad, "fedadam": FedAdam, "fedyogi": FedYogi}
 EVERY = pytest.mark.parametrize("name", KINDS)

@@ -8,9 +8,10 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from lightning_fl import FederatedModule, SettingError
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import conf, world
 from lightning_fl.schedule.power_decay import power_decay
 from lightning_fl.server.frpg import Frpg
-from tests import conf, training, world
+from tests import training
 
 
 def slow_server(start, messages, delta, lipschitz):

@@ -2,32 +2,25 @@
 
 from copy import deepcopy
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
+from lightning_fl.run.config import CONF, own_folder
+from lightning_fl.run.config import compose as compose_any
 
 
 def names(group: str) -> list[str]:
-    """Every file of a group, by stem."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    """List what is to be tested of a group: the files of the project, or ours where it has no folder of its own."""
+    own = own_folder()
+    return sorted(path.stem for path in ((own or CONF) / group).glob("*.yaml"))
 
 
 @cache
 def compose(*overrides: str) -> DictConfig:
     """Compose ``conf/train.yaml``; not to be written to."""
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose("train", list(overrides))
-
-
-def choice(override: str, group: str) -> str:
-    """Which file of a group an override leads to."""
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return str(hydra.compose("train", [override], return_hydra_config=True).hydra.runtime.choices[group])
+    return compose_any(overrides)
 
 
 def make(group: str, name: str, **settings: Any) -> Any:

@@ -1,7 +1,10 @@
 """A federation small enough to think through: 3 classes, 2 features, a linear model of d = 9 parameters."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_fl import ServerOracle, Updates
 from lightning_fl.adversary.base import AttackContext
@@ -42,7 +45,9 @@ def oracle(learning_rate: float = 0.1, index: int = 0) -> ServerOracle:
     return ServerOracle(model(), Gradient(), class_clients(samples()), Round(index, learning_rate, 0))
 
 
-def context(rule=lambda updates: updates.rows.mean(0), learning_rate: float = 0.1) -> AttackContext:
+def context(
+    rule: Callable[[Updates], Tensor] = lambda updates: updates.rows.mean(0), learning_rate: float = 0.1
+) -> AttackContext:
     """What an attacker of this federation knows; its three Byzantine clients hold one class each."""
     data = samples(seed=1)
     return AttackContext(model(), Gradient(), class_clients(data), rule, Round(0, learning_rate, 0))
@@ -59,3 +64,20 @@ def honest_updates(h: int = 12, skew: float = 0.1, seed: int = 0) -> torch.Tenso
 def updates(h: int = 12) -> Updates:
     """`honest_updates` as the rules take them."""
     return Updates(honest_updates(h))
+
+
+def slow_gradients(model: nn.Module, batch: ClientBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Take one ordinary backward pass per client; gives the (h, d) gradients and (h,) losses."""
+    rows, losses = [], []
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for index in batch.indices:
+        x, y = batch.samples.gather(index)
+        outputs = model(x)
+        own: Any = getattr(model, "sample_losses", None)
+        if own is not None:
+            loss = own(outputs, y).mean()
+        else:
+            loss = -torch.log_softmax(outputs, 1)[torch.arange(len(y)), y].mean()
+        rows.append(torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parameters)]))
+        losses.append(loss.detach())
+    return torch.stack(rows), torch.stack(losses)

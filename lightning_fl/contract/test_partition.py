@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from lightning_fl import SettingError
-from tests import conf
+from lightning_fl.contract import conf
 
 # A partition that needs a setting from the user (from_file: its path) has its own test.
 PARTITIONS = {
@@ -29,11 +29,6 @@ def check_laws(parts, n_samples, n_clients):
     assert all((part[1:] > part[:-1]).all() for part in parts)  # ascending
     together = torch.cat(parts).tolist()
     assert sorted(together) == list(range(n_samples))  # disjoint and covering
-
-
-def test_there_are_partitions():
-    assert PARTITIONS.keys() >= {"iid", "pathological", "step", "dirichlet", "dirichlet_clients", "paired", "sorted"}
-    assert "from_file" in conf.names("partition")
 
 
 # The numbers of clients suit partitions that enumerate pairs of classes (c^2, 2 c^2, ...), and the samples are many.

@@ -2,19 +2,16 @@
 
 import inspect
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 from hydra.utils import get_class
-from torch.optim import SGD
 
-from lightning_fl import FederatedModule, Federation, SettingError
-from lightning_fl.client.base import Client, ClientResult
-from lightning_fl.client.gradient import Gradient
+from lightning_fl import SettingError
+from lightning_fl.client.base import Client
+from lightning_fl.contract import conf, world
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from tests import conf, training, world
 
 EVERY = pytest.mark.parametrize("name", conf.names("client"))
 SHAPE = (5, world.D)
@@ -186,46 +183,3 @@ def test_a_virtual_client_of_the_server_is_served_or_refused(name):
         refused = str(error)
     assert refused is None or (before and "got client -1 of the server; rules that let the server train" in refused)
     assert all(torch.equal(value, before[key]) for key, value in client.state_dict().items())
-
-
-class Aside(Gradient):
-    """Leaves ``out`` aside and returns what it likes."""
-
-    def __init__(self, change=lambda updates: updates):
-        super().__init__()
-        self.change = change
-
-    def updates(self, model, batch, this_round, out=None):
-        result = super().updates(model, batch, this_round)
-        if out is not None:
-            out.fill_(torch.nan)
-        return ClientResult(self.change(result.updates), result.losses, result.sample_gradients)
-
-
-def trained(client):
-    module = FederatedModule(world.model(), client, partial(SGD, lr=0.1))
-    training.fit(training.trainer(rounds=3), module, training.data(Federation(4, 0, "supplement", "uniform")))
-    assert module.diverged is None
-    return torch.cat([p.detach().flatten() for p in module.parameters()])
-
-
-@pytest.mark.parametrize(
-    "change", [torch.clone, lambda updates: updates.T.contiguous().T], ids=["elsewhere", "by columns"]
-)
-def test_training_takes_what_a_client_returns(change):
-    """Not the memory that it was offered."""
-    assert torch.equal(trained(Aside(change)), trained(Gradient()))
-
-
-@pytest.mark.parametrize(
-    ("change", "got"),
-    [
-        (lambda updates: updates[:1], r"\(1, 9\) of torch.float32"),  # would be repeated for everybody
-        (lambda updates: updates.double(), r"\(4, 9\) of torch.float64"),
-        (lambda updates: updates[:, 1:], r"\(4, 8\) of torch.float32"),
-    ],
-)
-@pytest.mark.usefixtures("unchecked")
-def test_training_refuses_updates_of_another_shape(change, got):
-    with pytest.raises(SettingError, match=rf"client Aside must return one update per client, .*, got {got}\."):
-        trained(Aside(change))

@@ -1,9 +1,9 @@
-"""The federation of `tests.world` as pictures, for attacks that put a trigger on images."""
+"""The federation of `world` as pictures, for attacks that put a trigger on images."""
 
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_fl import Samples
 
@@ -13,7 +13,7 @@ SIDE = 12
 class Halves(nn.Module):
     """See a picture as two numbers: the mean of its left half and that of its right half."""
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         """Take the means."""
         return x.mean((1, 2)).unflatten(1, (2, SIDE // 2)).mean(2)
 

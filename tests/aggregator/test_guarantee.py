@@ -1,0 +1,24 @@
+"""Where the rules say that their guarantees end."""
+
+from lightning_fl.contract import conf, world
+
+
+def test_guarantees_end_where_the_bounds_do():
+    """The sentence that a run shows; n and f are those that the rule itself sees."""
+    krum = "no guarantee: needs n >= 2f + 3, has 7 updates for f = 3"
+    expected = {
+        ("krum", 7, 3): krum,
+        ("krum", 9, 3): None,
+        ("multi_krum", 7, 3): krum,
+        ("bucketing_krum", 15, 3): krum.replace("updates", "buckets"),
+        ("bucketing_krum", 17, 3): "no guarantee: needs n >= 2f + 3, has 8 buckets for f = 3",
+        ("bucketing_krum", 18, 3): None,
+        ("resampling", 18, 3): "no guarantee: f = 3 spoils 6 buckets, the rule tolerates f = 3",
+        ("arc_nnm_krum", 7, 3): krum,
+        ("boba", 8, 3): "no guarantee: needs n >= 2f + c, has 8 updates for f = 3 and c = 3",
+        ("boba", 9, 3): None,
+        ("average", 3, 3): None,
+        ("trimmed_mean", 7, 3): None,
+    }
+    for (name, n, f), text in expected.items():
+        assert conf.make("aggregator", name, f=f).guarantee(n, world.CLASSES) == text
