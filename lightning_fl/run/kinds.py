@@ -30,6 +30,7 @@ def check_kinds(node: Mapping[str, Any], path: str) -> None:
     """
     target = str(node["_target_"])
     hints, names, is_open = _settings(target, path)
+    names = names[1:] if node.get("_partial_") is True else names  # the first is what it is later called with
     for key, value in node.items():
         where = f"{path}.{key}"
         if key in _HYDRAS:

@@ -35,6 +35,7 @@ NODE = {"_target_": f"{__name__}.Part"}
         ({"shape": [3, None]}, "p.shape needs a list"),
         ({"words": 3}, "p.words needs text, got 3"),
         ({"sise": 3}, "there is no setting p.sise; did you mean size. valid: made, rate, shape, size, untold, words"),
+        ({"_partial_": True, "rate": 1.0}, "there is no setting p.rate; valid: made, shape, size, untold, words"),
         ({"_partial_": 3}, "p._partial_ needs true or false, got 3"),
         ({"made": {**NODE, "rate": "fast"}}, "p.made.rate needs a number, got 'fast'"),
         ({"_target_": "no_such_module.Part"}, r"p._target_ needs the name of a class, got no_such_module.Part"),
