@@ -5,8 +5,9 @@ A name outlives versions of the package: it is a hash of the settings that count
 * What is null or empty is left out, so a setting that is added with null for what the code did before changes no name.
 * A setting that is added with another value for what the code did before goes into `ADDED`; it is left out where a run
   has that value.
-* `RESULTS` is raised when a change of the code changes numbers.  Every name changes with it, and every cell of
-  scripts/tables/measured is measured again.
+* `REVISED` has the version in which a class changed its numbers last: only the names of runs that use it change, and
+  their cells of scripts/tables/measured are measured again.
+* `RESULTS` is raised when a change of the code changes the numbers of all runs.  Every name changes with it.
 """
 
 import hashlib
@@ -18,7 +19,12 @@ from omegaconf import DictConfig, OmegaConf
 
 Config = dict[str, Any]
 
-RESULTS = "0.1.0"  # the version in which numbers changed last
+RESULTS = "0.1.0"  # the version in which all numbers changed last
+
+# By class, the version in which its own numbers changed last, if that was after `RESULTS`.
+REVISED = {
+    "lightning_fl.aggregator.rejection.AverageRejection": "0.2.0",  # ties are drawn, no longer decided by row order
+}
 
 # By the class that takes it ("": of no group), each setting added since, with the value that means what the code did
 # before.
@@ -64,7 +70,10 @@ def counted(config: Config) -> Config:
 
 
 def essential(config: Config) -> Config:
-    """Leave out of `counted` what is null or empty, and what was `ADDED` where it means what the code did before."""
+    """Leave out of `counted` what is null or empty, and what was `ADDED` where it means what the code did before.
+
+    What was `REVISED` says so.
+    """
     found: Config = _said(counted(config), "")
     return found
 
@@ -78,6 +87,8 @@ def _said(node: Any, kind: str) -> Any:
         for key, value in node.items()
         if not (key in added and value == added[key])
     }
+    if kind in REVISED:
+        kept["_revised_"] = REVISED[kind]
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
 
 

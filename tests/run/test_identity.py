@@ -58,6 +58,13 @@ def test_a_name_outlives_the_version_but_not_the_numbers(monkeypatch):
     assert name() != first
 
 
+def test_a_class_whose_numbers_changed_renames_its_own_runs_alone(monkeypatch):
+    before = {rule: name(f"aggregator={rule}") for rule in ("krum", "bucketing_krum", "median")}
+    monkeypatch.setitem(identity.REVISED, "lightning_fl.aggregator.krum.Krum", "7.0.0")
+    after = {rule: name(f"aggregator={rule}") for rule in before}
+    assert [rule for rule in before if before[rule] != after[rule]] == ["krum", "bucketing_krum"]
+
+
 def test_a_setting_added_with_its_old_meaning_changes_no_name(monkeypatch):
     """Of a rule, of a rule inside another one, and of no group."""
     config = checked(["aggregator=bucketing_krum"])
