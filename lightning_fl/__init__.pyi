@@ -1,39 +1,4 @@
-from . import (
-    adversary as adversary,
-)
-from . import (
-    aggregator as aggregator,
-)
-from . import (
-    callback as callback,
-)
-from . import (
-    client as client,
-)
-from . import (
-    data as data,
-)
-from . import (
-    logger as logger,
-)
-from . import (
-    metric as metric,
-)
-from . import (
-    model as model,
-)
-from . import (
-    partition as partition,
-)
-from . import (
-    schedule as schedule,
-)
-from . import (
-    server as server,
-)
-from . import (
-    theory as theory,
-)
+from . import adversary, aggregator, callback, client, data, logger, metric, model, partition, schedule, server, theory
 from .adversary.base import Adversary, AttackContext
 from .aggregator.base import Aggregation, Aggregator, Weighting
 from .client.base import Client, ClientResult

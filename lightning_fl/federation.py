@@ -45,10 +45,10 @@ class Federation:
 
     def __init__(
         self,
-        n_clients: int,
-        n_byzantine: int,
-        byzantine: Placement,
-        data_weights: DataWeights,
+        n_clients: int = 100,
+        n_byzantine: int = 15,
+        byzantine: Placement = "supplement",
+        data_weights: DataWeights = "uniform",
         which: str | Sequence[int] = "last",
         participation: float = 1.0,
         seed: int = 0,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Float
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassRecall
@@ -20,6 +21,7 @@ from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.client.base import Client
+from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DivergedError, SettingError, concerning
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
@@ -38,8 +40,9 @@ class FederatedModule(pl.LightningModule):
 
     Args:
         model: The global model; maps a batch of inputs to (batch, c) logits.
-        client: What every client computes.
-        optimizer: Makes the server's optimizer from the model's parameters; it subtracts the aggregated update.
+        client: What every client computes.  None: one gradient of all its samples, `Gradient`.
+        optimizer: Makes the server's optimizer from the model's parameters; it subtracts the aggregated update.  None:
+            SGD at a rate of 0.1.
         schedule: Makes the rate schedule from the optimizer; stepped once a round.  None: constant.
         reference_recall: (c,) recalls of plain averaging without attack, to report max-recall-drop.
 
@@ -50,8 +53,8 @@ class FederatedModule(pl.LightningModule):
     def __init__(
         self,
         model: nn.Module,
-        client: Client,
-        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+        client: Client | None = None,
+        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
         schedule: Callable[[Optimizer], LRScheduler] | None = None,
         reference_recall: Sequence[float] | None = None,
     ):
@@ -59,8 +62,8 @@ class FederatedModule(pl.LightningModule):
         _refuse_hidden_state(model)
         self.automatic_optimization = False
         self.model = model
-        self.client = client
-        self.make_optimizer = optimizer
+        self.client = Gradient() if client is None else client
+        self.make_optimizer = partial(SGD, lr=0.1) if optimizer is None else optimizer
         self.make_schedule = schedule
         self.reference_recall = reference_recall
         self.aggregator: Aggregator = Average()

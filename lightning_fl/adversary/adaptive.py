@@ -164,7 +164,7 @@ def _check(evaluations: int, max_factor: float, damage: str) -> None:
 class Adaptive(Adversary):
     """Search for the most damaging candidate against the run's rule, each round anew; see `adaptive`."""
 
-    def __init__(self, evaluations: int, max_factor: float, damage: Damage):
+    def __init__(self, evaluations: int = 128, max_factor: float = 1e7, damage: Damage = "distance"):
         _check(evaluations, max_factor, damage)
         self.evaluations = evaluations
         self.max_factor = max_factor

@@ -46,7 +46,7 @@ class Badnets(Backdoor):
         size: Side of the patch, at least 1, in pixels.
     """
 
-    def __init__(self, target: int | None, source: int | None, share: float, size: int):
+    def __init__(self, target: int | None = 0, source: int | None = None, share: float = 0.32, size: int = 5):
         super().__init__(target, source, share)
         if size < 1:
             raise SettingError(f"size must be at least 1, got {size}.")

@@ -24,7 +24,7 @@ class BitFlip(Adversary):
         sends -factor times the mean of the *others'* updates.
     """
 
-    def __init__(self, factor: float):
+    def __init__(self, factor: float = 1.0):
         check_finite("bit_flip's factor", factor)
         self.factor = factor
 

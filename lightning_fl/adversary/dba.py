@@ -65,7 +65,14 @@ class Dba(Backdoor):
     """
 
     def __init__(
-        self, target: int | None, source: int | None, share: float, length: int, gap: int, shift: int, factor: float
+        self,
+        target: int | None = 0,
+        source: int | None = None,
+        share: float = 0.32,
+        length: int = 4,
+        gap: int = 2,
+        shift: int = 0,
+        factor: float = 1.0,
     ):
         super().__init__(target, source, share)
         for name, value, least in [("length", length, 1), ("gap", gap, 0), ("shift", shift, 0)]:

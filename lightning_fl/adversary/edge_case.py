@@ -47,7 +47,13 @@ class EdgeCase(Backdoor):
     target: int
 
     def __init__(
-        self, path: str | None, target: int, share: float, train_share: float, radius: float | None, factor: float
+        self,
+        path: str | None = None,
+        target: int = 1,
+        share: float = 0.32,
+        train_share: float = 0.5,
+        radius: float | None = None,
+        factor: float = 1.0,
     ):
         super().__init__(target, None, share)
         if path is None or not Path(path).is_file():

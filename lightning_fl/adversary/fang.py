@@ -99,7 +99,7 @@ def _check(variant: str, h: int, b: int) -> None:
 class Fang(Adversary):
     """Reverse the signs of the honest mean, as far as a rule of three lets it; see `fang`."""
 
-    def __init__(self, variant: Variant):
+    def __init__(self, variant: Variant = "trimmed_mean"):
         check_choice("fang's variant", variant, get_args(Variant))
         self.variant = variant
 

@@ -19,7 +19,7 @@ Space = Literal["parameters", "models", "updates"]
 
 
 def gaussian(
-    honest: Float[Tensor, "h d"], n_byzantine: int, std: float, generator: torch.Generator | None = None
+    honest: Float[Tensor, "h d"], n_byzantine: int, std: float = 200.0, generator: torch.Generator | None = None
 ) -> Float[Tensor, "b d"]:
     """Send independent noise N(0, std^2 I), one draw a Byzantine client.
 
@@ -62,7 +62,7 @@ class Gaussian(Adversary):
         RAGA write N(0, 90), here a variance.
     """
 
-    def __init__(self, std: float, space: Space):
+    def __init__(self, std: float = 200.0, space: Space = "parameters"):
         _check(std)
         check_choice("gaussian's space", space, get_args(Space))
         self.std = std

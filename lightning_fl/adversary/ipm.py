@@ -33,7 +33,7 @@ def ipm(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float = 10.0) ->
 class Ipm(Adversary):
     """Send -factor times the honest mean; see `ipm`."""
 
-    def __init__(self, factor: float):
+    def __init__(self, factor: float = 10.0):
         check_finite("ipm's factor", factor)
         self.factor = factor
 

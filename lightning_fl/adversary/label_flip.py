@@ -92,7 +92,7 @@ class LabelFlipRandom(_Relabelling):
         redraw: False: one draw per sample for the whole run.  True: new labels each round.
     """
 
-    def __init__(self, among: Among, redraw: bool):
+    def __init__(self, among: Among = "others", redraw: bool = False):
         check_choice("label_flip_random's among", among, get_args(Among))
         self.among: Among = among
         self.redraw = redraw
@@ -114,7 +114,7 @@ class LabelFlipPair(_Relabelling):
         target: What they are labelled as.
     """
 
-    def __init__(self, source: int | None, target: int):
+    def __init__(self, source: int | None = 2, target: int = 7):
         if target < 0 or (source is not None and (source < 0 or source == target)):
             raise SettingError(
                 f"label_flip_pair needs two different classes, numbers of at least 0, got {source} and {target}; set "

@@ -104,7 +104,7 @@ def lie(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float | None = N
 class Lie(Adversary):
     """Send the honest mean plus ``factor`` standard deviations; see `lie`."""
 
-    def __init__(self, factor: float | None):
+    def __init__(self, factor: float | None = None):
         if factor is not None:
             check_finite("lie's factor", factor)
         self.factor = factor

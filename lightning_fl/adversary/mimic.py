@@ -48,7 +48,7 @@ def mimic(honest: Float[Tensor, "h d"], n_byzantine: int, target: int = 0) -> Fl
 class Mimic(Adversary):
     """Copy one honest client's update; see `mimic`."""
 
-    def __init__(self, target: int):
+    def __init__(self, target: int = 0):
         if target < 0:
             raise SettingError(f"mimic needs a target of at least 0, got {target}.")
         self.target = target
@@ -123,7 +123,7 @@ class MimicLearned(Adversary):
         Learning starts from a random direction, drawn from the run's seed.
     """
 
-    def __init__(self, warm_up: int | None):
+    def __init__(self, warm_up: int | None = None):
         if warm_up is not None and warm_up < 1:
             raise SettingError(
                 f"mimic_learned learns from at least 1 round, or from all (null), got warm_up={warm_up}."

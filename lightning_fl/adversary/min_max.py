@@ -142,7 +142,7 @@ def _check(attack: str, gamma_init: float, tau: float, direction: str | None) ->
 class MinMax(Adversary):
     """Stay within the largest distance between honest updates; see `min_max`."""
 
-    def __init__(self, gamma_init: float, tau: float, direction: Direction | None):
+    def __init__(self, gamma_init: float = 10.0, tau: float = 1e-5, direction: Direction | None = None):
         _check("min_max", gamma_init, tau, direction)
         self.gamma_init = gamma_init
         self.tau = tau
@@ -160,7 +160,7 @@ class MinMax(Adversary):
 class MinSum(Adversary):
     """Stay within the largest sum of squared distances of an honest update to the others; see `min_sum`."""
 
-    def __init__(self, gamma_init: float, tau: float, direction: Direction | None):
+    def __init__(self, gamma_init: float = 10.0, tau: float = 1e-5, direction: Direction | None = None):
         _check("min_sum", gamma_init, tau, direction)
         self.gamma_init = gamma_init
         self.tau = tau

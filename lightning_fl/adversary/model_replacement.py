@@ -58,12 +58,12 @@ class ModelReplacement(Badnets):
 
     def __init__(
         self,
-        target: int | None,
-        source: int | None,
-        share: float,
-        size: int,
-        factor: float | None,
-        max_norm: float | None,
+        target: int | None = 0,
+        source: int | None = None,
+        share: float = 0.32,
+        size: int = 5,
+        factor: float | None = None,
+        max_norm: float | None = None,
     ):
         super().__init__(target, source, share, size)
         for name, value in [("factor", factor), ("max_norm", max_norm)]:

@@ -59,7 +59,13 @@ class Neurotoxin(Badnets):
     """
 
     def __init__(
-        self, target: int | None, source: int | None, share: float, size: int, top: float, max_norm: float | None
+        self,
+        target: int | None = 0,
+        source: int | None = None,
+        share: float = 0.32,
+        size: int = 5,
+        top: float = 0.05,
+        max_norm: float | None = None,
     ):
         super().__init__(target, source, share, size)
         if not 0 <= top < 1:

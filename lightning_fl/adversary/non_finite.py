@@ -52,7 +52,7 @@ class NonFinite(Adversary):
         kind: See `non_finite`.  The numbers nan and inf mean their names: Hydra reads ``adversary.kind=nan`` as one.
     """
 
-    def __init__(self, kind: Kind | float):
+    def __init__(self, kind: Kind | float = "nan"):
         _check(str(kind))
         self.kind: Kind = str(kind)  # type: ignore[assignment]
 

@@ -96,7 +96,7 @@ def _check(direction: str, evaluations: int) -> None:
 class OneCoordinate(Adversary):
     """Move one coordinate, or all alike, as far as the run's rule trusts it; see `one_coordinate`."""
 
-    def __init__(self, direction: Direction, evaluations: int):
+    def __init__(self, direction: Direction = "one", evaluations: int = 20):
         _check(direction, evaluations)
         self.direction: Direction = direction
         self.evaluations = evaluations

@@ -64,7 +64,7 @@ def opt_alie(
 class OptAlie(Adversary):
     """Search for LIE's factor against the run's rule, each round anew; see `opt_alie`."""
 
-    def __init__(self, evaluations: int, start: float, step: float, ratio: float):
+    def __init__(self, evaluations: int = 20, start: float = 0.0, step: float = 10.0, ratio: float = 0.8):
         check_search("opt_alie", evaluations, start, step, ratio)
         self.evaluations = evaluations
         self.start = start

@@ -116,7 +116,7 @@ def check_search(attack: str, evaluations: int, start: float, step: float, ratio
 class OptIpm(Adversary):
     """Search for the factor of inner-product manipulation against the run's rule, each round anew; see `opt_ipm`."""
 
-    def __init__(self, evaluations: int, start: float, step: float, ratio: float):
+    def __init__(self, evaluations: int = 20, start: float = 0.0, step: float = 10.0, ratio: float = 0.8):
         check_search("opt_ipm", evaluations, start, step, ratio)
         self.evaluations = evaluations
         self.start = start

@@ -89,7 +89,7 @@ def _check(factor: float | None, angle: float, location: float, reference: float
 class Rop(Adversary):
     """Perturb the honest mean across the last update; see `rop`."""
 
-    def __init__(self, factor: float | None, angle: float, location: float, reference: float):
+    def __init__(self, factor: float | None = None, angle: float = 90.0, location: float = 0.5, reference: float = 0.9):
         _check(factor, angle, location, reference)
         self.factor = factor
         self.angle = angle

@@ -33,7 +33,7 @@ def same_value(honest: Float[Tensor, "h d"], n_byzantine: int, value: float = 1.
 class SameValue(Adversary):
     """Send ``value`` in every coordinate; see `same_value`."""
 
-    def __init__(self, value: float):
+    def __init__(self, value: float = 1.0):
         check_finite("same_value's value", value)
         self.value = value
 

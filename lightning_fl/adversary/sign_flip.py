@@ -36,7 +36,7 @@ def sign_flip(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float = 3.
 class SignFlip(Adversary):
     """Send -factor times the sum of the honest updates; see `sign_flip`."""
 
-    def __init__(self, factor: float):
+    def __init__(self, factor: float = 3.0):
         check_finite("sign_flip's factor", factor)
         self.factor = factor
 

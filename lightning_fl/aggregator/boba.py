@@ -258,7 +258,9 @@ class Boba(Aggregator):
     The weights it reports are the coefficients of the update, so they sum to 1 but need not lie in [0, 1].
     """
 
-    def __init__(self, f: int, p_min: float, max_iter: int, stage_1: Stage1, stage_2: bool):
+    def __init__(
+        self, f: int, p_min: float = -0.5, max_iter: int = 20, stage_1: Stage1 = "alternating", stage_2: bool = True
+    ):
         self.f = f
         self.p_min = p_min
         self.max_iter = max_iter

@@ -134,7 +134,7 @@ class Bucketing(Mixing):
         leftover: "drop" or "keep".
     """
 
-    def __init__(self, rule: Aggregator, s: int, leftover: Leftover):
+    def __init__(self, rule: Aggregator, s: int = 2, leftover: Leftover = "drop"):
         super().__init__(rule)
         self.s = s
         self.leftover = leftover
@@ -169,14 +169,14 @@ class Resampling(Mixing):
 
     Args:
         rule: The rule.  Its settings are about buckets: its f should be s f.
-        s: Clients a bucket, 1 <= s <= n.
         f: Byzantine clients tolerated, 0 <= f < n.  It says what is guaranteed and changes nothing else.
+        s: Clients a bucket, 1 <= s <= n.
     """
 
-    def __init__(self, rule: Aggregator, s: int, f: int):
+    def __init__(self, rule: Aggregator, f: int, s: int = 2):
         super().__init__(rule)
-        self.s = s
         self.f = f
+        self.s = s
 
     def check(self, n: int, n_classes: int) -> None:
         """Check s and f, and the rule; see the base class."""

@@ -126,7 +126,7 @@ class Bygars(Aggregator):
         schedule.
     """
 
-    def __init__(self, steps: int, step_size: float, carry_over: bool):
+    def __init__(self, steps: int = 3, step_size: float = 0.05, carry_over: bool = False):
         _check(steps, step_size)
         self.steps = steps
         self.step_size = step_size

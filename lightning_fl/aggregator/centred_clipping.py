@@ -108,7 +108,7 @@ def _shorten(length: Tensor, radius: float) -> Tensor:
 
 def centred_clipping(
     updates: Float[Tensor, "n d"],
-    radius: float,
+    radius: float = 10.0,
     start: Float[Tensor, " d"] | None = None,
     n_iterations: int = 1,
 ) -> Float[Tensor, " d"]:
@@ -141,7 +141,7 @@ def centred_clipping(
 def sequential_centred_clipping(
     updates: Float[Tensor, "n d"],
     buckets: Sequence[Sequence[int] | Int64[Tensor, " _"]],
-    radius: float,
+    radius: float = 1.0,
     start: Float[Tensor, " d"] | None = None,
     average_first: bool = False,
 ) -> Float[Tensor, " d"]:
@@ -262,7 +262,7 @@ class CentredClipping(_Remembering):
         n_iterations: L, at least 1.
     """
 
-    def __init__(self, radius: float, n_iterations: int = 1):
+    def __init__(self, radius: float = 10.0, n_iterations: int = 1):
         super().__init__()
         _check(radius, n_iterations)
         self.radius = radius
@@ -286,7 +286,7 @@ class SequentialCentredClipping(_Remembering):
         average_first: Whether a bucket's mean is clipped instead of its differences.
     """
 
-    def __init__(self, radius: float, n_clusters: int = 3, average_first: bool = False):
+    def __init__(self, radius: float = 1.0, n_clusters: int = 3, average_first: bool = False):
         super().__init__()
         _check(radius)
         self.radius = radius

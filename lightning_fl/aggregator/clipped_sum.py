@@ -41,7 +41,7 @@ def _check(radius: float, norm: str) -> None:
     check_choice("clipped_sum's norm", norm, get_args(Norm))
 
 
-def clipped_sum(updates: Float[Tensor, "n d"], radius: float, norm: Norm = "l2") -> Float[Tensor, " d"]:
+def clipped_sum(updates: Float[Tensor, "n d"], radius: float = 1.6, norm: Norm = "l2") -> Float[Tensor, " d"]:
     """Sum the updates, each shortened to the radius: sum_i x_i min(1, radius / ||x_i||).
 
     An honest client uploads x_i = lambda grad p(w_0 - w_i), whose norm is at most lambda whatever its model w_i.  So
@@ -87,7 +87,7 @@ class ClippedSum(Aggregator):
         SettingError: If radius is out of range or penalty is none of these.
     """
 
-    def __init__(self, radius: float, penalty: Literal["huber", "l2", "l1", "linf"]):
+    def __init__(self, radius: float = 1.6, penalty: Literal["huber", "l2", "l1", "linf"] = "huber"):
         check_choice("penalty", penalty, _DUAL)
         _check(radius, _DUAL[penalty])
         self.radius = radius

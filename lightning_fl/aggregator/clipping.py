@@ -75,7 +75,7 @@ class Clipping(Mixing):
 
     hides_clients = False
 
-    def __init__(self, rule: Aggregator, radius: float, noise: float):
+    def __init__(self, rule: Aggregator, radius: float = 2.0, noise: float = 0.0):
         super().__init__(rule)
         _check(radius, noise)
         self.radius = radius

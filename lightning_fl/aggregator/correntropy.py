@@ -108,7 +108,7 @@ def maximum_correntropy(
 class Correntropy(Weighting):
     """Aggregate by maximum correntropy with the data weights; see `maximum_correntropy` for the settings."""
 
-    def __init__(self, bandwidth: float | None, eps: float):
+    def __init__(self, bandwidth: float | None = None, eps: float = 1e-5):
         _check(bandwidth, eps)
         self.bandwidth = bandwidth
         self.eps = eps

@@ -173,7 +173,7 @@ def geometric_median(
 class GeometricMedian(Weighting):
     """Aggregate by the geometric median with the data weights; see `geometric_median` for the settings."""
 
-    def __init__(self, eps: float):
+    def __init__(self, eps: float = 1e-5):
         self.eps = eps
 
     def check(self, n: int, n_classes: int) -> None:

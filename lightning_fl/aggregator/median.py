@@ -113,7 +113,7 @@ def median(updates: Float[Tensor, "n d"], middle: Middle = "upper") -> Float[Ten
 class Median(Aggregator):
     """Take the median of every coordinate; see `median` for the setting."""
 
-    def __init__(self, middle: Middle):
+    def __init__(self, middle: Middle = "upper"):
         check_choice("median's middle", middle, get_args(Middle))
         self.middle = middle
 

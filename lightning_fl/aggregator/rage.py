@@ -69,7 +69,7 @@ def _check(n: int, n_iterations: int) -> None:
         )
 
 
-def rage(updates: Float[Tensor, "n d"], n_iterations: int, centred: bool = False) -> Float[Tensor, " d"]:
+def rage(updates: Float[Tensor, "n d"], n_iterations: int = 20, centred: bool = False) -> Float[Tensor, " d"]:
     """Average the updates after n_iterations steps of spectral filtering.
 
     From w_i = 1/n, a step computes mu = sum w_i x_i / sum w_i, the top right singular vector v of the matrix with rows
@@ -106,7 +106,7 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int, centred: bool = False
 class Rage(Weighting):
     """Average after spectral filtering; see `rage` for the settings."""
 
-    def __init__(self, n_iterations: int, centred: bool):
+    def __init__(self, n_iterations: int = 20, centred: bool = False):
         self.n_iterations = n_iterations
         self.centred = centred
 

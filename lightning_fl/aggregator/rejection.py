@@ -232,7 +232,7 @@ class Zeno(_Rejection):
 
     name = "zeno"
 
-    def __init__(self, f: int, rho: float):
+    def __init__(self, f: int, rho: float = 0.0005):
         super().__init__(f)
         if not 0 <= rho < inf:
             raise SettingError(f"zeno needs a finite rho >= 0, got {rho}.")

@@ -14,7 +14,7 @@ from lightning_fl.updates import Updates
 
 
 def server_mixture(
-    update: Float[Tensor, " d"], class_updates: Float[Tensor, "c d"], share: float
+    update: Float[Tensor, " d"], class_updates: Float[Tensor, "c d"], share: float = 0.25
 ) -> Float[Tensor, " d"]:
     """Mix an aggregated update with the mean class update, (1 - lambda) mu + (lambda/c) sum_z gamma_z.
 
@@ -54,7 +54,7 @@ class ServerMixture(Wrapper):
         share: lambda in [0, 1], the server's share.
     """
 
-    def __init__(self, rule: Aggregator, share: float):
+    def __init__(self, rule: Aggregator, share: float = 0.25):
         super().__init__(rule)
         _check(share)
         self.share = share

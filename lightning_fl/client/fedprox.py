@@ -25,7 +25,7 @@ class FedProx(LocalSgd):
         SettingError: If a setting is out of range.
     """
 
-    def __init__(self, mu: float, **settings: Any):
+    def __init__(self, mu: float = 0.01, **settings: Any):
         super().__init__(**settings)
         if not 0 <= mu < inf:
             raise SettingError(f"fedprox needs a finite mu >= 0, got {mu}.")

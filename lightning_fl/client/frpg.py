@@ -75,12 +75,12 @@ class Frpg(Client):
 
     def __init__(
         self,
-        penalty: float,
-        mu: float,
-        delta: float,
-        lipschitz: float,
-        slots: int,
-        batch_size: int | None = None,
+        penalty: float = 1.6,
+        mu: float = 0.001,
+        delta: float = 0.003,
+        lipschitz: float = 295.0,
+        slots: int = 1,
+        batch_size: int | None = 15,
         client_chunk: int | None = None,
         sampling: Sampling | None = None,
     ):

@@ -46,8 +46,8 @@ class LocalSgd(Client):
 
     def __init__(
         self,
-        steps: int,
-        upload: Upload,
+        steps: int = 5,
+        upload: Upload = "difference",
         batch_size: int | None = None,
         learning_rate: float | None = None,
         client_chunk: int | None = None,

@@ -35,6 +35,7 @@ class Momentum(LocalSgd):
             times a gradient (Farhadkhani et al.).  "first": m = g in a client's first round (Karimireddy et al.).
             "undamped": m <- beta m + g from m = g, in the end 1 / (1 - beta) times as long as the others (El-Mhamdi
             et al.).
+        steps: K, local steps; 1: what is averaged is a gradient.
         settings: See `LocalSgd`.
 
     Raises:
@@ -49,8 +50,8 @@ class Momentum(LocalSgd):
     m: Tensor
     started: Tensor
 
-    def __init__(self, beta: float, start: Start, **settings: Any):
-        super().__init__(**settings)
+    def __init__(self, beta: float = 0.9, start: Start = "first", steps: int = 1, **settings: Any):
+        super().__init__(steps, **settings)
         if not 0 <= beta < 1:
             raise SettingError(f"beta must be in [0, 1), got {beta}.")
         check_choice("start", start, get_args(Start))

@@ -101,11 +101,11 @@ class Rsa(Client):
 
     def __init__(
         self,
-        penalty: float,
-        norm: Norm,
-        mu: float,
-        delta: float,
-        batch_size: int | None = None,
+        penalty: float = 1.6,
+        norm: Norm = "huber",
+        mu: float = 0.001,
+        delta: float = 0.003,
+        batch_size: int | None = 15,
         client_chunk: int | None = None,
         sampling: Sampling | None = None,
     ):

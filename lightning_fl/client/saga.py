@@ -40,7 +40,7 @@ class Saga(Client):
     table: Tensor
     average: Tensor
 
-    def __init__(self, batch_size: int, max_memory_gb: float, client_chunk: int | None = None):
+    def __init__(self, batch_size: int = 32, max_memory_gb: float = 4.0, client_chunk: int | None = None):
         super().__init__(client_chunk)
         check_batch_size(batch_size)
         if not max_memory_gb > 0:  # inf: no limit

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from array import array
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,15 @@ class TextDataModule(FederatedDataModule):
     embedding: Tensor | None = None
     """With ``glove``, after `load`: (tokens, width) float32 vectors, rows 0 and 1 zeros."""
 
-    def __init__(self, vocabulary: int, length: int, glove: str | None, **settings: Any):
-        super().__init__(**settings)
+    def __init__(
+        self,
+        vocabulary: int = 20000,
+        length: int = 70,
+        glove: str | None = None,
+        server_samples: int | Sequence[int] = 30,
+        **settings: Any,
+    ):
+        super().__init__(server_samples=server_samples, **settings)
         if vocabulary < 3 or length < 1:
             raise SettingError(f"vocabulary must be at least 3 and length at least 1, got {vocabulary} and {length}.")
         try:

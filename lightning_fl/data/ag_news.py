@@ -34,7 +34,7 @@ class AgNews(TextDataModule):
 
     classes = CLASSES
 
-    def __init__(self, root: str, train_csv: str | None, test_csv: str | None, **settings: Any):
+    def __init__(self, root: str = "data", train_csv: str | None = None, test_csv: str | None = None, **settings: Any):
         super().__init__(**settings)
         self.folder = Path(root) / "AG_NEWS"
         self.train_csv = train_csv

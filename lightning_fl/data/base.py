@@ -13,6 +13,7 @@ from lightning_fl.data.corruption import NOISES, add_noise, corrupt_clients
 from lightning_fl.errors import SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
+from lightning_fl.partition.pathological import Pathological
 from lightning_fl.samples import Batches, ClientBatch, RoundBatch, Samples
 
 
@@ -22,12 +23,12 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     Data live as tensors on the trainer's device; a round gathers by index.
 
     Args:
-        partition: Spreads the training samples over the clients that hold data.
-        federation: Who takes part.
+        partition: Spreads the training samples over the clients that hold data.  None: `Pathological`.
+        federation: Who takes part.  None: 100 honest clients and 15 Byzantine ones beside them.
         server_samples: Samples of each class that the server holds, drawn from the training samples: one number, or
             one for each class; at least 0, and all 0 or none.
         seed: Seed of the run.
-        partition_seed: Seed of the partition, of the server's draw and of corruptions.
+        partition_seed: Seed of the partition, of the server's draw and of corruptions.  None: the run's.
         eval_batch_size: Samples at a time in evaluation.
         server_held_out: False: they stay with their clients too (as in the BOBA authors' code).  True: no client has
             them.
@@ -42,12 +43,12 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def __init__(
         self,
-        partition: Partition,
-        federation: Federation,
-        server_samples: int | Sequence[int],
-        seed: int,
-        partition_seed: int,
-        eval_batch_size: int,
+        partition: Partition | None = None,
+        federation: Federation | None = None,
+        server_samples: int | Sequence[int] = 20,
+        seed: int = 0,
+        partition_seed: int | None = None,
+        eval_batch_size: int = 10000,
         server_held_out: bool = False,
         server_noise: str | None = None,
         corruption: int | None = None,
@@ -65,12 +66,12 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
         if eval_batch_size < 1:
             raise SettingError(f"eval_batch_size must be at least 1, got {eval_batch_size}.")
-        self.partition = partition
-        self.federation = federation
+        self.partition = Pathological() if partition is None else partition
+        self.federation = Federation(seed=seed) if federation is None else federation
         self.server_samples = server_samples
         self.server_held_out = server_held_out
         self.seed = seed
-        self.partition_seed = partition_seed
+        self.partition_seed = seed if partition_seed is None else partition_seed
         self.eval_batch_size = eval_batch_size
         self.server_noise = server_noise
         self.corruption = corruption

@@ -31,8 +31,8 @@ class Cifar10(FederatedDataModule):
             class, which are decoded once and kept in ``root/CIFAR10``.
     """
 
-    def __init__(self, root: str, tree: str | None, **settings: Any):
-        super().__init__(**settings)
+    def __init__(self, root: str = "data", tree: str | None = None, eval_batch_size: int = 2000, **settings: Any):
+        super().__init__(eval_batch_size=eval_batch_size, **settings)
         self.folder = Path(root) / "cifar-10-batches-py"
         self.tree = None if tree is None else _tree.ImageTree(Path(tree), CLASSES, 32, Path(root) / "CIFAR10")
 

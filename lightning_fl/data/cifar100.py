@@ -36,8 +36,8 @@ class Cifar100(FederatedDataModule):
         root: Folder of data sets; the files lie in ``root/cifar-100-python`` as torchvision wants them.
     """
 
-    def __init__(self, root: str, **settings: Any):
-        super().__init__(**settings)
+    def __init__(self, root: str = "data", eval_batch_size: int = 500, **settings: Any):
+        super().__init__(eval_batch_size=eval_batch_size, **settings)
         self.folder = Path(root) / "cifar-100-python"
 
     def prepare_data(self) -> None:

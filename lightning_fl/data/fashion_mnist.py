@@ -34,7 +34,7 @@ class FashionMnist(FederatedDataModule):
         standardize: Whether pixels are standardised by mean 0.2860 and deviation 0.3530; otherwise they are in [0, 1].
     """
 
-    def __init__(self, root: str, standardize: bool, **settings: Any):
+    def __init__(self, root: str = "data", standardize: bool = True, **settings: Any):
         super().__init__(**settings)
         self.folder = Path(root) / "FashionMNIST" / "raw"
         self.standardize = standardize

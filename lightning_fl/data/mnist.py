@@ -33,7 +33,7 @@ class Mnist(FederatedDataModule):
         standardize: Whether pixels are standardised by mean 0.1307 and deviation 0.3081; otherwise they are in [0, 1].
     """
 
-    def __init__(self, root: str, standardize: bool, **settings: Any):
+    def __init__(self, root: str = "data", standardize: bool = True, **settings: Any):
         super().__init__(**settings)
         self.folder = Path(root) / "MNIST" / "raw"
         self.standardize = standardize

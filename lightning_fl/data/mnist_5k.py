@@ -29,7 +29,7 @@ class Mnist5k(FederatedDataModule):
         standardize: Whether pixels are standardised by MNIST's mean and deviation; otherwise they are in [0, 1].
     """
 
-    def __init__(self, standardize: bool, **settings: Any):
+    def __init__(self, standardize: bool = True, **settings: Any):
         super().__init__(**settings)
         self.standardize = standardize
 

@@ -33,7 +33,7 @@ class Newsgroups(TextDataModule):
 
     classes = CLASSES
 
-    def __init__(self, root: str, **settings: Any):
+    def __init__(self, root: str = "data", **settings: Any):
         super().__init__(**settings)
         self.folder = Path(root) / "20newsgroups"
 

@@ -33,7 +33,14 @@ class Synthetic(FederatedDataModule):
     """
 
     def __init__(
-        self, n_train: int, n_test: int, classes: int, features: int, separation: float, data_seed: int, **settings: Any
+        self,
+        n_train: int = 4000,
+        n_test: int = 1000,
+        classes: int = 10,
+        features: int = 784,
+        separation: float = 4.0,
+        data_seed: int = 0,
+        **settings: Any,
     ):
         super().__init__(**settings)
         if classes < 1 or features < 1 or min(n_train, n_test) < classes:

@@ -41,7 +41,7 @@ class Usps(FederatedDataModule):
         split, write it to plain files and set both numbers.
     """
 
-    def __init__(self, root: str, n_train: int, n_test: int, **settings: Any):
+    def __init__(self, root: str = "data", n_train: int = 7291, n_test: int = 2007, **settings: Any):
         super().__init__(**settings)
         self.folder = Path(root) / "USPS"
         self.n_train = n_train

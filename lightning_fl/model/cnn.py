@@ -27,7 +27,7 @@ class Cnn(nn.Sequential):
     122570
     """
 
-    def __init__(self, in_channels: int, side: int, n_classes: int):
+    def __init__(self, in_channels: int = 3, side: int = 32, n_classes: int = 10):
         check_counts("cnn", in_channels=in_channels)
         if side < 18:
             raise SettingError(f"cnn needs images of 18 x 18 pixels or more, got side={side}.")

@@ -45,7 +45,13 @@ class Gru(nn.Module):
     """
 
     def __init__(
-        self, vocabulary: int, width: int, hidden: int, n_classes: int, glove: str | None, freeze: bool | None
+        self,
+        vocabulary: int = 20000,
+        width: int = 50,
+        hidden: int = 32,
+        n_classes: int = 4,
+        glove: str | None = None,
+        freeze: bool | None = None,
     ):
         super().__init__()
         check_counts("gru", width=width, hidden=hidden, n_classes=n_classes)

@@ -36,7 +36,14 @@ class Lenet(nn.Sequential):
     41282
     """
 
-    def __init__(self, in_channels: int, side: int, channels: Sequence[int], hidden: Sequence[int], n_classes: int):
+    def __init__(
+        self,
+        in_channels: int = 1,
+        side: int = 28,
+        channels: Sequence[int] = (6, 16),
+        hidden: Sequence[int] = (120, 60),
+        n_classes: int = 10,
+    ):
         check_counts("lenet", in_channels=in_channels, channels=channels)
         layers: list[nn.Module] = []
         pixels = side

@@ -27,7 +27,7 @@ class Logistic(nn.Sequential):
     7840
     """
 
-    def __init__(self, in_features: int, n_classes: int):
+    def __init__(self, in_features: int = 784, n_classes: int = 10):
         check_counts("logistic", in_features=in_features, n_classes=n_classes)
         linear = nn.Linear(in_features, n_classes, bias=False)
         nn.init.zeros_(linear.weight)

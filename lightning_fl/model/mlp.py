@@ -25,7 +25,7 @@ class Mlp(nn.Sequential):
     199210
     """
 
-    def __init__(self, in_features: int, hidden: Sequence[int], n_classes: int):
+    def __init__(self, in_features: int = 784, hidden: Sequence[int] = (200, 200), n_classes: int = 10):
         check_counts("mlp", in_features=in_features, hidden=hidden, n_classes=n_classes)
         layers: list[nn.Module] = [nn.Flatten()]
         for width, following in pairwise([in_features, *hidden]):

@@ -34,7 +34,7 @@ class Quadratic(nn.Module):
 
     curvatures: Tensor
 
-    def __init__(self, n_classes: int, mu: float, lipschitz: float):
+    def __init__(self, n_classes: int = 10, mu: float = 1.0, lipschitz: float = 4.0):
         super().__init__()
         if n_classes < 1 or not 0 < mu <= lipschitz < inf:
             raise SettingError(

@@ -36,7 +36,7 @@ class Vgg16(VGG):
         Dropout is off: its draws would be governed by no seed of a round.
     """
 
-    def __init__(self, n_classes: int, weights: str | None):
+    def __init__(self, n_classes: int = 100, weights: str | None = None):
         check_counts("vgg16", n_classes=n_classes)
         layers = make_layers(cfgs["D"])
         super().__init__(layers, num_classes=n_classes, init_weights=weights is None, dropout=0.0)

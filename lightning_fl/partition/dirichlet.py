@@ -43,7 +43,7 @@ class Dirichlet(Partition):
         wanted too often run out: on MNIST a client holds three quarters of one class and a rest of others.
     """
 
-    def __init__(self, by: By, alpha: float, min_samples: int):
+    def __init__(self, by: By = "classes", alpha: float = 0.6, min_samples: int = 1):
         check_choice("by", by, get_args(By))
         if not 1e-6 <= alpha <= 1e6:
             raise SettingError(f"alpha must be in [1e-6, 1e6] for dirichlet, got {alpha}.")

@@ -30,7 +30,7 @@ class Pathological(Partition):
         SettingError: If a setting is out of range.
     """
 
-    def __init__(self, assignment: Assignment, shards_per_client: int):
+    def __init__(self, assignment: Assignment = "pairs", shards_per_client: int = 2):
         check_choice("assignment", assignment, get_args(Assignment))
         if shards_per_client < 1 or (assignment == "pairs" and shards_per_client != 2):
             raise SettingError(

@@ -28,7 +28,7 @@ class Step(Partition):
         SettingError: If alpha is out of range.
     """
 
-    def __init__(self, alpha: float):
+    def __init__(self, alpha: float = 4.0):
         if not alpha >= 1:
             raise SettingError(f"alpha must be in [1, inf] for step, got {alpha}.")
         self.alpha = alpha

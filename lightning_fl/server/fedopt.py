@@ -41,7 +41,14 @@ class FedOpt(Optimizer, ABC):
         the paper's divided by that rate.
     """
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float, beta_1: float, beta_2: float, tau: float):
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter],
+        lr: float = 0.1,
+        beta_1: float = 0.9,
+        beta_2: float = 0.99,
+        tau: float = 0.001,
+    ):
         for name, value, fits, allowed in [
             ("lr", lr, 0 < lr < inf, "above 0 and finite"),
             ("beta_1", beta_1, 0 <= beta_1 < 1, "in [0, 1)"),
@@ -96,7 +103,7 @@ class FedYogi(FedOpt):
 class FedAdagrad(FedOpt):
     """Sum the squares, v <- v + Delta^2; see `FedOpt`, whose beta_2 it lacks."""
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float, beta_1: float, tau: float):
+    def __init__(self, params: Iterable[nn.Parameter], lr: float = 0.1, beta_1: float = 0.0, tau: float = 0.001):
         super().__init__(params, lr, beta_1, beta_2=0.0, tau=tau)
 
     def second_moment(self, v: Tensor, squares: Tensor, group: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ class Frpg(Optimizer):
         clients' L does not.  ``lr`` reports 1 / alpha_k.
     """
 
-    def __init__(self, params: Iterable[nn.Parameter], delta: float, lipschitz: float):
+    def __init__(self, params: Iterable[nn.Parameter], delta: float = 0.003, lipschitz: float = 295.0):
         if not (0 <= delta <= lipschitz and 0 < lipschitz < inf):
             raise SettingError(
                 f"frpg needs 0 <= delta <= lipschitz and a finite lipschitz > 0, got delta={delta} and "

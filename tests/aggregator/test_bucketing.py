@@ -183,14 +183,14 @@ def test_resampling_agrees_with_the_loop():
         )
         np.testing.assert_allclose(resampling(x, 2, generator(), shares).numpy(), expected, rtol=1e-12)
     listener = Listener()
-    Resampling(listener, 2, 1).aggregate(Updates(x, weights), server)
+    Resampling(listener, f=1, s=2).aggregate(Updates(x, weights), server)
     torch.testing.assert_close(listener.updates.rows, resampling(x, 2, server.generator("resampling"), weights))
-    Resampling(listener, 2, 1).check(9, 4)
+    Resampling(listener, f=1, s=2).check(9, 4)
     assert listener.checked == (9, 4)
-    assert Resampling(Krum(2), 2, 1).guarantee(7, 3) is None
-    assert Resampling(Krum(2), 2, 1).guarantee(6, 3) == "no guarantee: needs n >= 2f + 3, has 6 buckets for f = 2"
+    assert Resampling(Krum(2), f=1, s=2).guarantee(7, 3) is None
+    assert Resampling(Krum(2), f=1, s=2).guarantee(6, 3) == "no guarantee: needs n >= 2f + 3, has 6 buckets for f = 2"
     with pytest.raises(SettingError, match="1 <= s <= n, got s=0"):
-        Resampling(listener, 0, 1).check(9, 4)
+        Resampling(listener, f=1, s=0).check(9, 4)
 
 
 @settings(max_examples=150, deadline=None)

@@ -95,7 +95,7 @@ def test_clients_pass_their_sampling_on():
     ids=["rsa", "frpg", "momentum"],
 )
 def test_clients_with_memory_pass_it_on_too(make):
-    batch, drawing, given = clients(), make(batch_size=3, sampling="epoch"), make()
+    batch, drawing, given = clients(), make(batch_size=3, sampling="epoch"), make(batch_size=None)
     for client in (drawing, given):
         client.prepare(world.model(), batch)
     for t in range(3):
