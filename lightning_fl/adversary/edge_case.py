@@ -56,16 +56,16 @@ class EdgeCase(Backdoor):
         factor: float = 1.0,
     ):
         super().__init__(target, None, share)
-        if path is None or not Path(path).is_file():
-            raise SettingError(
-                f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set path."
-            )
         if not 0 < train_share < 1:
             raise SettingError(f"train_share must be above 0 and below 1, got {train_share}.")
         if radius is not None and not 0 < radius < inf:
             raise SettingError(f"radius must be above 0 and finite, or null, got {radius}.")
         if not 0 < factor < inf:
             raise SettingError(f"factor must be above 0 and finite, got {factor}.")
+        if path is None or not Path(path).is_file():
+            raise SettingError(
+                f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set path."
+            )
         self.path = path
         self.train_share = train_share
         self.radius = radius
