@@ -29,7 +29,7 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 
-from lightning_fl import Aggregation, ClientBatch, Samples, ServerOracle, SettingError, Updates
+from lightning_fl import Aggregation, Aggregator, ClientBatch, Samples, ServerOracle, SettingError, Updates, Weighting
 from lightning_fl.aggregator.boba import boba
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.round import Round
@@ -172,29 +172,39 @@ def floors_of(rows: torch.Tensor, f: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def floor_of(name: str) -> list[str]:
+def floor_of(name: str, rule: Aggregator) -> list[str]:
     """Which floors a rule is measured by; the fastest counts."""
-    if name in {"average", "normalized", "clipped_sum", "server_only"}:
+    if name in {"average", "normalized", "clipped_sum", "server_only", "sign_vote"}:
         return ["mean"]
-    if name in {"median", "trimmed_mean"}:
+    if not isinstance(rule, Weighting) and name in {"median", "trimmed_mean", "meamed", "phocas", "bulyan"}:
         return ["torch.median", "torch.sort", "torch.topk", "numpy.partition"]
     return ["Gram matrix and weighted sum"]
 
 
-def byzfl_rules(f: int) -> dict[str, Any]:
-    """The same rules by byzfl, where it is installed (extra ``benchmark``)."""
+def byzfl_rules(f: int) -> dict[str, Callable[[torch.Tensor], Any]]:
+    """The same rules by byzfl, where it is installed (extra ``benchmark``), by our names."""
     try:
         import byzfl
     except ImportError:
         return {}
-    return {
+    rules: dict[str, Callable[[torch.Tensor], Any]] = {
         "average": byzfl.Average(),
         "median": byzfl.Median(),
         "trimmed_mean": byzfl.TrMean(f),
         "krum": byzfl.Krum(f),
         "multi_krum": byzfl.MultiKrum(f),
         "geometric_median": byzfl.GeometricMedian(),
+        "centred_clipping": byzfl.CenteredClipping(),
+        "monna": byzfl.MoNNA(f),
+        "meamed": byzfl.Meamed(f),
+        "caf": byzfl.CAF(f),
     }
+    mixing, bucketing = byzfl.NNM(f), byzfl.Bucketing(2)
+    for name in ("krum", "multi_krum", "trimmed_mean", "median", "geometric_median"):
+        rules[f"nnm_{name}"] = lambda rows, name=name: rules[name](mixing(rows))  # type: ignore[misc]
+    for name in ("krum", "multi_krum"):
+        rules[f"bucketing_{name}"] = lambda rows, name=name: rules[name](bucketing(rows))  # type: ignore[misc]
+    return rules
 
 
 def peak_extra(function: Callable[[], Any]) -> float | None:
@@ -224,14 +234,11 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
     classes = ClientBatch(samples, [torch.tensor([z, z + c]) for z in range(c)], range(c))
     rules: dict[str, Any] = {}
     for name in names or choices("aggregator"):
-        config = compose([f"aggregator={name}"]).aggregator
-        for node in [config, config.get("rule", {})]:
-            node.update({key: f for key in ("f", "n_iterations") if key in node})
-        rules[name] = make(config)
+        rules[name] = make(compose([f"aggregator={name}", f"f={f}"]).aggregator)
 
     def apply(rule: Any) -> Aggregation:
         oracle = ServerOracle(model, Gradient(), classes, Round(0, 0.1, 0))
-        return rule.aggregate(Updates(rows), oracle)
+        return rule.aggregate(Updates(rows, ids=range(n)), oracle)
 
     theirs = byzfl_rules(f)
     floors = floors_of(rows, f)
@@ -242,7 +249,7 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
     medians = {name: median(taken) for name, taken in times.items()}
     lines = []
     for name, rule in rules.items():
-        fastest = min(floor_of(name), key=medians.__getitem__)
+        fastest = min(floor_of(name, rule), key=medians.__getitem__)
         ours, other = medians[f"ours {name}"], medians.get(f"byzfl {name}")
         extra = peak_extra(partial(apply, rule))
         lines.append(
