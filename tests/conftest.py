@@ -1,5 +1,9 @@
 """What every test may use."""
 
+import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
+
+# isort: split
+
 import jaxtyping
 import pytest
 import torch

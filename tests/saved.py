@@ -46,6 +46,7 @@ SUMMARY = {
     "byzantine_clients": [3, 4],
     "reference_recall": [0.9, 0.75],
     "confusion": [[4, 0], [2, 2]],
+    "guarantee": None,
 }
 DIVERGED = {"status": "diverged", "reason": "round 3: <the> loss is nan", **dict.fromkeys(RESULTS)}
 

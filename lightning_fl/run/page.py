@@ -138,7 +138,11 @@ def _status(name: str, run: SavedRun, several: bool) -> str:
     text = f"{name}: {run.status} after {done}" if several else f"{run.status.capitalize()} after {done}"
     reason = run.summary["reason"]
     text = escape(f"{text}; {reason}" if reason else text)
-    return f"<p>{text}.</p>" if run.status == "completed" else f'<p class="bad">{text}.</p>'
+    lines = [f"<p>{text}.</p>" if run.status == "completed" else f'<p class="bad">{text}.</p>']
+    beyond = run.summary.get("guarantee")
+    if beyond:
+        lines.append(f'<p class="bad">{escape(name if several else "The rule")}: {escape(beyond)}.</p>')
+    return "\n".join(lines)
 
 
 def _results(runs: Mapping[str, SavedRun]) -> str:

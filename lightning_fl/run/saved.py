@@ -20,7 +20,7 @@ _ABSENT: Config = {}  # of a run in which it means nothing
 _NUMBERS = ("accuracy", "recall", "mrd", "attack")
 _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
-    **dict.fromkeys(("byzantine_clients", "reference_recall", "confusion"), ()),
+    **dict.fromkeys(("byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),
     "last_evaluation": ("round", *_NUMBERS),
     "mean_weight": ("honest", "byzantine"),
     "communication": ("floats_up", "floats_down", "sample_gradients"),

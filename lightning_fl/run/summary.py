@@ -46,7 +46,8 @@ def summarise(
 
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
-        evaluation stands under "last_evaluation".  "attack" is there for attacks with a measure of their own success.
+        evaluation stands under "last_evaluation".  "attack" is there for attacks with a measure of their own success;
+        "guarantee" is null unless the rule says that it guarantees nothing for so many clients.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else {}
@@ -73,6 +74,7 @@ def summarise(
         "rounds": record.metrics.rows[-1]["round"] if record.metrics.rows else 0,
         **(dict.fromkeys(results) if diverged else results),
         "last_evaluation": {"round": last.get("round"), **results},
+        "guarantee": module.aggregator.guarantee(module.data.federation.n, module.data.n_classes),
         "mean_weight": weights,
         "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
         "communication": communication,
@@ -105,6 +107,8 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         attacked = summary["mean_weight"]["byzantine"] is not None
         given = f"{shares[0]:.1%} honest{f', {shares[1]:.1%} Byzantine' if attacked else ''} (mean over rounds)"
     rows.append(["weight given", given])
+    if summary["guarantee"]:
+        rows.append(["rule", summary["guarantee"]])
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
     rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])

@@ -81,6 +81,12 @@ def test_one_run(tmp_path):
     assert all((folder / link).exists() for link in shown.links)
 
 
+def test_a_rule_beyond_its_guarantee_says_so(tmp_path):
+    folder = saved.run(tmp_path / "run", summary=saved.SUMMARY | {"guarantee": "no guarantee: needs n >= 2f + 3"})
+    shown, _ = write(folder, folder)
+    assert "The rule: no guarantee: needs n >= 2f + 3." in shown.text
+
+
 def test_a_diverged_run_names_round_and_reason(tmp_path):
     folder = saved.run(tmp_path / "run", summary=saved.SUMMARY | saved.DIVERGED)
     shown, _ = write(folder, folder)

@@ -12,6 +12,7 @@ from pytorch_lightning.loggers.logger import DummyLogger
 from lightning_fl import Federation, Partition, __version__
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.krum import Krum
 from lightning_fl.callback.record import Record
 from lightning_fl.run import summary as report
 from lightning_fl.run.saved import read_summary
@@ -54,8 +55,9 @@ class Finished:
         self.confusion = [[4, 0], [2, 2]]
 
     data = SimpleNamespace(
-        federation=Federation(4, 1, "replacement", "samples"), clients=SimpleNamespace(sizes=[1, 2, 3, 4])
+        federation=Federation(4, 1, "replacement", "samples"), clients=SimpleNamespace(sizes=[1, 2, 3, 4]), n_classes=2
     )
+    aggregator = Krum(1)
 
 
 class Timed(Record):
@@ -90,6 +92,7 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "recall": [1.0, 0.5],
         "mrd": 0.25,
         "last_evaluation": {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25},
+        "guarantee": "no guarantee: needs n >= 2f + 3, has 4 updates for f = 1",
         "mean_weight": {"honest": 0.75, "byzantine": 0.25},
         "byzantine_share": 0.4,  # 4 of 10 samples
         "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
