@@ -3,11 +3,13 @@ from .adversary.base import Adversary, AttackContext
 from .aggregator.base import Aggregation, Aggregator, Weighting
 from .client.base import Client, ClientResult
 from .data.base import FederatedDataModule
+from .data.tensor_data import TensorData
 from .errors import DataError, DivergedError, SettingError
 from .federation import Federation
 from .module import FederatedModule
 from .partition.base import Partition
 from .round import Round
+from .run.python import Run, load_model, train
 from .samples import ClientBatch, RoundBatch, Samples
 from .server_oracle import ServerOracle
 from .updates import Updates
@@ -30,9 +32,11 @@ __all__ = [
     "Partition",
     "Round",
     "RoundBatch",
+    "Run",
     "Samples",
     "ServerOracle",
     "SettingError",
+    "TensorData",
     "Updates",
     "Weighting",
     "adversary",
@@ -40,6 +44,7 @@ __all__ = [
     "callback",
     "client",
     "data",
+    "load_model",
     "logger",
     "metric",
     "model",
@@ -47,4 +52,5 @@ __all__ = [
     "schedule",
     "server",
     "theory",
+    "train",
 ]

@@ -1,7 +1,8 @@
 """Who takes part, who is Byzantine, and what share of the data each client stands for."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from inspect import signature
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float64
@@ -92,6 +93,17 @@ class Federation:
         everybody = range(n_clients if byzantine == "replacement" else n_clients + n_byzantine)
         self.honest_ids = sorted(set(everybody) - set(self.byzantine_ids))
         """Numbers of the honest clients; all of them hold data."""
+
+    def replace(self, **changes: Any) -> "Federation":
+        """Make a federation that differs in some settings.
+
+        Args:
+            changes: New values; the others stay.
+        """
+        settings = {name: getattr(self, name) for name in signature(Federation).parameters}
+        if changes.get("n_byzantine") == 0:  # nobody is chosen, nothing is handed out
+            settings |= {"which": "last", "byzantine_data": None}
+        return Federation(**(settings | changes))
 
     def _choose(self) -> list[int]:
         n, b = self.n_clients, self.n_byzantine

@@ -10,7 +10,7 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from lightning_fl import Federation
-from tests import conf
+from lightning_fl.contract import conf
 
 GROUPS = ["adversary", "aggregator", "client", "data", "model", "partition", "server"]
 # f is the user's to say, in plain Python always; these have no default anywhere, or are another part of the run.

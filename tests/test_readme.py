@@ -3,12 +3,14 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 import yaml
 
 from lightning_fl import Aggregator
 from lightning_fl.aggregator.boba import boba
 from lightning_fl.contract import conf, world
+from tests import training
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
@@ -32,6 +34,41 @@ def test_the_plain_function_takes_what_it_says():
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "f=16" in block)
     exec(code, names)
     assert torch.equal(names["update"], boba(updates, class_updates, 16))
+
+
+def block(word):
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in code)
+    return code
+
+
+@pytest.mark.slow
+def test_a_run_in_python(tmp_path, monkeypatch):
+    """Both ways train the same model, and leave nothing in the folder."""
+    monkeypatch.chdir(tmp_path)
+    draw = torch.Generator().manual_seed(0)
+    means, y, y_test = 4 * torch.eye(10, 12), torch.arange(1000) % 10, torch.arange(200) % 10
+    x, x_test = (means[t] + torch.randn(len(t), 12, generator=draw) for t in (y, y_test))
+
+    def net():
+        layer = torch.nn.Linear(12, 10)
+        torch.nn.init.zeros_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
+        return layer
+
+    names = {"x": x, "y": y, "x_test": x_test, "y_test": y_test, "net": net}
+    exec(block("fl.train("), names)
+    run = names["run"]
+    assert run.accuracy > 0.9
+    assert min(run.recall) > 0.5
+    assert [len(run.metrics), len(run.weights)] == [100, 100]
+    assert all(row["weight/byzantine"] == 0 for row in run.metrics)
+    assert not list(tmp_path.iterdir())
+    lightning = block("pl.Trainer(").replace("max_steps=100", "max_steps=100, logger=False, enable_checkpointing=False")
+    with training.quiet():
+        exec(lightning, names)
+    module = names["trainer"].lightning_module
+    for ours, theirs in zip(run.model.parameters(), module.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs.cpu())
 
 
 def test_every_choice_it_names_exists():

@@ -28,15 +28,15 @@ class Record(pl.Callback):
     that its own files start at the first round and are those of a run that never stopped.
 
     Args:
-        folder: Where to write.
+        folder: Where to write.  None: nowhere; the rows stay in memory.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path | None):
         self._started, self._earlier = perf_counter(), 0.0
-        self._folder = Path(folder).absolute()
+        self._folder = None if folder is None else Path(folder).absolute()
         self._resumed: Path | None = None
-        self.metrics = Table(self._folder / "metrics.csv")
-        self.weights = Table(self._folder / "weights.csv")
+        self.metrics = Table(self._folder and self._folder / "metrics.csv")
+        self.weights = Table(self._folder and self._folder / "weights.csv")
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -83,7 +83,8 @@ class Record(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         """What finds the rows again, and the seconds so far."""
         tables = {"metrics": self.metrics.state(), "weights": self.weights.state()}
-        return {**tables, "folder": str(self._folder), "seconds": self.seconds}
+        where = {} if self._folder is None else {"folder": str(self._folder)}
+        return {**tables, **where, "seconds": self.seconds}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -125,10 +126,10 @@ class Table:
     """Rows in memory, appended to a CSV file; written anew only when a row brings a new column or changes.
 
     Args:
-        path: The file.
+        path: The file.  None: there is none.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path | None):
         self.path = path
         self.rows: list[Row] = []
         self._written = 0
@@ -154,7 +155,7 @@ class Table:
             DataError: If a file is there, but none holds the rows.
         """
         self.restore([])
-        if last is None:
+        if last is None or self.path is None:
             return
         found = [path for path in (folder / self.path.name for folder in folders) if path.exists()]
         for path in found:
@@ -185,7 +186,7 @@ class Table:
         Raises:
             DataError: If they cannot be written.
         """
-        if self._written == len(self.rows):
+        if self.path is None or self._written == len(self.rows):
             return
         fresh = self.rows[self._written :]
         columns = list(dict.fromkeys([*self._columns, *(name for row in fresh for name in row)]))
@@ -204,7 +205,7 @@ class Table:
 
     def sync(self) -> None:
         """Wait until the file is on the disk."""
-        if self._written:
+        if self.path is not None and self._written:
             files.sync(self.path)
 
 

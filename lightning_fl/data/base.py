@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,6 +73,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.server_held_out = server_held_out
         self.seed = seed
         self.partition_seed = seed if partition_seed is None else partition_seed
+        self._follow = {"partition": partition_seed is None, "federation": federation is None}
         self.eval_batch_size = eval_batch_size
         self.server_noise = server_noise
         self.corruption = corruption
@@ -79,6 +81,21 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.corruptions: list[str] = []
         """The corruption that each client drew."""
         self.ready = False
+
+    def reseeded(self, seed: int, attacked: bool = True) -> "FederatedDataModule":
+        """Copy the data for a run with another seed; samples in memory are shared.
+
+        Args:
+            seed: The run's.  Partition and federation follow it unless they were made with a seed of their own.
+            attacked: False: no client is Byzantine.
+        """
+        other = copy(self)
+        other.seed, other.ready, other.trainer = seed, False, None
+        if self._follow["partition"]:
+            other.partition_seed = seed
+        changes = {"seed": seed} if self._follow["federation"] else {}
+        other.federation = self.federation.replace(**changes, **({} if attacked else {"n_byzantine": 0}))
+        return other
 
     @abstractmethod
     def load(self) -> tuple[Samples, Samples]:

@@ -1,0 +1,222 @@
+"""A run in plain Python: no configuration, no files."""
+
+import logging
+import warnings
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+from torch import nn
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from lightning_fl import seeding
+from lightning_fl.adversary.base import Adversary
+from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.callback.graceful_stop import GracefulStop
+from lightning_fl.callback.record import Record
+from lightning_fl.callback.round_bar import RoundBar
+from lightning_fl.client.base import Client
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.module import FederatedModule
+from lightning_fl.run import page
+from lightning_fl.run import summary as report
+from lightning_fl.run.assemble import check_together, make_model
+from lightning_fl.run.config import own_folder
+from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
+
+Row = dict[str, Any]
+
+
+class Pictures(dict[str, Figure]):
+    """Figures by name; a notebook shows them all."""
+
+    def _repr_html_(self) -> str:
+        shown = []
+        for name, figure in self.items():
+            png = BytesIO()
+            figure.savefig(png, format="png")
+            code = b64encode(png.getvalue()).decode()
+            shown.append(f'<img alt="{escape(name)}" style="max-width: 100%" src="data:image/png;base64,{code}">')
+        return "\n".join(shown)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came out of a run.
+
+    Args:
+        model: The final model, on the CPU.
+        accuracy: Of the last evaluation, in [0, 1].  None: the run diverged.
+        recall: Of each class, in [0, 1].  None: the run diverged.
+        metrics: One record per round; accuracy and recall in those that were evaluated.  ``pandas.DataFrame`` takes it.
+        weights: One record per round with the rule's weight of each client, by number; none for a rule that is not a
+            weighting.
+        summary: What ``summary.json`` of a run from the command line holds.
+    """
+
+    model: nn.Module = field(repr=False)
+    accuracy: float | None
+    recall: list[float] | None
+    metrics: list[Row] = field(repr=False)
+    weights: list[Row] = field(repr=False)
+    summary: dict[str, Any] = field(repr=False)
+    title: str
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run ended before its time, with no result; ``summary["reason"]`` says why."""
+        return bool(self.summary["status"] == "diverged")
+
+    def plot(self) -> Pictures:
+        """Draw recall over rounds, confusion matrix and weights, as ``report.html`` has them."""
+        saved = SavedRun(Path(), {}, self.metrics, self.weights, self.summary)
+        return Pictures(page.draw(saved, self.title))
+
+
+def train(
+    model: nn.Module | Callable[[], nn.Module],
+    data: FederatedDataModule,
+    rule: Aggregator | None = None,
+    attack: Adversary | None = None,
+    rounds: int = 100,
+    lr: float = 0.1,
+    seed: int = 0,
+    client: Client | None = None,
+    optimizer: Callable[..., Optimizer] = SGD,
+    schedule: Callable[[Optimizer], LRScheduler] | None = None,
+    evaluate_every: int = 10,
+    reference_recall: Sequence[float] | None = None,
+    progress: bool = False,
+    **trainer: Any,
+) -> Run:
+    """Train one federation in memory.
+
+    The arguments stay as they are: rule, attack, client and model are copied, so that a second call starts afresh.
+
+    Args:
+        model: A class or function without arguments makes the model from the seed.  A module is used as it is: its
+            parameters are where training starts, and the seed does not govern how they were drawn.
+        data: Who holds what.  Partition and server's samples are drawn from ``seed``, unless the data have a
+            ``partition_seed`` or a federation of their own.
+        rule: What the server does.  None: the plain average.
+        attack: What the Byzantine clients send.  None: there are none, whatever the data's federation says.
+        rounds: How many rounds, at least 1.
+        lr: The server's rate.
+        seed: Of everything that is drawn.
+        client: What every client computes.  None: one gradient of all its samples.
+        optimizer: The server's, made from the model's parameters and ``lr``.
+        schedule: Makes the rate schedule from the optimizer; stepped once a round.  None: constant.
+        evaluate_every: Rounds between evaluations; one more at the end.
+        reference_recall: Recall of each class by plain averaging without attack, for max-recall-drop.
+        progress: Whether to show a bar.
+        trainer: Settings of Lightning's trainer, such as ``accelerator``.
+
+    Returns:
+        The result.
+
+    Raises:
+        SettingError: If the parts do not fit together.
+        DataError: If the data cannot be read.
+    """
+    for name, value in [("rounds", rounds), ("evaluate_every", evaluate_every)]:
+        if value < 1:
+            raise SettingError(f"{name} must be at least 1, got {value}.")
+    module = FederatedModule(
+        make_seeded(model, seed), deepcopy(client), partial(optimizer, lr=lr), schedule, reference_recall
+    )
+    data = data.reseeded(seed, attacked=attack is not None)
+    record, stop = Record(None), GracefulStop()
+    callbacks = [deepcopy(rule), deepcopy(attack), record, stop, RoundBar() if progress else None]
+    if torch.backends.mps.is_available():
+        trainer = {"accelerator": "cpu"} | trainer  # MPS has no float64
+    quiet: dict[str, Any] = {
+        "max_steps": rounds,
+        "devices": 1,
+        "callbacks": [callback for callback in callbacks if callback is not None],
+        "val_check_interval": min(evaluate_every, rounds),
+        "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": progress,
+    }
+    with _silence():
+        lightning = pl.Trainer(**(quiet | trainer))
+        check_together(module, data, lightning)
+        lightning.fit(module, datamodule=data)
+        if not module.diverged:
+            lightning.test(module, datamodule=data, verbose=False)
+    status = "diverged" if module.diverged else "completed" if lightning.global_step == rounds else "interrupted"
+    summary = report.summarise(module, record, status, reason=f"stopped by {stop.received}" if stop.received else None)
+    b = data.federation.n_byzantine
+    title = f"{type(module.aggregator).__name__}, {f'{b} {type(attack).__name__}' if b else 'no attack'}"
+    rows = record.metrics.rows, record.weights.rows
+    return Run(module.model.cpu(), summary["accuracy"], summary["recall"], *rows, summary, title)
+
+
+def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Make a model as the command line does, its parameters drawn from the run's seed; a module is copied."""
+    if isinstance(model, nn.Module):
+        return deepcopy(model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeding.derive_seed(seed, "model"))
+        made = model()
+    if not isinstance(made, nn.Module):
+        raise SettingError(f"a model is a module, or a class or function that makes one, got {type(made).__name__}.")
+    return made
+
+
+def load_model(folder: str | Path) -> nn.Module:
+    """Load the final model of a run from the command line.
+
+    Args:
+        folder: The run's folder, with ``config.yaml`` and ``checkpoints/last.ckpt``.
+
+    Returns:
+        The model, on the CPU, in evaluation mode.
+
+    Raises:
+        DataError: If a file is missing or broken.
+    """
+    own_folder()  # a model of one's own lies beside it
+    config = OmegaConf.create(saved_config(Path(folder) / "config.yaml"))
+    path = last_checkpoint(Path(folder))
+    if not path.is_file():
+        raise DataError(f"{path} is not there; give the folder of a run that has reached a checkpoint.")
+    model = make_model(config)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        ours = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
+        model.load_state_dict(ours)
+    except Exception as error:  # whatever torch says of a broken file
+        raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
+    return model.eval()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep back what Lightning says of devices, and its advice on data loaders, which a federation does not use."""
+    talk = logging.getLogger("pytorch_lightning")
+    level = talk.level
+    talk.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pytorch_lightning")
+            yield
+    finally:
+        talk.setLevel(level)

@@ -1,0 +1,182 @@
+"""A run in plain Python."""
+
+import json
+from functools import partial
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import nn
+from torch.optim import SGD
+
+import lightning_fl as fl
+from lightning_fl import DataError, Federation, SettingError, TensorData
+from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.adversary.non_finite import NonFinite
+from lightning_fl.aggregator.foolsgold import Foolsgold
+from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.median import Median
+from lightning_fl.client.local_sgd import LocalSgd
+from lightning_fl.contract import conf, world
+from lightning_fl.partition.iid import Iid
+from lightning_fl.run.python import load_model, train
+from lightning_fl.run.train import train as train_into
+from tests import training
+
+
+def samples(per_class, seed=0):
+    found = world.samples(per_class, seed)
+    return found.inputs, found.targets
+
+
+def data(**settings):
+    settings = {"n_clients": 6, "n_byzantine": 1, "server_samples": 2, "eval_batch_size": 4} | settings
+    return TensorData(samples(6), samples(3, seed=1), Iid(), **settings)
+
+
+def net():
+    return nn.Linear(2, 3)
+
+
+def weights(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(tmp_path, monkeypatch):
+    """Nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not [path for path in tmp_path.iterdir() if path.name != "wanted"]
+
+
+def test_the_same_arguments_give_the_same_bits_whatever_was_drawn_before():
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    rule, attack = Krum(f=1), Ipm()
+    first = train(net, data(), rule, attack, rounds=5, client=LocalSgd(2, batch_size=2))
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    second = train(net, data(), rule, attack, rounds=5, client=LocalSgd(2, batch_size=2))
+    assert torch.equal(weights(first.model), weights(second.model))
+    assert first.weights == second.weights
+    other = train(net, data(), rule, attack, rounds=5, client=LocalSgd(2, batch_size=2), seed=1)
+    assert not torch.equal(weights(first.model), weights(other.model))
+
+
+def test_it_is_the_run_that_lightning_makes():
+    found = train(world.model(), data(), Median(), Ipm(2.0), rounds=6, lr=0.3)
+    trainer = training.trainer([Median(), Ipm(2.0)], rounds=6)
+    module = training.fit(trainer, training.module(0.3), data())
+    assert torch.equal(weights(found.model), weights(module.model))
+    assert found.accuracy == module.evaluation["accuracy"]
+    assert found.recall == [module.evaluation[f"recall/{z}"] for z in range(3)]
+
+
+def test_lightning_needs_no_argument_that_nobody_chose():
+    module = fl.FederatedModule(world.model())
+    settings = {"max_steps": 6, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(callbacks=[Median(), Ipm(2.0)], accelerator="cpu", enable_model_summary=False, **settings)
+    with training.quiet():
+        trainer.fit(module, datamodule=data())
+    found = train(world.model(), data(), Median(), Ipm(2.0), rounds=6)
+    assert torch.equal(weights(found.model), weights(module.model))
+
+
+def test_a_module_is_used_as_it_is_and_stays_so():
+    model = world.model()
+    before = weights(model)
+    first, second = (train(model, data(), rounds=3, seed=seed) for seed in (0, 1))
+    assert torch.equal(weights(model), before)
+    assert torch.equal(weights(first.model), weights(train(world.model(), data(), rounds=3).model))
+    assert not torch.equal(weights(first.model), before)
+    assert first.model is not model is not second.model
+    with pytest.raises(SettingError, match="or a class or function that makes one, got int"):
+        train(lambda: 3, data())
+
+
+def test_rules_that_remember_start_afresh():
+    rule = Foolsgold()
+    first, second = (train(net, data(), rule, rounds=3) for _ in range(2))
+    assert first.weights == second.weights
+    assert rule.state_dict() == Foolsgold().state_dict()
+
+
+def test_records_have_a_row_per_round():
+    run = train(net, data(), Krum(f=1), Ipm(), rounds=5, evaluate_every=2)
+    assert [row["round"] for row in run.metrics] == [1, 2, 3, 4, 5]
+    assert [row["round"] for row in run.metrics if "accuracy" in row] == [2, 4, 5]
+    assert run.metrics[-1]["accuracy"] == run.accuracy
+    assert [len(row) for row in run.weights] == [8] * 5
+    assert all(sum(row.values()) == row["round"] + 1 for row in run.weights)
+    assert not train(net, data(), Median(), rounds=1).weights
+    assert json.loads(json.dumps(run.summary)) == run.summary
+
+
+def test_nobody_is_byzantine_without_an_attack():
+    run = train(net, data(federation=Federation(6, 2, "replacement", "uniform", which="random")), rounds=2)
+    assert run.summary["byzantine_clients"] == []
+    assert run.title == "Average, no attack"
+
+
+def test_optimizer_and_schedule_are_the_servers():
+    made = []
+
+    def optimizer(parameters, lr):
+        made.append(lr)
+        return SGD(parameters, lr=lr, momentum=0.9)
+
+    halve = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
+    run = train(net, data(), rounds=3, lr=0.4, optimizer=optimizer, schedule=halve)
+    assert set(made) == {0.4}
+    assert [row["learning_rate"] for row in run.metrics] == [0.4, 0.2, 0.1]
+
+
+def test_a_diverged_run_has_no_result():
+    run = train(net, data(), None, NonFinite(), rounds=5)
+    assert run.diverged
+    assert (run.accuracy, run.recall) == (None, None)
+    assert run.summary["reason"].startswith("round 1: the aggregated update is not finite")
+
+
+def test_pictures_are_the_reports():
+    run = train(net, data(), Krum(f=1), Ipm(), rounds=2)
+    pictures = run.plot()
+    assert list(pictures) == ["recall", "confusion", "weights"]
+    assert pictures["recall"].axes[0].get_title() == "Krum, 1 Ipm"
+    assert pictures._repr_html_().count("<img ") == 3
+
+
+@pytest.mark.parametrize("setting", [{"rounds": 0}, {"evaluate_every": 0}])
+def test_counts_are_at_least_one(setting):
+    with pytest.raises(SettingError, match="must be at least 1, got 0"):
+        train(net, data(), **setting)
+
+
+def test_parts_that_do_not_fit_are_refused_before_training():
+    with pytest.raises(SettingError, match="krum needs"):
+        train(net, data(), Krum(f=5), Ipm())
+
+
+def test_final_models_are_loaded_from_a_folder(tmp_path):
+    folder = tmp_path / "wanted"
+    small = ["data.n_train=200", "data.n_test=50", "data.features=8", "data.server_samples=1", "model.in_features=8"]
+    run = ["trainer.max_steps=3", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false", "logger=none"]
+    where = [f"run_dir={folder}", "run_name=x"]
+    config = conf.compose("data=synthetic", "model.hidden=[4]", *small, *run, *where)
+    with training.quiet():
+        summary = train_into(config, folder, describe=False)
+    model = load_model(folder)
+    assert not model.training
+    synthetic = fl.data.Synthetic(n_train=200, n_test=50, features=8, server_samples=1)
+    inputs, targets = synthetic.load()[1].gather(torch.arange(50))
+    assert (model(inputs).argmax(1) == targets).float().mean().item() == pytest.approx(summary["accuracy"])
+    path = folder / "checkpoints" / "last.ckpt"
+    module = fl.FederatedModule.load_from_checkpoint(path, model=fl.model.Mlp(8, [4], 10))
+    assert torch.equal(weights(module.model), weights(model))
+    path.write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"last\.ckpt cannot be read"):
+        load_model(folder)
+    path.unlink()
+    with pytest.raises(DataError, match="has reached a checkpoint"):
+        load_model(folder)
