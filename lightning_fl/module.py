@@ -26,6 +26,7 @@ from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DivergedError, SettingError, concerning
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
+from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
@@ -178,26 +179,31 @@ class FederatedModule(pl.LightningModule):
         try:
             self._attack(rows, batch, server)
             attacked = self._now()
-            aggregation = self.aggregator.aggregate(Updates(rows, batch.data_weights, batch.ids), server)
+            updates = Updates(rows, batch.data_weights, batch.ids)
+            aggregation = self.aggregator.aggregate(updates, server)
             aggregated = self._now()
         except DivergedError as error:
             return self._stop(batch, str(error))
         if not aggregation.update.isfinite().all():
             broken = [i for i, fine in enumerate(rows.isfinite().all(1).tolist()) if not fine]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
+        kappa = measured_kappa(updates, aggregation.update, h)
+        measured = self._now()
         self._server_step(aggregation.update)
 
         metrics = {
             "loss": loss,
             "learning_rate": rate,
             **_measure(aggregation, h, b),
+            "robustness/kappa": kappa,
             "communication/floats_up": float(rows.numel()),
             "communication/floats_down": float(rows.numel()),
             "communication/sample_gradients": float(honest.sample_gradients),
             "seconds/clients": trained - started,
             "seconds/attack": attacked - trained,
             "seconds/aggregator": aggregated - attacked,
-            "seconds/server": self._now() - aggregated,
+            "seconds/robustness": measured - aggregated,
+            "seconds/server": self._now() - measured,
         }
         self._log(metrics)
         trust = _trust(aggregation)

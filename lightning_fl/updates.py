@@ -29,6 +29,8 @@ _ROWS = 32
 _SUMMED = 64
 # Share of the squared lengths that a squared distance must exceed to be more than rounding.
 _SAME = 2.0**-44
+# Share of the squared lengths that a variance must exceed to be taken from inner products.
+_CLEAR = 2.0**-20
 # Different extra rows whose products are kept.
 _SEEN = 4
 
@@ -92,6 +94,19 @@ def _add_products(gram: Tensor, columns: Tensor) -> None:
     for i in range(0, len(columns), _ROWS):
         rows = slice(i, i + _ROWS)
         gram[rows, : i + _ROWS] += columns[rows] @ columns[: i + _ROWS].T  # addmm_ into the sum rounds more
+
+
+def _deviation(rows: Tensor, vector: Tensor) -> Tensor:
+    """||vector - mean||^2, the rows' mean squared distance from their mean, ||mean||^2."""
+    found = vector.new_zeros(3, dtype=torch.float64)
+    if not len(rows):
+        return found.fill_(torch.nan)
+    for columns in _float64_columns(rows, vector[None]):
+        mean = columns[:-1].mean(0)
+        columns -= mean
+        flat = columns[:-1].flatten()
+        found += torch.stack([columns[-1] @ columns[-1], flat @ flat / len(rows), mean @ mean])
+    return found
 
 
 def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"]:
@@ -394,6 +409,37 @@ class Updates:
             used = weights != 0
             combined = weights[used] @ self.rows[used]
         return combined
+
+    def deviation(self, vector: Float[Tensor, " d"], h: int) -> tuple[float, float, float]:
+        """Compare a vector with the mean of the first h rows.
+
+        Where a rule has asked for inner products, the variance follows from those.  Else it takes one more pass.
+
+        Args:
+            vector: The vector.
+            h: How many rows; of them those that are not finite are left out.
+
+        Returns:
+            ||vector - mean||^2, (1/h) sum_i ||x_i - mean||^2 and ||mean||^2; all NaN where no row is finite.
+
+        >>> Updates(torch.tensor([[0.0], [2.0], [90.0]])).deviation(torch.tensor([4.0]), 2)
+        (9.0, 1.0, 1.0)
+        """
+        rows = self.rows[:h]
+        for known in ("centred", "gram"):
+            if known in vars(self):
+                gram = (self.centred.gram if known == "centred" else self.gram)[:h, :h]
+                lengths = gram.diagonal().mean()
+                variance = lengths - gram.mean()
+                mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
+                squares = torch.stack([(vector - mean).double().square().sum(), mean.double().square().sum()])
+                if variance > _CLEAR * lengths and squares.isfinite().all():
+                    return squares[0].item(), variance.item(), squares[1].item()
+        found = _deviation(rows, vector)
+        if not found.isfinite().all():
+            found = _deviation(rows[rows.isfinite().all(1)], vector)
+        error, variance, square = found.tolist()
+        return error, variance, square
 
     def mixed(self, matrix: Float[Tensor, "m n"], data_weights: Float[Tensor, " m"] | None = None) -> "Updates":
         """Mix the rows, y_i = sum_j matrix_ij x_j, without computing a y: all that a weighting asks follows from the x.

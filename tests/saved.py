@@ -40,6 +40,7 @@ SUMMARY = {
     **RESULTS,
     "last_evaluation": {"round": 2, **RESULTS},
     "mean_weight": {"honest": 0.75, "byzantine": 0.25},
+    "robustness": {"mean": 0.5, "max": 2.0, "infinite_rounds": 0, "bound": 12.0},
     "communication": {"floats_up": 1000, "floats_down": 2000, "sample_gradients": 30},
     "seconds": 1.25,
     "byzantine_share": 0.4,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lightning_fl import plot
-from lightning_fl.plot import BYZANTINE, HONEST, recall_curves, trust_weights
+from lightning_fl.plot import BYZANTINE, HONEST, kappas, recall_curves, trust_weights
 
 METRICS = [
     {"round": 1, "loss": 0.7},
@@ -353,3 +353,23 @@ def test_sweep_without_any_result_is_a_picture_too(tmp_path, parameters):
     rows = [swept({"f": 3, "seed": 1}, None, "unfinished"), swept({"f": 4, "seed": 2}, None, "failed")]
     plot.sweep(rows, parameters, "accuracy", "x").savefig(tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+def test_measured_kappa_beside_theorys_bound(tmp_path):
+    rows = [{"round": t, "robustness/kappa": value} for t, value in [(1, 0.5), (2, 0.0), (3, np.inf), (4, 1.5)]]
+    figure = kappas([*rows, {"round": 5}], 12.0, "title")
+    drawn, (foot, top) = lines(figure), figure.axes[0].get_ylim()
+    assert 0 < foot < 0.5
+    assert top > 12
+    assert drawn["measured, mean 0.667"] == ([1, 2, 3, 4], pytest.approx([0.5, foot, top, 1.5]))
+    assert drawn["infinite"] == ([3], pytest.approx([top]))
+    assert drawn["theory's bound, 12"][1] == [12, 12]
+    figure.savefig(tmp_path / "kappas.png")
+
+
+@pytest.mark.parametrize("values", [[], [0.0], [np.inf]])
+@pytest.mark.parametrize("bound", [None, 0.0])
+def test_kappas_of_which_none_has_a_logarithm(values, bound, tmp_path):
+    figure = kappas([{"round": 1, "robustness/kappa": value} for value in values], bound, "")
+    assert ("theory's bound, 0" in lines(figure)) == (bound is not None)
+    figure.savefig(tmp_path / "kappas.png")

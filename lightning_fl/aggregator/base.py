@@ -76,6 +76,19 @@ class Aggregator(pl.Callback, ABC):
         """
         return None
 
+    def kappa(self, n: int, b: int, equal: bool) -> float | None:
+        """Give theory's bound of the rule's distance from the honest mean; see `lightning_fl.theory.robustness`.
+
+        Args:
+            n: How many updates a round brings.
+            b: How many of them are Byzantine; a rule told an f below this promises nothing.
+            equal: Whether the data weights are.
+
+        Returns:
+            kappa; None where no bound holds or none is known.
+        """
+        return None
+
     @property
     def needs_ids(self) -> bool:
         """Whether the rule must know which client sent which row."""

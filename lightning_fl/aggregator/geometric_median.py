@@ -14,6 +14,7 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.theory.robustness import median_kappa
 from lightning_fl.updates import Updates, equal_rows, finite_rows, squared_distances
 
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems
@@ -179,6 +180,10 @@ class GeometricMedian(Weighting):
     def check(self, n: int, n_classes: int) -> None:
         """Check eps; see the base class."""
         _check(self.eps)
+
+    def kappa(self, n: int, b: int, equal: bool) -> float | None:
+        """Return the bound for b, which is proven for equal weights; see the base class."""
+        return median_kappa(n, b).value if equal else None
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Return the coefficients of the median; see the base class."""

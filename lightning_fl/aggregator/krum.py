@@ -12,6 +12,7 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.theory.robustness import krum_kappa
 from lightning_fl.updates import Updates, finite_rows, squared_distances
 
 Neighbours = Literal["n-f-2", "n-f-1"]
@@ -136,6 +137,10 @@ class Krum(Weighting):
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f with the bound of the proof; see the base class."""
         return _beyond(n, self.f, 1, self.neighbours)
+
+    def kappa(self, n: int, b: int, equal: bool) -> float | None:
+        """Return the bound for f, which is proven with n - f - 1 neighbours; see the base class."""
+        return krum_kappa(n, self.f).value if b <= self.f and self.neighbours == "n-f-1" else None
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import DivergedError, check_choice
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.theory.robustness import median_kappa
 from lightning_fl.updates import Updates, check_rows
 
 Middle = Literal["lower", "upper", "mean"]
@@ -116,6 +117,10 @@ class Median(Aggregator):
     def __init__(self, middle: Middle = "upper"):
         check_choice("median's middle", middle, get_args(Middle))
         self.middle = middle
+
+    def kappa(self, n: int, b: int, equal: bool) -> float | None:
+        """Return the bound for b, which any of the middle values keeps; see the base class."""
+        return median_kappa(n, b).value
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -12,6 +12,7 @@ from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.aggregator.mixing import Mixing, finite_shares
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.theory.robustness import mixed_kappa
 from lightning_fl.updates import Updates, finite_rows, squared_distances
 
 
@@ -85,6 +86,11 @@ class Nnm(Mixing):
         """Check f, and the rule; see the base class."""
         _check(n, self.f)
         super().check(n, n_classes)
+
+    def kappa(self, n: int, b: int, equal: bool) -> float | None:
+        """Return the bound for f from the rule's own for as many; see the base class."""
+        own = self.rule.kappa(n, self.f, True) if b <= self.f else None
+        return None if own is None else mixed_kappa(n, self.f, own).value
 
     def mix(
         self, updates: Updates, server: ServerOracle

@@ -11,6 +11,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.median import finite_only, reduce_columns
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.theory.robustness import trimmed_mean_kappa
 from lightning_fl.updates import Updates
 
 
@@ -57,6 +58,10 @@ class TrimmedMean(Aggregator):
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""
         _check(n, self.f)
+
+    def kappa(self, n: int, b: int, equal: bool) -> float | None:
+        """Return the bound for f; see the base class."""
+        return trimmed_mean_kappa(n, self.f).value if b <= self.f else None
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

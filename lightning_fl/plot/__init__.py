@@ -3,7 +3,7 @@
 from lightning_fl.plot._parts import BYZANTINE, HONEST
 from lightning_fl.plot.clients import partition
 from lightning_fl.plot.compare import accuracies, drops, recalls, shares, success_rates
-from lightning_fl.plot.run import confusion, recall_curves, recall_drops, trust_weights
+from lightning_fl.plot.run import confusion, kappas, recall_curves, recall_drops, trust_weights
 from lightning_fl.plot.sweep_runs import sweep
 from lightning_fl.plot.table import Compared, against_paper, by_name, over_parameter
 
@@ -16,6 +16,7 @@ __all__ = [
     "by_name",
     "confusion",
     "drops",
+    "kappas",
     "over_parameter",
     "partition",
     "recall_curves",

@@ -131,3 +131,33 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
     axes.set_ylim(min(low, 0), high + 0.05 * (high - min(low, 0)))  # a constant line would lie on the edge
     legend_beside(axes)
     return figure
+
+
+def kappas(rows: Sequence[Row], bound: float | None, title: str) -> Figure:
+    """Draw the measured kappa over rounds beside what theory promises.
+
+    Args:
+        rows: Rows of ``metrics.csv``.
+        bound: Theory's bound; None where there is none.
+        title: What the run is.
+    """
+    figure, axes = one_axes("Round", "Kappa (0 at the foot)", title)
+    rounds = [int(row["round"]) for row in rows if row.get("robustness/kappa") not in (None, "")]
+    values = np.array([float(row["robustness/kappa"]) for row in rows if row.get("robustness/kappa") not in (None, "")])
+    shown = values[np.isfinite(values) & (values > 0)].tolist() + ([bound] if bound else [])
+    low, high = min(shown, default=0.1), max(shown, default=1.0)
+    axes.set_yscale("log")
+    foot, top = 10 ** np.floor(np.log10(low) - 0.3), 10 ** np.ceil(np.log10(high) + 0.1)
+    axes.set_ylim(foot, top)
+    drawn = np.clip(values, foot, top)
+    label = f"measured, mean {values[np.isfinite(values)].mean():.3g}" if np.isfinite(values).any() else "measured"
+    axes.plot(rounds, drawn, color=HONEST, linewidth=1.8, marker=round_marker(rounds), label=label, clip_on=False)
+    infinite = [number for number, value in zip(rounds, values, strict=True) if not np.isfinite(value)]
+    if infinite:
+        style = {"color": BYZANTINE, "marker": "^", "linestyle": "", "clip_on": False}
+        axes.plot(infinite, [top] * len(infinite), **style, label="infinite")
+    if bound is not None:
+        style = {"color": "black", "linewidth": 1.4, "linestyle": "--"}
+        axes.axhline(max(bound, foot), **style, label=f"theory's bound, {bound:.3g}")
+    legend_beside(axes, None if bound is not None else "no bound is known or holds")
+    return figure

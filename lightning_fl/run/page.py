@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from lightning_fl import files, plot
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import SavedRun, changed, flat, labels, trust_shares
+from lightning_fl.run.saved import SavedRun, changed, flat, kappa_text, labels, trust_shares
 
 _CAPTIONS = {
     "accuracy": "Accuracy over rounds",
@@ -18,6 +18,7 @@ _CAPTIONS = {
     "recall": "Recall of each class",
     "drop": "Recall lost against plain averaging without attack",
     "confusion": "Confusion matrix of the last evaluation",
+    "robustness": "Squared distance from the honest mean, over the honest variance (kappa)",
     "weights": "Weight that the rule gave to clients",
 }
 _STYLE = """
@@ -77,6 +78,8 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
         figures["drop"] = plot.recall_drops(last["recall"], run.reference, when)
     if run.summary["confusion"]:
         figures["confusion"] = plot.confusion(run.summary["confusion"], when)
+    if any("robustness/kappa" in row for row in run.metrics):
+        figures["robustness"] = plot.kappas(run.metrics, run.summary["robustness"]["bound"], title + end)
     if run.weights:
         figures["weights"] = plot.trust_weights(run.weights, run.byzantine, title + end)
     return figures
@@ -164,6 +167,7 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
                 **{f"attack {name.replace('_', ' ')}": _percent(value) for name, value in _attack(run).items()},
                 "weight honest": _percent(shares and shares[0], unweighted),
                 "weight Byzantine": _percent(shares and shares[1], unweighted),
+                "kappa": kappa_text(summary["robustness"]) or "not recorded",
                 **{name.replace("_", " "): _shown(value, ",") for name, value in summary["communication"].items()},
                 "seconds": _shown(summary["seconds"], ".1f"),
             }

@@ -23,6 +23,7 @@ _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),
     "last_evaluation": ("round", *_NUMBERS),
     "mean_weight": ("honest", "byzantine"),
+    "robustness": ("mean", "max", "infinite_rounds", "bound"),
     "communication": ("floats_up", "floats_down", "sample_gradients"),
 }
 _FIRST = ["aggregator", "adversary", "client", "data", "partition", "model", "federation"]
@@ -140,6 +141,15 @@ def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
     return None if honest is None else (honest / total, byzantine / total)
 
 
+def kappa_text(robustness: dict[str, Any]) -> str:
+    """Kappa over rounds in a few words, beside theory's bound; empty where none was measured."""
+    mean, most, infinite, bound = (robustness[name] for name in ("mean", "max", "infinite_rounds", "bound"))
+    parts = [] if mean is None else [f"{mean:.3g} (mean over rounds)", f"{most:.3g} at most"]
+    parts += [f"infinite in {infinite} rounds"] if infinite else []
+    proven = "no bound" if bound is None else f"bound {bound:.3g}"
+    return f"{', '.join(parts)}; {proven}" if parts else ""
+
+
 def labels(runs: Sequence[SavedRun]) -> list[str]:
     """Name each run by the settings in which it differs from the others, or by its folder.
 
@@ -156,6 +166,11 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
     return [f"{label} [{i}]" if found.count(label) > 1 else label for i, label in enumerate(found)]
 
 
+def differing(nodes: Sequence[Config], path: str = "") -> list[list[str]]:
+    """For each configuration, or part of one at a path, name the settings in which it differs from the others."""
+    return _differing(nodes, path)
+
+
 def changed(config: Config, default: Config) -> list[tuple[str, str, str]]:
     """Setting, value and default, where a configuration differs from the default one."""
     return list(_changed(config, default, ""))
@@ -167,7 +182,7 @@ def flat(config: Config, path: str = "") -> Iterator[tuple[str, str]]:
         if isinstance(value, dict) and value:
             yield from flat(value, f"{path}{key}.")
         else:
-            yield f"{path}{key}", _text(value)
+            yield f"{path}{key}", text_of(value)
 
 
 def named(node: Any, group: str = "") -> str:
@@ -213,7 +228,7 @@ def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
         return found
     name = path.rsplit(".", 1)[-1]
     name = path if name == "seed" else name  # of data or federation, not the run's
-    return [[] if node is _ABSENT else [f"{name}={_text(node)}"] for node in nodes]
+    return [[] if node is _ABSENT else [f"{name}={text_of(node)}"] for node in nodes]
 
 
 def _ordered(keys: Iterable[str]) -> list[str]:
@@ -234,14 +249,15 @@ def _changed(config: Config, default: Config, path: str) -> Iterator[tuple[str, 
 
 def _made(node: Any, group: str) -> str:
     if not isinstance(node, dict) and not (group in _NOTHING and not node):
-        return _text(node)
+        return text_of(node)
     if not node:
         return named(node, group)
     settings = ", ".join(f"{key.removeprefix('rule.')}={value}" for key, value in flat(node) if key[-1] != "_")
     return f"{named(node, group)}: {settings}" if settings else named(node, group)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A setting's value, as the command line spells it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float) and float(f"{value:g}") == value:

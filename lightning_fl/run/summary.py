@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from lightning_fl.callback.record import Record
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import SavedRun, trust_shares
+from lightning_fl.run.saved import SavedRun, kappa_text, trust_shares
 
 SCHEMA = 1  # of summary.json; raised when a key changes its meaning, not when one is added
 
@@ -76,12 +77,28 @@ def summarise(
         "last_evaluation": {"round": last.get("round"), **results},
         "guarantee": module.aggregator.guarantee(module.data.federation.n, module.data.n_classes),
         "mean_weight": weights,
+        "robustness": _robustness(module, [row["robustness/kappa"] for row in rows if "robustness/kappa" in row]),
         "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
         "communication": communication,
         "seconds": round(record.seconds, 3),
         "byzantine_clients": list(module.data.federation.byzantine_ids),
         "reference_recall": module.reference_recall,
         "confusion": module.confusion,
+    }
+
+
+def _robustness(module: FederatedModule, kappas: list[float]) -> dict[str, float | int | None]:
+    """Mean and maximum of the finite kappas, how many are infinite, and theory's bound."""
+    data = module.data
+    honest, byzantine = data.federation.participants(0)
+    n, b = len(honest) + len(byzantine), len(byzantine)
+    equal = data.federation.weights(data.clients.sizes).unique().numel() == 1
+    finite = [kappa for kappa in kappas if isfinite(kappa)]
+    return {
+        "mean": _mean(finite),
+        "max": max(finite, default=None),
+        "infinite_rounds": len(kappas) - len(finite),
+        "bound": module.aggregator.kappa(n, b, equal),
     }
 
 
@@ -109,6 +126,8 @@ def results(summary: dict[str, Any], folder: Path) -> str:
     rows.append(["weight given", given])
     if summary["guarantee"]:
         rows.append(["rule", summary["guarantee"]])
+    if kappa := kappa_text(summary["robustness"]):
+        rows.append(["robustness", f"kappa {kappa}"])
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
     rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])

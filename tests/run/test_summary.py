@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,8 @@ from lightning_fl import Federation, Partition, __version__
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.geometric_median import GeometricMedian
+from lightning_fl.aggregator.median import Median
 from lightning_fl.callback.record import Record
 from lightning_fl.run import summary as report
 from lightning_fl.run.saved import read_summary
@@ -53,11 +56,11 @@ class Finished:
         self.diverged = diverged
         self.reference_recall = [1.0, 0.75]
         self.confusion = [[4, 0], [2, 2]]
+        self.aggregator = Median(middle="upper")  # kappa 4 (1 + 1/2)^2 for 1 of 4
 
     data = SimpleNamespace(
         federation=Federation(4, 1, "replacement", "samples"), clients=SimpleNamespace(sizes=[1, 2, 3, 4]), n_classes=2
     )
-    aggregator = Krum(1)
 
 
 class Timed(Record):
@@ -74,9 +77,9 @@ def summarise(tmp_path, rows, status="completed", reason=None):
 
 COSTS = {f"communication/{name}": n for n, name in enumerate(["floats_up", "floats_down", "sample_gradients"], 5)}
 ROWS = [
-    COSTS | {"round": 1, "loss": 0.9, "weight/honest": 0.5, "weight/byzantine": 0.5},
+    COSTS | {"round": 1, "loss": 0.9, "robustness/kappa": 3.0, "weight/honest": 0.5, "weight/byzantine": 0.5},
     COSTS
-    | {"round": 2, "loss": 0.8, "weight/honest": 1.0, "weight/byzantine": 0.0}
+    | {"round": 2, "loss": 0.8, "robustness/kappa": 1.0, "weight/honest": 1.0, "weight/byzantine": 0.0}
     | {"accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5, "mrd": 0.25},
 ]
 
@@ -92,8 +95,9 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "recall": [1.0, 0.5],
         "mrd": 0.25,
         "last_evaluation": {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25},
-        "guarantee": "no guarantee: needs n >= 2f + 3, has 4 updates for f = 1",
+        "guarantee": None,
         "mean_weight": {"honest": 0.75, "byzantine": 0.25},
+        "robustness": {"mean": 2.0, "max": 3.0, "infinite_rounds": 0, "bound": 9.0},
         "byzantine_share": 0.4,  # 4 of 10 samples
         "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
         "seconds": 1.235,
@@ -101,6 +105,31 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "reference_recall": [1.0, 0.75],
         "confusion": [[4, 0], [2, 2]],
     }
+
+
+def test_infinite_kappas_are_counted_apart(tmp_path, unchecked):
+    rows = [{"round": t, "robustness/kappa": value} for t, value in enumerate([inf, 0.5, inf, 1.5], 1)]
+    summary = summarise(tmp_path, rows)
+    assert summary["robustness"] == {"mean": 1.0, "max": 1.5, "infinite_rounds": 2, "bound": 9.0}
+    shown = "kappa 1 (mean over rounds), 1.5 at most, infinite in 2 rounds; bound 9"
+    assert shown in report.results(summary, tmp_path)
+    never = summarise(tmp_path, rows[:1])
+    assert never["robustness"] == {"mean": None, "max": None, "infinite_rounds": 1, "bound": 9.0}
+    assert "kappa infinite in 1 rounds; bound 9" in report.results(never, tmp_path)
+    assert "  robustness  " not in report.results(summarise(tmp_path, []), tmp_path)
+
+
+def test_the_bound_needs_equal_weights_where_the_proof_does(tmp_path, unchecked, monkeypatch):
+    monkeypatch.setattr(Median, "kappa", GeometricMedian(eps=1e-5).kappa)
+    assert summarise(tmp_path, ROWS)["robustness"]["bound"] is None
+
+
+def test_a_rule_beyond_its_guarantee_says_so(tmp_path, unchecked):
+    record, module = Timed(tmp_path), Finished()
+    record.metrics.rows, module.aggregator = ROWS, Krum(1)
+    summary = report.summarise(module, record, "completed")
+    assert summary["guarantee"] == "no guarantee: needs n >= 2f + 3, has 4 updates for f = 1"
+    assert f"  rule             {summary['guarantee']}" in report.results(summary, tmp_path).splitlines()
 
 
 def test_the_version_names_the_commit_of_a_checkout(tmp_path, monkeypatch):
@@ -207,7 +236,8 @@ def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch, 
     assert shown["files"].startswith("files/: ")
 
 
-FILES = ["confusion.png", "metrics.csv", "recall.png", "report.html", "summary.json", "weights.csv", "weights.png"]
+FILES = ["confusion.png", "metrics.csv", "recall.png", "report.html", "robustness.png"]
+FILES += ["summary.json", "weights.csv", "weights.png"]
 
 
 @pytest.mark.parametrize("n_byzantine", [0, 2])
@@ -218,7 +248,7 @@ def test_write(n_byzantine, tmp_path):
     report.write(module, record, summary, tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
-    drawn = ("recall", "confusion", "weights")
+    drawn = ("recall", "confusion", "robustness", "weights")
     assert all((tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG" for name in drawn)
     assert pictures.taken == {f"curves/{name}": [str(tmp_path / f"{name}.png")] for name in drawn}
     title = "Average, 2 Ipm" if n_byzantine else "Average, no attack"
