@@ -13,8 +13,8 @@ from pytorch_lightning.loggers.logger import DummyLogger
 from lightning_fl import Federation, Partition, __version__
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.geometric_median import GeometricMedian
+from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.callback.record import Record
 from lightning_fl.run import summary as report
