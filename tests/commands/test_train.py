@@ -295,3 +295,14 @@ def test_records_to_weights_and_biases_offline(tmp_path):
     assert process.returncode == 0, out
     assert list((tmp_path / "x/wandb").glob("offline-run-*/run-*.wandb"))
     assert "Traceback" not in out
+
+
+@pytest.mark.slow
+def test_a_launcher_starts_runs_in_processes_of_its_own(tmp_path):
+    """As on a cluster: the function that trains is pickled by name."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    launcher = ["-m", "hydra/launcher=submitit_local", "hydra.sweep.dir=many"]
+    process = start(tmp_path, *launcher, "aggregator=average,median", "trainer.max_steps=2")
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, out
+    assert [summary(tmp_path / "many" / str(i))["status"] for i in range(2)] == ["completed"] * 2
