@@ -2,7 +2,8 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from lightning_fl.run.config import CONF, world
+from lightning_fl.contract import world
+from lightning_fl.run.config import CONF
 
 
 def test_every_row_is_0():
