@@ -23,7 +23,7 @@ from lightning_fl.run.config import choose, spelled, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.pool import Progress, execute, stop_when_told
-from lightning_fl.study.table import Table
+from lightning_fl.study.table import IN_CHECKOUT, Table
 from lightning_fl.study.table_report import keep, overview, report, stale
 
 
@@ -71,6 +71,8 @@ def reproduce(given: argparse.Namespace) -> int:
         raise SettingError(f"--workers must be at least 1, got {given.workers}.")
     if given.prune and not given.keep:
         raise SettingError("--prune drops rows of the kept file and needs --keep; give both, or neither.")
+    if given.keep and not IN_CHECKOUT:
+        raise SettingError("--keep writes into scripts/tables of a checkout, got an installed package; leave it out.")
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
     print(f"{table.title}", flush=True)

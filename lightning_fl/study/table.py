@@ -23,7 +23,8 @@ import yaml
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose
 
-TABLES = Path(__file__).resolve().with_name("tables")
+TABLES = Path(__file__).with_name("tables").resolve()
+IN_CHECKOUT = TABLES.parent.name == "scripts"  # an installed package has a copy
 VALUES = {
     "accuracy": "test accuracy after the last round, %",
     "best": "largest test accuracy of all evaluations, %",

@@ -63,6 +63,13 @@ def test_errors_are_one_line(command, arguments, message):
     assert err.startswith(f"Error: {message}"), err
 
 
+def test_an_installed_package_keeps_nothing(command, monkeypatch):
+    monkeypatch.setattr(reproduce, "IN_CHECKOUT", False)
+    code, _, err = command("small", "--keep", "--dry-run")
+    assert code == 2
+    assert "--keep writes into scripts/tables of a checkout" in err
+
+
 @pytest.mark.slow
 def test_a_grid_that_is_stopped_goes_on(command, tmp_path, monkeypatch):
     """Two real runs: one killed after its first checkpoint, as if the machine had failed."""
