@@ -23,6 +23,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import DivergedError, SettingError, concerning
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
@@ -48,7 +49,7 @@ class FederatedModule(pl.LightningModule):
         reference_recall: (c,) recalls of plain averaging without attack, to report max-recall-drop.
 
     Raises:
-        SettingError: If the model keeps batch statistics, which no client uploads, or uses dropout.
+        SettingError: If the model keeps batch statistics, which no client uploads, or alpha dropout.
     """
 
     def __init__(
@@ -377,9 +378,10 @@ def _refuse_hidden_state(model: nn.Module) -> None:
                 f"{type(model).__name__} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
                 f"or LayerNorm."
             )
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+        if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) and module.p > 0:
             raise SettingError(
-                f"{type(model).__name__} draws random numbers in {where}, which no seed of a round governs; set p=0."
+                f"{type(model).__name__} draws random numbers in {where}, which no seed of a round governs; use "
+                f"nn.Dropout or set p=0."
             )
 
 
@@ -427,16 +429,27 @@ def _refusals(part: str) -> Iterator[None]:
             raise SettingError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
+def _random_states(device: torch.device) -> list[Tensor]:
+    """Where torch's global streams stand."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
 def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
     inputs, _ = data.train.gather(torch.zeros(1, dtype=torch.int64, device=data.train.targets.device))
     name, shape = type(model).__name__, tuple(inputs.shape[1:])
+    states = _random_states(inputs.device)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)):
             outputs = model(inputs)
     except (RuntimeError, IndexError) as error:
         raise SettingError(
             f"{name} does not take inputs of shape {shape}: {error}; choose another model=..."
         ) from error
+    if not all(map(torch.equal, states, _random_states(inputs.device))):
+        raise SettingError(
+            f"{name} draws random numbers outside nn.Dropout, which no seed of a round governs; use nn.Dropout layers "
+            f"or turn them off."
+        )
     if outputs.shape != (1, data.n_classes):
         raise SettingError(
             f"the data have {data.n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "

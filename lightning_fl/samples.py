@@ -1,13 +1,14 @@
 """Samples in memory, and which client holds which of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lightning_fl.errors import DataError
+from lightning_fl.round import Round
 
 
 @dataclass(frozen=True)
@@ -93,18 +94,20 @@ class ClientBatch:
         samples: What the indices point into.
         indices: For each client the samples it holds.
         ids: For each client its number in the federation; virtual clients of the server have negative ones.
+        drawing: Which round it is and which of a client's steps in it, for dropout's draws.  None: nobody has said.
     """
 
     samples: Samples
     indices: Sequence[Tensor]
     ids: Sequence[int]
+    drawing: tuple[Round, int] | None = None
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def to(self, device: torch.device, samples: Samples) -> "ClientBatch":
         """Move the indices to a device, where the samples are already."""
-        return ClientBatch(samples, [index.to(device) for index in self.indices], self.ids)
+        return replace(self, samples=samples, indices=[index.to(device) for index in self.indices])
 
     @property
     def sizes(self) -> list[int]:

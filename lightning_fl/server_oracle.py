@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from lightning_fl.client.base import Client, default_client_chunk
+from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import SettingError
 from lightning_fl.loss import mean_loss
 from lightning_fl.round import Round
@@ -60,6 +61,8 @@ class ServerOracle:
     def losses_after(self, updates: Float[Tensor, "k d"]) -> Float[Tensor, " k"]:
         """Compute the mean loss on all of the server's samples after each update alone, at w - eta u_i.
 
+        Nothing is dropped out, as in evaluation.
+
         Args:
             updates: One candidate a row.
 
@@ -74,7 +77,8 @@ class ServerOracle:
 
         def loss(vector: Tensor) -> Tensor:
             parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
-            return mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
+            with KeyedDropout(None):
+                return mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
 
         chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
         with torch.no_grad():
@@ -90,7 +94,7 @@ class ServerOracle:
         x, y = self.classes.samples.gather(self._all_samples())
         like = trainable(self.model)
         vector = (self.parameters - learning_rate * update).requires_grad_()
-        with torch.enable_grad():
+        with torch.enable_grad(), KeyedDropout(None):
             parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
             loss = mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
             return torch.autograd.grad(loss, vector)[0]

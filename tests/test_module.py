@@ -333,11 +333,9 @@ def test_refuses_what_does_not_fit_before_training(tmp_path, make, callbacks, me
         trainer(tmp_path, 1, *callbacks).fit(run, datamodule=federation)
 
 
-def test_refuses_batch_statistics_and_dropout():
+def test_refuses_batch_statistics():
     with pytest.raises(SettingError, match=r"BatchNorm1d.*use GroupNorm"):
         module(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
-    with pytest.raises(SettingError, match=r"Dropout.*set p=0"):
-        module(nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.1)))
 
 
 def test_refuses_a_checkpoint_of_another_model(tmp_path):

@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -12,6 +13,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl import seeding
+from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.loss import mean_loss, sample_losses
 from lightning_fl.round import Round
@@ -102,6 +104,10 @@ class Client(nn.Module, ABC):
 
         Returns:
             The gradients and the losses there.
+
+        Raises:
+            SettingError: If the model has dropout and the batch does not say which round and step it is for, as those
+                of `minibatches` do.
         """
         parameters = trainable(model)
         like = list(parameters.values())
@@ -109,17 +115,19 @@ class Client(nn.Module, ABC):
         rows = like[0].new_empty(len(batch), d) if out is None else out
         losses = like[0].new_empty(len(batch))
         chunk = self.client_chunk or default_client_chunk(model, d, like[0].device)
+        keys = _keys(model, batch, like[0].device)
         if chunk == 1:
             for i, indices in enumerate(batch.indices):
                 if at is not None:
                     parameters = dict(zip(parameters, unflatten(at[i], like), strict=True))
-                losses[i] = _one_gradient(model, parameters, batch.samples, indices, out=rows[i])
+                key = None if keys is None else keys[i]
+                losses[i] = _one_gradient(model, parameters, batch.samples, indices, key, out=rows[i])
             return ClientResult(rows, losses, sum(batch.sizes))
         # Clients of about the same size share a chunk, so that little is padded.
         for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk):
             if at is not None:
                 parameters = dict(zip(parameters, unflatten(at[clients.to(at.device)], like), strict=True))
-            _chunk_gradients(model, parameters, None if at is None else 0, batch, clients, rows, losses)
+            _chunk_gradients(model, parameters, None if at is None else 0, batch, clients, keys, rows, losses)
         return ClientResult(rows, losses, sum(batch.sizes))
 
 
@@ -146,13 +154,13 @@ def minibatches(
         absent goes on where it would stand, so in its first epoch after that it misses some samples.
     """
     if size is None:
-        return [batch] * steps
+        return [replace(batch, drawing=(this_round, step)) for step in range(steps)]
     drawn: list[list[Tensor]] = [[] for _ in range(steps)]
     for client, indices in zip(batch.ids, batch.indices, strict=True):
         draw = _afresh if sampling is None else _through_epochs
         for step, places in zip(drawn, draw(len(indices), size, this_round, steps, client), strict=True):
             step.append(indices[places.to(indices.device)])
-    return [ClientBatch(batch.samples, step, batch.ids) for step in drawn]
+    return [ClientBatch(batch.samples, step, batch.ids, (this_round, k)) for k, step in enumerate(drawn)]
 
 
 def _afresh(n: int, size: int, this_round: Round, steps: int, client: int) -> Iterator[Tensor]:
@@ -216,15 +224,34 @@ def default_client_chunk(model: nn.Module, d: int, device: torch.device) -> int:
     return max(1, min(10 if device.type == "cpu" else 32, _CHUNK_NUMBERS // d))
 
 
+def _keys(model: nn.Module, batch: ClientBatch, device: torch.device) -> Tensor | None:
+    """Each client's key for dropout; None for a model without."""
+    if not uses_dropout(model):
+        return None
+    if batch.drawing is None:
+        raise SettingError(
+            f"dropout draws by round and step, got a batch that names none; take it from minibatches or set p=0 "
+            f"in {type(model).__name__}."
+        )
+    return client_keys(batch.ids, *batch.drawing).to(device)
+
+
 def _one_gradient(
-    model: nn.Module, parameters: Mapping[str, Tensor], samples: Samples, indices: Tensor, out: Tensor
+    model: nn.Module,
+    parameters: Mapping[str, Tensor],
+    samples: Samples,
+    indices: Tensor,
+    key: Tensor | None,
+    out: Tensor,
 ) -> Tensor:
     """Write the gradient of the mean loss over one client's samples, a slice of them at a time; give the loss."""
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     loss = out.new_zeros(())
-    for part in indices.split(max(1, _SLICE_NUMBERS // samples.inputs[0].numel())):
+    size = max(1, _SLICE_NUMBERS // samples.inputs[0].numel())
+    keys = None if key is None else sample_keys(key, len(indices)).split(size)
+    for k, part in enumerate(indices.split(size)):
         x, y = samples.gather(part)
-        with torch.enable_grad():
+        with torch.enable_grad(), nullcontext() if keys is None else KeyedDropout(keys[k]):
             share = mean_loss(model, functional_call(model, leaves, (x,)), y) * (len(part) / len(indices))
             share.backward()
         loss += share.detach()
@@ -234,8 +261,9 @@ def _one_gradient(
 
 
 def _masked_loss(model: nn.Module) -> Callable[..., Tensor]:
-    def loss(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        return sample_losses(model, functional_call(model, dict(parameters), (x,)), y) @ share
+    def loss(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor, share: Tensor, keys: Tensor | None) -> Tensor:
+        with nullcontext() if keys is None else KeyedDropout(keys):
+            return sample_losses(model, functional_call(model, dict(parameters), (x,)), y) @ share
 
     return loss
 
@@ -246,6 +274,7 @@ def _chunk_gradients(
     parameters_dim: int | None,
     batch: ClientBatch,
     clients: Tensor,
+    keys: Tensor | None,
     rows: Tensor,
     losses: Tensor,
 ) -> None:
@@ -255,8 +284,10 @@ def _chunk_gradients(
     mask = torch.arange(indices.shape[1], device=indices.device) < sizes[:, None]
     indices = torch.where(mask, indices, indices[:, :1])  # padded with a client's own sample: 0 * NaN is NaN
     x, y = batch.samples.gather(indices)
-    gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=(parameters_dim, 0, 0, 0))(
-        parameters, x, y, mask.to(rows.dtype) / sizes[:, None]
+    drawn = None if keys is None else sample_keys(keys[clients.to(keys.device)], indices.shape[1])
+    in_dims = (parameters_dim, 0, 0, 0, None if drawn is None else 0)
+    gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=in_dims)(
+        parameters, x, y, mask.to(rows.dtype) / sizes[:, None], drawn
     )
     clients = clients.to(rows.device)
     losses[clients] = values

@@ -77,7 +77,7 @@ class Saga(Client):
         blocks = [
             indices[self.blocks[client][j]] for client, indices, j in zip(batch.ids, batch.indices, chosen, strict=True)
         ]
-        result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids), out)
+        result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids, (this_round, 0)), out)
         drawn = torch.tensor(chosen, device=self.table.device)
         counts = torch.tensor([len(self.blocks[client]) for client in batch.ids], device=self.table.device)
         correction = result.updates - self.table[clients, drawn]

@@ -33,7 +33,7 @@ class Vgg16(VGG):
     Note:
         The paper fine-tunes without saying from which weights, at which image size and which layers.  Here images keep
         their size, torchvision's average pooling repeats the last 1 x 1 map of a CIFAR image, and all layers train.
-        Dropout is off: its draws would be governed by no seed of a round.
+        Dropout is off; the paper does not say.
     """
 
     def __init__(self, n_classes: int = 100, weights: str | None = None):

@@ -1,0 +1,214 @@
+"""Dropout by seed, round and client."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.func import vmap
+
+from lightning_fl import Round, SettingError
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.client.local_sgd import LocalSgd
+from lightning_fl.client.saga import Saga
+from lightning_fl.contract import world
+from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
+from tests import training
+
+
+def split_mix(seed, count):
+    """SplitMix64 as its authors print it, in whole numbers."""
+    found, state = [], seed
+    for _ in range(count):
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        z = state
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        found.append(z ^ (z >> 31))
+    return found
+
+
+def signed(values):
+    return [value - 2**64 if value >= 2**63 else value for value in values]
+
+
+def dropping(p=0.5):
+    """A net with dropout of numbers and of channels."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        inner = [nn.Linear(2, 12), nn.Tanh(), nn.Dropout(p), nn.Unflatten(1, (4, 3)), nn.Dropout1d(p), nn.Flatten()]
+        return nn.Sequential(*inner, nn.Linear(12, 3))
+
+
+def clients(ids=(0, 1, 2), sizes=(6, 2, 5)):
+    found = world.class_clients(world.samples())
+    return replace(found, indices=[x[:n] for x, n in zip(found.indices, sizes, strict=True)], ids=ids)
+
+
+def test_the_generator_is_the_published_one():
+    assert split_mix(1234567, 2) == [6457827717110365317, 3203168211198807973]  # as its authors' C code prints
+    assert sample_keys(torch.tensor(1234567), 5).tolist() == signed(split_mix(1234567, 5))
+    assert sample_keys(torch.tensor([[3], [2**62]]), 4)[1, 0].tolist() == signed(split_mix(2**62, 4))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
+def test_numbers_are_dropped_as_the_loop_says(p):
+    x = torch.rand(3, 2, 4) + 1
+    with KeyedDropout(torch.tensor([7, 8, 9])):
+        first, second = nn.Dropout(p)(x), nn.Dropout(p)(x)
+    for layer, out in enumerate([first, second]):
+        for sample, seed in enumerate([7, 8, 9]):
+            numbers = split_mix(split_mix(seed, layer + 1)[-1], 8)
+            kept = torch.tensor([number >> 40 >= p * 2**24 for number in numbers]).view(2, 4)
+            expected = torch.where(kept, x[sample] / (1 - p if p < 1 else 1), 0.0)
+            torch.testing.assert_close(out[sample], expected)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout1d, nn.Dropout2d, nn.Dropout3d])
+def test_channels_are_dropped_as_a_whole(layer):
+    shape = {nn.Dropout1d: (5,), nn.Dropout2d: (5, 2), nn.Dropout3d: (5, 2, 2)}[layer]
+    with KeyedDropout(torch.arange(40)):
+        out = layer(0.25)(torch.ones(40, 50, *shape)).flatten(2)
+    assert out.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert torch.equal(out.amin(2), out.amax(2))
+    assert abs((out == 0).float().mean() - 0.25) < 0.03  # 2,000 channels: three standard deviations
+
+
+def test_draws_are_as_good_as_independent():
+    with KeyedDropout(sample_keys(client_keys([0, 1], Round(0, 0.1, 0), 0), 50).flatten()):
+        first, second = (nn.Dropout(0.5)(torch.ones(100, 400)) - 1 for _ in range(2))  # +-1
+    bound = 4 / 40_000**0.5
+    for product in [
+        first,
+        first * second,
+        first[:, 1:] * first[:, :-1],
+        first[1:] * first[:-1],
+        first[50:] * first[:50],
+    ]:
+        assert abs(product.mean()) < bound * (40_000 / product.numel()) ** 0.5
+
+
+def test_nothing_is_dropped_without_keys_or_in_evaluation():
+    x = torch.ones(4, 5)
+    with KeyedDropout(None):
+        assert torch.equal(nn.Dropout(0.5)(x), x)
+    with KeyedDropout(torch.arange(4)):
+        assert torch.equal(nn.Dropout(0.5).eval()(x), x)
+        assert torch.equal(nn.Dropout(0.0)(x), x)
+
+
+def test_tokens_of_a_sample_share_its_key():
+    x = torch.ones(3, 4, 5)
+    with KeyedDropout(torch.arange(3)):
+        nested = nn.Dropout(0.5)(x)
+    with KeyedDropout(torch.arange(3)):
+        assert torch.equal(nn.Dropout(0.5)(x.flatten(0, 1)), nested.flatten(0, 1))
+    with KeyedDropout(torch.arange(3)), pytest.raises(SettingError, match=r"the 3 samples .* got shape \(4, 3\)"):
+        nn.Dropout(0.5)(torch.ones(4, 3))
+
+
+@pytest.mark.parametrize("client", [Gradient, lambda **c: LocalSgd(3, batch_size=2, **c)], ids=["gradient", "local"])
+def test_the_number_of_clients_at_a_time_does_not_matter(client):
+    loop, *others = (client(client_chunk=k).updates(dropping(), clients(), Round(3, 0.1, 0)).updates for k in (1, 2, 3))
+    for other in others:
+        torch.testing.assert_close(other, loop, rtol=1e-4, atol=1e-6)
+    plain = client(client_chunk=1).updates(dropping(0.0), clients(), Round(3, 0.1, 0)).updates
+    assert ((plain - loop).norm(dim=1) > 0.01 * plain.norm(dim=1)).all()
+
+
+def test_draws_depend_on_seed_round_client_and_step_alone():
+    def compute(seed=0, index=0, **who):
+        torch.manual_seed(seed + 5)
+        state = torch.get_rng_state()
+        found = Gradient().updates(dropping(), clients(**who), Round(index, 0.1, seed)).updates
+        assert torch.equal(torch.get_rng_state(), state)
+        return found
+
+    assert torch.equal(compute(), compute())
+    assert not torch.isclose(compute(), compute(seed=1)).all(1).any()
+    assert not torch.isclose(compute(), compute(index=1)).all(1).any()
+    other = compute(ids=(0, 7, 2))
+    assert torch.isclose(compute(), other).all(1).tolist() == [True, False, True]
+    keys = [client_keys([4], Round(0, 0.1, 0), step).item() for step in range(3)]
+    assert len(set(keys)) == 3
+
+
+def test_saga_draws_too():
+    saga = Saga(batch_size=2)
+    saga.prepare(dropping(), clients())
+    assert saga.updates(dropping(), clients(), Round(0, 0.1, 0)).updates.isfinite().all()
+
+
+def test_a_batch_that_names_no_round_is_refused():
+    assert uses_dropout(dropping())
+    assert not uses_dropout(dropping(0.0))
+    with pytest.raises(SettingError, match="dropout draws by round and step"):
+        Gradient().gradients(dropping(), clients())
+
+
+def test_the_server_measures_without_dropout():
+    oracle, plain = world.oracle(), world.oracle()
+    oracle.model, plain.model = dropping(), dropping(0.0)
+    rows = 0.1 * torch.randn(4, 75, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(oracle.losses_after(rows), plain.losses_after(rows))
+    assert torch.equal(oracle.gradient_after(rows[0], 0.1), plain.gradient_after(rows[0], 0.1))
+    assert not torch.isclose(oracle.class_updates, plain.class_updates).all(1).any()
+
+
+def test_a_run_evaluates_without_dropout_and_resumes_with_it(tmp_path):
+    def run(rounds, start=None):
+        module = training.module()
+        module.model = dropping()
+        trainer = training.trainer(rounds=rounds)
+        torch.manual_seed(rounds)
+        training.fit(trainer, module, training.data(), start)
+        return module, trainer
+
+    whole, _ = run(4)
+    _, half = run(2)
+    half.save_checkpoint(tmp_path / "half.ckpt")
+    resumed, trainer = run(4, tmp_path / "half.ckpt")
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    data = training.data()
+    data.setup()
+    inputs, targets = data.test.gather(torch.arange(len(data.test)))
+    accuracy = (whole.model.eval()(inputs).argmax(1) == targets).float().mean().item()
+    assert whole.evaluation["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    training.evaluate(trainer, resumed)
+    assert resumed.evaluation == whole.evaluation
+
+
+class Noisy(nn.Module):
+    """Draws as no layer of dropout does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.layer(x + torch.randn_like(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Noisy(), "Noisy draws random numbers outside nn.Dropout"),
+        (nn.Sequential(nn.Linear(2, 3), nn.AlphaDropout(0.1)), r"1 \(AlphaDropout\).* use nn.Dropout or set p=0"),
+    ],
+    ids=["noise", "alpha"],
+)
+def test_other_draws_are_refused(model, message):
+    with pytest.raises(SettingError, match=message):
+        training.fit(training.trainer(), type(training.module())(model), training.data())
+
+
+def test_under_vmap_each_client_has_its_own_keys():
+    def drop(x, keys):
+        with KeyedDropout(keys):
+            return nn.Dropout(0.5)(x)
+
+    keys, x = torch.arange(6).view(2, 3), torch.ones(2, 3, 10)
+    together = vmap(drop)(x, keys)
+    assert torch.equal(together, torch.stack([drop(*pair) for pair in zip(x, keys, strict=True)]))
+    assert not torch.equal(together[0], together[1])
