@@ -3,6 +3,7 @@
 lightning-fl train +aggregator=boba          train one federation, or with -m several
 lightning-fl sweep sweeps/boba_f.yaml        run a sweep file of Weights & Biases on this machine
 lightning-fl reproduce boba_2_mnist          measure a table of a paper
+lightning-fl compare FOLDER FOLDER           compare any number of runs, over seeds
 lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes
 
 lightning-fl COMMAND --help tells more.

@@ -1,7 +1,7 @@
 """Draw runs that train.py has left, and how a partition spreads the classes.
 
 python scripts/plot.py RUN                                      pictures and report.html into the run's folder
-python scripts/plot.py RUN RUN ... --out FOLDER                 runs compared
+python scripts/plot.py RUN RUN ... --out FOLDER                 runs compared; of more than eight, groups
 python scripts/plot.py partition partition=dirichlet partition.alpha=0.2     who holds what, for any setting
 """
 
@@ -21,11 +21,19 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.config import default_settings, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.saved import SavedRun, named
+from lightning_fl.study.compare import Comparison
+
+_MOST = 8  # runs that a legend can name; more are compared in groups
 
 
 def draw(folders: Sequence[str], out: str | None) -> None:
     """Draw one run, or several compared; a folder of several runs stands for all of them."""
     saved = [SavedRun.read(folder) for name in folders for folder in _runs(Path(name))]
+    if len(saved) > _MOST:
+        many = Comparison([run.folder for run in saved])
+        print(many.text())
+        print(*many.write(Path(out or "runs/compared")), sep="\n")
+        return
     folder = Path(out or (saved[0].folder if len(saved) == 1 else "runs/compared"))
     if folder.is_file():
         raise SettingError(f"--out needs a folder, got the file {folder}.")

@@ -22,6 +22,8 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.config import CONF, check_choices, own_folder, settle, spelled, take_own
 from lightning_fl.run.explain import explained
 
+_trained: list[Path] = []  # folders of this command's runs
+
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")
 def run(config: DictConfig) -> None:
@@ -33,7 +35,9 @@ def run(config: DictConfig) -> None:
             if config.ckpt_path == "auto":
                 given = HydraConfig.get().overrides
                 _need_folder([*given.hydra, *given.task])
-            carry_out(settle(config))
+            settled = settle(config)
+            _trained.append(Path(settled.run_dir))
+            carry_out(settled)
         except SettingError:
             with suppress(OSError):  # Hydra has made the folder; it stays where anything is in it
                 Path(HydraConfig.get().runtime.output_dir).rmdir()
@@ -52,6 +56,15 @@ def _need_folder(overrides: Sequence[str]) -> None:
         )
 
 
+def _compare() -> None:
+    """Print one table of several runs."""
+    runs = [folder for folder in _trained if (folder / "config.yaml").exists()]
+    if len(runs) > 1:
+        from lightning_fl.study.compare import Comparison
+
+        print(f"\n{Comparison(runs).text()}", flush=True)
+
+
 def main() -> None:
     """Run the command line."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors come through, to be explained here
@@ -62,4 +75,8 @@ def main() -> None:
         flags = [argument for argument in arguments if argument in {"-m", "--multirun"}]
         rest = [argument for argument in arguments if argument not in flags]
         sys.argv[1:] = [*flags, *(["--config-dir", str(own)] if own else []), *rest]  # Hydra wants flags first
-        run()
+        _trained.clear()
+        try:
+            run()
+        finally:
+            _compare()

@@ -3,6 +3,7 @@
 from lightning_fl.plot._parts import BYZANTINE, HONEST
 from lightning_fl.plot.clients import partition
 from lightning_fl.plot.compare import accuracies, drops, recalls, shares, success_rates
+from lightning_fl.plot.grouped import MOST_LINES, grouped, grouped_curves
 from lightning_fl.plot.run import confusion, kappas, recall_curves, recall_drops, trust_weights
 from lightning_fl.plot.sweep_runs import sweep
 from lightning_fl.plot.table import Compared, against_paper, by_name, over_parameter
@@ -10,12 +11,15 @@ from lightning_fl.plot.table import Compared, against_paper, by_name, over_param
 __all__ = [
     "BYZANTINE",
     "HONEST",
+    "MOST_LINES",
     "Compared",
     "accuracies",
     "against_paper",
     "by_name",
     "confusion",
     "drops",
+    "grouped",
+    "grouped_curves",
     "kappas",
     "over_parameter",
     "partition",

@@ -1,0 +1,41 @@
+"""Compare any number of runs: a table over seeds, with pictures.
+
+python scripts/compare.py runs                                                       every run in there, however deep
+python scripts/compare.py runs --rows aggregator --columns adversary --worst         the worst attack of each rule
+python scripts/compare.py runs --rows aggregator --columns adversary --panels partition.alpha
+python scripts/compare.py runs --metric mrd                                          or attack, kappa
+
+A row, column or panel is a value of a setting, as the command line of train.py spells it.  Runs that differ in nothing
+but the seed are one group: mean and 95 % interval (Student's t).  What else differs makes further panels.  It writes
+compare.md, .csv, .tex and .png and curves.png.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lightning_fl.errors import SettingError
+from lightning_fl.run.explain import explained
+from lightning_fl.study.compare import METRICS, Comparison, find
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a run, or a folder with runs in it")
+    parser.add_argument("--rows", metavar="SETTING", help="what the rows are (the first setting that differs)")
+    parser.add_argument("--columns", metavar="SETTING", help="what the columns are (the next one)")
+    parser.add_argument("--panels", metavar="SETTINGS", default="", help="what the panels are, separated by commas")
+    parser.add_argument("--metric", default="accuracy", help=f"{', '.join(METRICS)} (accuracy)")
+    parser.add_argument("--worst", action="store_true", help="add the worst case over the columns")
+    parser.add_argument("--out", default="runs/compared", help="folder of the files (runs/compared)")
+    with explained():
+        given = parser.parse_args()
+        if Path(given.out).is_file():
+            raise SettingError(f"--out needs a folder, got the file {given.out}.")
+        panels = [name.strip() for name in given.panels.split(",") if name.strip()]
+        found = Comparison(find(given.folders), given.rows, given.columns, panels, given.metric)
+        print(found.text(given.worst))
+        for path in found.write(Path(given.out), given.worst):
+            print(path)
+        sys.stdout.flush()

@@ -1,0 +1,417 @@
+"""Many runs, one answer: their results by two settings or more, over seeds.
+
+Runs are told apart by what their results depend on, so it does not matter who trained them, or into which folder.
+"""
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import atan, cos, pi, sin, sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from lightning_fl import files, plot
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.run.config import no_such
+from lightning_fl.run.identity import Config, comparable
+from lightning_fl.run.saved import SavedRun, differing, named, saved_config, text_of
+from lightning_fl.text import table
+
+Key = tuple[str, str, str]  # panel, row, column
+
+# What a summary says, in what unit, and whether more is better.
+_METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, bool]] = {
+    "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
+    "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
+    "attack": ("Attack success rate (%)", lambda summary: (summary["attack"] or {}).get("success_rate"), 100, False),
+    "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
+}
+METRICS = tuple(_METRICS)
+_CURVES = {"accuracy": "accuracy", "mrd": "mrd", "attack": "attack/success_rate", "kappa": "robustness/kappa"}
+_FIRST = ["aggregator", "adversary", "client", "partition", "data", "federation", "model"]
+
+
+def t_quantile(degrees: int) -> float:
+    """The t for which a variable with Student's distribution lies in [-t, t] with probability 0.95.
+
+    >>> [round(t_quantile(degrees), 3) for degrees in (1, 2, 4, 29)]
+    [12.706, 4.303, 2.776, 2.045]
+    """
+    low, high = 0.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, degrees) < 0.95 else (low, middle)
+    return low
+
+
+def _within(t: float, degrees: int) -> float:
+    """P(|T| <= t), by its finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = atan(t / sqrt(degrees))
+    odd = degrees % 2
+    term, total = (cos(angle), cos(angle)) if odd else (1.0, 1.0)
+    for k in range(2 + odd, degrees - 1, 2):
+        term *= (k - 1) / k * cos(angle) ** 2
+        total += term
+    if not odd:
+        return sin(angle) * total
+    return 2 / pi * (angle + (sin(angle) * total if degrees > 1 else 0.0))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one place in the table.
+
+    Args:
+        values: Results of the completed runs, one per seed.
+        lost: How many others have ended how: diverged, interrupted, unfinished.
+        curves: The metric of each run over rounds, and whether the run diverged.
+        percent: Whether the values are percentages.
+    """
+
+    values: Sequence[float]
+    lost: Counter[str]
+    curves: Sequence[tuple[dict[int, float], bool]] = ()
+    percent: bool = True
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the completed runs; None where there is none."""
+        return mean(self.values) if self.values else None
+
+    @property
+    def half(self) -> float | None:
+        """Half of the 95 % interval of the mean (Student's t over seeds); None for fewer than two runs."""
+        n = len(self.values)
+        return t_quantile(n - 1) * stdev(self.values) / sqrt(n) if n > 1 else None
+
+    def __str__(self) -> str:
+        """The mean, half of its interval, and how many runs are lost."""
+        total = len(self.values) + self.lost.total()
+        lost = ", ".join(f"{n} of {total} {status}" if total > 1 else status for status, n in self.lost.items())
+        if self.mean is None:
+            return lost or "-"
+        form, small = (".1f", ".1f") if self.percent else (".3g", ".2g")
+        around = "" if self.half is None else f" ± {self.half:{small}}"
+        return f"{self.mean:{form}}{around}" + (f" ({lost})" if lost else "")
+
+
+def find(folders: Iterable[str | Path]) -> list[Path]:
+    """Find the runs in folders, however deep; references of max-recall-drop do not count.
+
+    Raises:
+        DataError: If one is not a folder, or there is no run.
+    """
+    given = [Path(folder) for folder in folders]
+    for folder in given:
+        if not folder.is_dir():
+            raise DataError(f"{folder} is not a folder; give folders with runs in them.")
+    found = dict.fromkeys(run.resolve() for folder in given for run in _inside(folder, folder))
+    if not found:
+        raise DataError(f"no run found in {', '.join(map(str, given))}; a run's folder holds config.yaml.")
+    return list(found)
+
+
+def _inside(folder: Path, top: Path) -> Iterator[Path]:
+    path = folder / "config.yaml"
+    if path.is_file():
+        config = saved_config(path)
+        if "federation" in config and "trainer" in config:
+            if folder == top or config.get("run_name") != "reference":
+                yield folder
+            return
+    inner = [child for child in folder.iterdir() if child.is_dir() and child.name[0] != "." and not child.is_symlink()]
+    for child in sorted(inner, key=lambda child: (len(child.name), child.name)):
+        yield from _inside(child, top)
+
+
+class Comparison:
+    """Runs in a table: rows, columns and panels are the values of settings; what else differs makes panels, too.
+
+    Args:
+        folders: The runs.
+        rows: Setting of the rows, such as aggregator or partition.alpha; None: the first one that differs.
+        columns: Setting of the columns; None: the next one that differs, if any.
+        panels: Settings of the panels.
+        metric: One of `METRICS`.
+
+    Raises:
+        SettingError: If an axis is not a setting of the runs, or the metric is none of those.
+        DataError: If a file is broken.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        rows: str | None = None,
+        columns: str | None = None,
+        panels: Sequence[str] = (),
+        metric: str = "accuracy",
+    ):
+        if metric not in METRICS:
+            raise SettingError(no_such("metric", metric, METRICS))
+        self.metric, (self.unit, self._value, self._scale, self.more_is_better) = metric, _METRICS[metric]
+        configs = comparable([saved_config(folder / "config.yaml") for folder in folders])
+        kept = _distinct(folders, configs)
+        self.repeated = len(folders) - len(kept)
+        self.folders, configs = [folders[i] for i in kept], [configs[i] for i in kept]
+        varied = varying(configs)
+        for axis in [rows, columns, *panels]:
+            if axis is not None and all(_get(config, axis) is None for config in configs):
+                differ = f"these differ: {', '.join(varied)}" if varied else "the runs differ in nothing but the seed"
+                raise SettingError(f"an axis needs a setting of the runs, got {axis}; {differ}.")
+        free = [name for name in varied if name not in {rows, columns, *panels}]
+        self.rows_by = rows or (free.pop(0) if free else "aggregator")
+        self.columns_by = columns or (free.pop(0) if free and rows is None else None)
+        self.panels_by = list(panels)
+        keys = self._keys(configs)
+        self.cells: dict[Key, Cell] = {}
+        for key in dict.fromkeys(keys):
+            own = [folder for folder, other in zip(self.folders, keys, strict=True) if other == key]
+            self.cells[key] = self._cell(own)
+        self.panels, self.rows, self.columns = (_ordered(part) for part in zip(*self.cells, strict=True))
+
+    def _keys(self, configs: Sequence[Config]) -> list[Key]:
+        """Name each run's place; settings that no axis has told apart make further panels."""
+        axes = [self.rows_by, *([self.columns_by] if self.columns_by else []), *self.panels_by]
+        rest = differing([_without(config, [*axes, "seed"]) for config in configs])
+        chosen = [[f"{axis.rsplit('.', 1)[-1]}={text_of(_get(config, axis))}" for axis in axes] for config in configs]
+        known = [{*more, *own} for more, own in zip(rest, chosen, strict=True)]
+        rows = self._labels(configs, self.rows_by, axes, known)
+        columns = self._labels(configs, self.columns_by, axes, known) if self.columns_by else [""] * len(configs)
+        panels = [self._labels(configs, axis, axes, known) for axis in self.panels_by]
+        names = [
+            [f"{axis}={label[i]}" for axis, label in zip(self.panels_by, panels, strict=True)]
+            for i in range(len(configs))
+        ]
+        more = [[part for part in parts if part not in own] for parts, own in zip(rest, chosen, strict=True)]
+        joined = [", ".join([*name, *part]) for name, part in zip(names, more, strict=True)]
+        return list(zip(joined, rows, columns, strict=True))
+
+    @staticmethod
+    def _labels(configs: Sequence[Config], axis: str, axes: Sequence[str], known: Sequence[set[str]]) -> list[str]:
+        """Name each run's value of an axis, with the settings in which values of one name differ."""
+        inner = [other.removeprefix(f"{axis}.") for other in axes if other.startswith(f"{axis}.")]
+        nodes = [_get(config, axis) for config in configs]
+        if not any(isinstance(node, dict) for node in nodes):
+            return [text_of(node) for node in nodes]
+        nodes = [_without(node, inner) if isinstance(node, dict) else {} for node in nodes]
+        names = [named(node, axis) for node in nodes]
+        parts = differing(nodes, axis)
+        return [
+            ", ".join([name, *(part for part in own if part not in seen and part != name)])
+            for name, own, seen in zip(names, parts, known, strict=True)
+        ]
+
+    def _cell(self, folders: Sequence[Path]) -> Cell:
+        values, lost, curves = [], Counter[str](), []
+        for folder in folders:
+            if not (folder / "summary.json").exists():
+                lost["unfinished"] += 1
+                continue
+            run = SavedRun.read(folder)
+            value = self._value(run.summary)
+            if run.status == "completed" and value is not None:
+                values.append(self._scale * value)
+            else:
+                lost[f"without {self.metric}" if run.status == "completed" else run.status] += 1
+            column = _CURVES[self.metric]
+            points = {int(row["round"]): self._scale * row[column] for row in run.metrics if column in row}
+            curves.append((points, run.diverged))
+        return Cell(values, lost, curves, self._scale == 100)
+
+    def worst(self, panel: str, row: str) -> str:
+        """The worst cell over the columns; a diverged run is worse than any number."""
+        cells = [self.cells.get((panel, row, column)) for column in self.columns]
+        there = [cell for cell in cells if cell is not None]
+        if any(cell.lost["diverged"] for cell in there):
+            return "diverged"
+        measured = [cell for cell in there if cell.mean is not None]
+        if not measured:
+            return "-"
+        pick = min if self.more_is_better else max
+        of = f" (of {len(measured)} of {len(cells)})" if len(measured) < len(cells) else ""
+        return f"{pick(measured, key=lambda cell: cell.mean or 0.0)}{of}"
+
+    def tables(self, worst: bool) -> list[tuple[str, list[str], list[list[str]]]]:
+        """Title, header and rows of each panel's table."""
+        found = []
+        for panel in self.panels:
+            columns = [
+                column for column in self.columns if any((panel, row, column) in self.cells for row in self.rows)
+            ]
+            header = [self.rows_by, *(column or self.unit for column in columns), *(["worst"] if worst else [])]
+            lines = []
+            for row in self.rows:
+                cells = [self.cells.get((panel, row, column)) for column in columns]
+                if any(cells):
+                    texts = ["-" if cell is None else str(cell) for cell in cells]
+                    lines.append([row, *texts, *([self.worst(panel, row)] if worst else [])])
+            found.append((panel, header, lines))
+        return found
+
+    @property
+    def caption(self) -> str:
+        """What the numbers are."""
+        counts = sorted({len(cell.values) for cell in self.cells.values()})
+        runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        several = "; ± half of the 95 % interval of the mean (Student's t over seeds)" if counts[-1] > 1 else ""
+        repeated = f"; {self.repeated} repeated runs left out" if self.repeated else ""
+        by = f", columns: {self.columns_by}" if self.columns_by else ""
+        return f"{self.unit}, mean of {runs} completed runs{several}. Rows: {self.rows_by}{by}{repeated}."
+
+    def text(self, worst: bool = False) -> str:
+        """The tables for the terminal."""
+        parts = [self.caption]
+        for panel, header, rows in self.tables(worst):
+            parts += [*([panel] if panel else []), table(header, rows)]
+        return "\n".join(parts)
+
+    def markdown(self, worst: bool = False) -> str:
+        """The tables in Markdown."""
+        lines = [self.caption, ""]
+        for panel, header, rows in self.tables(worst):
+            lines += [f"### {panel}", ""] if panel else []
+            ruler = ["---", *["---:"] * (len(header) - 1)]
+            lines += [
+                "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in [header, ruler, *rows]
+            ]
+            lines.append("")
+        return "\n".join(lines)
+
+    def latex(self, worst: bool = False) -> str:
+        """The tables in LaTeX, for the package booktabs."""
+        lines = [f"% {self.caption}"]
+        for panel, header, rows in self.tables(worst):
+            body = [" & ".join(map(_latex, line)) + r" \\" for line in [header, *rows]]
+            lines += [f"% {panel}"] if panel else []
+            lines += [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", body[0], r"\midrule", *body[1:]]
+            lines += [r"\bottomrule", r"\end{tabular}", ""]
+        return "\n".join(lines)
+
+    def csv(self) -> str:
+        """One line per cell: mean, interval, how many runs are behind it, and their numbers."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        lost = ["diverged", "interrupted", "unfinished"]
+        writer.writerow(
+            ["panel", self.rows_by, self.columns_by or "column", "runs", "mean", "low", "high", *lost, "values"]
+        )
+        for key, cell in self.cells.items():
+            half = cell.half
+            ends = ["", ""] if half is None or cell.mean is None else [cell.mean - half, cell.mean + half]
+            numbers = [
+                len(cell.values),
+                "" if cell.mean is None else cell.mean,
+                *ends,
+                *(cell.lost[name] for name in lost),
+            ]
+            writer.writerow([*key, *(_number(n) for n in numbers), " ".join(f"{value:.6g}" for value in cell.values)])
+        return text.getvalue()
+
+    def write(self, folder: Path, worst: bool = False) -> list[Path]:
+        """Write tables (Markdown, CSV, LaTeX) and pictures into a folder.
+
+        Returns:
+            The files.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = {"compare.png": plot.grouped(self._means(), self.rows_by, self.columns_by or "", self.unit)}
+        curves = {key: cell.curves for key, cell in self.cells.items() if any(points for points, _ in cell.curves)}
+        if curves and len(self.rows) <= plot.MOST_LINES:
+            figures["curves.png"] = plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile)
+        texts = {"compare.md": self.markdown(worst), "compare.csv": self.csv(), "compare.tex": self.latex(worst)}
+        for name, content in texts.items():
+            files.write(folder / name, content.encode())
+        for name, figure in figures.items():
+            figure.savefig(folder / name)
+        return [folder / name for name in [*texts, *figures]]
+
+    def _means(self) -> dict[str, dict[str, dict[str, tuple[float | None, str]]]]:
+        """Panel, row, column: the mean and what stands in the cell."""
+        return {
+            panel: {
+                row: {
+                    column: (cell.mean, str(cell))
+                    for column in self.columns
+                    if (cell := self.cells.get((panel, row, column))) is not None
+                }
+                for row in self.rows
+                if any((panel, row, column) in self.cells for column in self.columns)
+            }
+            for panel in self.panels
+        }
+
+
+def varying(configs: Sequence[Config]) -> list[str]:
+    """Name the settings that tell runs apart, but for the seed: a group where its parts differ, else the setting."""
+    found = [path for path in _varying(configs, "") if path != "seed"]
+    if any(path.endswith(".f") for path in found):
+        found = [path for path in found if path != "f"]  # the rules' follow it
+    place = {group: i for i, group in enumerate(_FIRST)}
+    return sorted(found, key=lambda path: place.get(path.split(".")[0], len(place)))
+
+
+def _varying(nodes: Sequence[Any], path: str) -> Iterator[str]:
+    if all(node == nodes[0] for node in nodes):
+        return
+    there = [node for node in nodes if isinstance(node, dict)]
+    kinds = {str(node.get("_target_")) for node in there}
+    if path and (len(there) < len(nodes) or len(kinds) > 1):
+        yield path
+        return
+    for key in dict.fromkeys(key for node in there for key in node):
+        yield from _varying([node.get(key) for node in there], f"{path}.{key}" if path else key)
+
+
+def _distinct(folders: Sequence[Path], configs: Sequence[Config]) -> list[int]:
+    """Of runs with the same settings and seed, keep the first completed one, or the first."""
+    best: dict[str, int] = {}
+    for i, (folder, config) in enumerate(zip(folders, configs, strict=True)):
+        name = json.dumps(config, sort_keys=True, default=str)
+        if name not in best or (_completed(folder) and not _completed(folders[best[name]])):
+            best[name] = i
+    return sorted(best.values())
+
+
+def _completed(folder: Path) -> bool:
+    path = folder / "summary.json"
+    return path.exists() and SavedRun.read(folder).status == "completed"
+
+
+def _get(config: Any, path: str) -> Any:
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, dict) else None
+    return config
+
+
+def _without(config: Config, paths: Sequence[str]) -> Config:
+    own = {path for path in paths if "." not in path}
+    inner = {key: [path.split(".", 1)[1] for path in paths if path.startswith(f"{key}.")] for key in config}
+    return {
+        key: _without(value, inner[key]) if isinstance(value, dict) and inner[key] else value
+        for key, value in config.items()
+        if key not in own
+    }
+
+
+def _ordered(labels: Iterable[str]) -> list[str]:
+    """Each label once: numbers by size, words as they come."""
+    found = list(dict.fromkeys(labels))
+    try:
+        return sorted(found, key=float)
+    except ValueError:
+        return found
+
+
+def _number(value: int | float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def _latex(text: str) -> str:
+    for letter in "&%_#$":
+        text = text.replace(letter, f"\\{letter}")
+    return text.replace("±", r"$\pm$")

@@ -1,0 +1,192 @@
+"""Many runs in one table."""
+
+from collections import Counter
+from math import sqrt
+
+import pytest
+
+from lightning_fl import DataError, SettingError
+from lightning_fl.study.compare import Cell, Comparison, find, t_quantile, varying
+from tests import saved
+
+
+def run(folder, accuracy, status="completed", metrics=saved.METRICS, **changes):
+    """A run's folder with an accuracy."""
+    summary = saved.SUMMARY | {"status": status, "accuracy": None if status == "diverged" else accuracy}
+    return saved.run(folder, saved.changed(saved.CONFIG, **changes), metrics, summary=summary)
+
+
+KRUM = {"_target_": "lightning_fl.aggregator.krum.Krum", "f": 1}
+LIE = {"_target_": "lightning_fl.adversary.lie.Lie", "factor": None}
+
+
+@pytest.fixture
+def grid(tmp_path):
+    """Boba and Krum against IPM and LIE, three seeds each: accuracies in hundredths."""
+    runs = {
+        ("boba", "ipm"): (0.70, 0.72, 0.74),
+        ("boba", "lie"): (0.60, 0.60, 0.60),
+        ("krum", "ipm"): (0.50, 0.52, 0.60),
+        ("krum", "lie"): (0.40, 0.50, None),
+    }
+    for (rule, attack), values in runs.items():
+        changes = {"aggregator": KRUM} if rule == "krum" else {}
+        changes |= {"adversary": LIE} if attack == "lie" else {}
+        for seed, value in enumerate(values):
+            status = "completed" if value else "diverged"
+            seeds = {"seed": seed, "data__seed": seed, "federation__seed": seed, "data__partition_seed": seed}
+            run(tmp_path / "runs" / rule / f"{attack}{seed}", value, status, **seeds, **changes)
+    return tmp_path / "runs"
+
+
+# From a printed table of Student's distribution.
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (10, 2.228), (30, 2.042), (120, 1.980)],
+)
+def test_students_t(degrees, expected):
+    assert t_quantile(degrees) == pytest.approx(expected, abs=6e-4)
+
+
+def test_mean_and_interval_by_hand():
+    # Deviations -2, 0, 2: s = 2, half = 4.303 * 2 / sqrt(3).
+    cell = Cell([70.0, 72.0, 74.0], Counter())
+    assert cell.mean == 72
+    assert cell.half == pytest.approx(4.3027 * 2 / sqrt(3), rel=1e-4)
+    assert str(cell) == "72.0 ± 5.0"
+
+
+@pytest.mark.parametrize(
+    ("values", "lost", "shown"),
+    [
+        ([50.0], {}, "50.0"),
+        ([], {"diverged": 1}, "diverged"),
+        ([], {"diverged": 2}, "2 of 2 diverged"),
+        ([50.0], {"diverged": 1, "interrupted": 1}, "50.0 (1 of 3 diverged, 1 of 3 interrupted)"),
+        ([], {}, "-"),
+    ],
+)
+def test_lost_runs_are_marked(values, lost, shown):
+    assert str(Cell(values, Counter(lost))) == shown
+
+
+def test_a_kappa_has_three_digits():
+    assert str(Cell([0.01234, 0.01234], Counter(), percent=False)) == "0.0123 ± 0"
+
+
+def test_rows_columns_and_worst_case(grid):
+    found = Comparison(find([grid]), "aggregator", "adversary")
+    ((panel, header, lines),) = found.tables(worst=True)
+    assert panel == ""
+    assert header == ["aggregator", "ipm", "lie", "worst"]
+    # 0.50, 0.52, 0.60: mean 54, s = sqrt((16 + 4 + 36) / 2) = 5.29, half 13.1.  0.40, 0.50: half 12.706 * 5.
+    krum = ["krum", "54.0 ± 13.1", "45.0 ± 63.5 (1 of 3 diverged)", "diverged"]
+    assert lines == [["boba", "72.0 ± 5.0", "60.0 ± 0.0", "60.0 ± 0.0"], krum]
+    assert "mean of 2 to 3 completed runs" in found.caption
+    assert "95 % interval of the mean (Student's t over seeds)" in found.caption
+
+
+def test_without_axes_the_first_settings_that_differ(grid):
+    found = Comparison(find([grid]))
+    assert (found.rows_by, found.columns_by) == ("aggregator", "adversary")
+    assert Comparison(find([grid / "boba"])).rows_by == "adversary"
+    assert Comparison(find([grid / "boba" / "ipm0"])).tables(False)[0][2] == [["boba", "70.0"]]
+
+
+def test_what_no_axis_tells_apart_makes_panels(grid):
+    found = Comparison(find([grid]), "aggregator")
+    assert found.panels == ["ipm", "lie"]
+    assert [lines[0] for _, _, lines in found.tables(False)] == [["boba", "72.0 ± 5.0"], ["boba", "60.0 ± 0.0"]]
+
+
+def test_rules_of_one_name_are_told_apart_by_their_settings(tmp_path):
+    run(tmp_path / "a", 0.5)
+    run(tmp_path / "b", 0.6, aggregator__p_min=0.0)
+    found = Comparison(find([tmp_path]), "aggregator")
+    assert found.rows == ["boba, p_min=-0.5", "boba, p_min=0"]
+    inner = Comparison(find([tmp_path]), "aggregator.p_min")
+    assert inner.rows == ["-0.5", "0"]
+    assert inner.panels == [""]
+
+
+def test_numbers_are_ordered_by_size(tmp_path):
+    for i, factor in enumerate([10.0, 2.0, 0.5]):
+        run(tmp_path / str(i), 0.5, adversary__factor=factor)
+    assert Comparison(find([tmp_path]), "adversary.factor").rows == ["0.5", "2", "10"]
+
+
+def test_the_worst_case_of_drops_is_the_largest(tmp_path):
+    saved.run(tmp_path / "a", summary=saved.SUMMARY | {"mrd": 0.1})
+    saved.run(tmp_path / "b", saved.changed(saved.CONFIG, adversary=LIE), summary=saved.SUMMARY | {"mrd": 0.3})
+    found = Comparison(find([tmp_path]), "aggregator", "adversary", metric="mrd")
+    assert found.tables(True)[0][2] == [["boba", "10.0", "30.0", "30.0"]]
+
+
+def test_the_worst_case_says_what_is_missing(tmp_path):
+    run(tmp_path / "a", 0.5)
+    run(tmp_path / "b", 0.4, adversary=LIE)
+    run(tmp_path / "c", 0.6, aggregator=KRUM)
+    lines = Comparison(find([tmp_path]), "aggregator", "adversary").tables(True)[0][2]
+    assert lines == [["boba", "50.0", "40.0", "40.0"], ["krum", "60.0", "-", "60.0 (of 1 of 2)"]]
+
+
+def test_runs_that_did_not_end_are_marked(tmp_path):
+    run(tmp_path / "a", 0.5)
+    run(tmp_path / "b", 0.9, "interrupted", seed=1)
+    (run(tmp_path / "c", 0.9, seed=2) / "summary.json").unlink()
+    text = Comparison(find([tmp_path])).text()
+    assert "50.0 (1 of 3 interrupted, 1 of 3 unfinished)" in text
+
+
+def test_the_same_run_twice_counts_once(tmp_path):
+    run(tmp_path / "a", 0.9, "interrupted")
+    run(tmp_path / "b", 0.5, run_dir="elsewhere")
+    run(tmp_path / "c", 0.5, seed=1)
+    found = Comparison(find([tmp_path]))
+    assert found.tables(False)[0][2] == [["boba", "50.0 ± 0.0"]]
+    assert "1 repeated runs left out" in found.caption
+
+
+def test_files(grid, tmp_path):
+    found = Comparison(find([grid]), "aggregator", "adversary")
+    paths = found.write(tmp_path / "out", worst=True)
+    assert [path.name for path in paths] == ["compare.md", "compare.csv", "compare.tex", "compare.png", "curves.png"]
+    text = paths[0].read_text(encoding="utf-8")
+    assert "| aggregator | ipm | lie | worst |\n| --- | ---: | ---: | ---: |\n| boba | 72.0 ± 5.0 |" in text
+    lines = paths[1].read_text().splitlines()
+    assert lines[0] == "panel,aggregator,adversary,runs,mean,low,high,diverged,interrupted,unfinished,values"
+    assert lines[1] == ",boba,ipm,3,72,67.0317,76.9683,0,0,0,70 72 74"
+    assert lines[-1].endswith(",1,0,0,40 50")
+    latex = paths[2].read_text(encoding="utf-8")
+    assert r"boba & 72.0 $\pm$ 5.0 & 60.0 $\pm$ 0.0 & 60.0 $\pm$ 0.0 \\" in latex
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths[3:])
+
+
+def test_folders_are_searched_for_runs(tmp_path):
+    run(tmp_path / "deep" / "er" / "1", 0.5)
+    run(tmp_path / "2", 0.5)
+    run(tmp_path / "references" / "r", 0.5, run_name="reference")
+    run(tmp_path / ".hidden" / "h", 0.5)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.yaml").write_text("wandb: {value: 1}\n")
+    assert [path.name for path in find([tmp_path, tmp_path / "2"])] == ["2", "1"]
+    assert [path.name for path in find([tmp_path / "references" / "r"])] == ["r"]
+
+
+def test_refusals(grid, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no run found in .*empty; a run's folder holds config.yaml"):
+        find([tmp_path / "empty"])
+    with pytest.raises(DataError, match="nowhere is not a folder"):
+        find([tmp_path / "nowhere"])
+    with pytest.raises(SettingError, match=r"got partition\.alfa; these differ: aggregator, adversary"):
+        Comparison(find([grid]), "partition.alfa")
+    with pytest.raises(SettingError, match="there is no metric acuracy; did you mean accuracy"):
+        Comparison(find([grid]), metric="acuracy")
+
+
+def test_varying_leaves_out_the_seed_and_what_follows_the_rule():
+    a = {"seed": 0, "f": 1, "aggregator": {"_target_": "x.Krum", "f": 1}, "model": {"_target_": "m", "hidden": 5}}
+    b = {"seed": 1, "f": 2, "aggregator": {"_target_": "x.Krum", "f": 2}, "model": {"_target_": "m", "hidden": 7}}
+    assert varying([a, b]) == ["aggregator.f", "model.hidden"]
+    assert varying([a, a]) == []
