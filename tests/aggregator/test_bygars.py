@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.adversary.adaptive import Adaptive
 from lightning_fl.aggregator.bygars import Bygars, bygars, bygars_weights
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from tests import training
 from tests.aggregator import reference
 
 N, D = 8, 5
 RATE, STEPS, ALPHA = 0.2, 3, 0.05
-HOSTILE = [float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 3e38, 1e-30, 1e-42, 0.0, "copy"]
 
 
 def problem(name: str, dtype=torch.float64) -> torch.Tensor:
@@ -79,11 +78,14 @@ def test_a_gradient_without_direction_teaches_nothing():
 
 
 @settings(max_examples=200, deadline=None)
-@given(hostile=st.lists(st.sampled_from(HOSTILE), max_size=N - 1), seed=st.integers(0, 10**6), whole=st.booleans())
-def test_no_number_of_hostile_rows_makes_it_large(hostile, seed, whole):
-    x = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
-    for row, value in zip(x, hostile, strict=False):
-        row[slice(None) if whole else slice(2)] = x[-1, 0] if value == "copy" else value
+@given(
+    values=hostile.lists(N - 1, least=0, also=[3e38, 1e-30, 1e-42]),
+    seed=st.integers(0, 10**6),
+    entries=st.sampled_from([2, None]),
+)
+def test_no_number_of_hostile_rows_makes_it_large(values, seed, entries):
+    honest = torch.randn(N - len(values), D, generator=torch.Generator().manual_seed(seed))
+    x = hostile.rows(honest, values, entries)
     result = bygars(x, gradient, RATE, STEPS, ALPHA)
     assert result.isfinite().all()
     assert result.norm() <= N * STEPS * ALPHA * RATE * (1 + 1e-5)

@@ -12,10 +12,10 @@ from lightning_fl.aggregator.centred_clipping import (
     sequential_centred_clipping,
     similarity_buckets,
 )
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from lightning_fl.updates import gram_matrix
 from tests import training
-from tests.aggregator import hostile, reference
+from tests.aggregator import reference
 
 N, D = 9, 5
 X = torch.tensor(reference.X)
@@ -122,8 +122,8 @@ def test_moves_with_the_rows(seed):
 def test_hostile_rows_do_not_break_it(value):
     """Each step goes at most a radius."""
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(0))
-    for whole in [True, False]:
-        x = hostile.problem(honest, [value] * 4, whole)
+    for entries in [None, 1]:
+        x = hostile.rows(honest, [value] * 4, entries)
         assert centred_clipping(x, 0.5, n_iterations=3).norm() <= 1.5 * (1 + 1e-6)
         assert sequential_centred_clipping(x, [[0, 9], [10, 11, 2]], 0.5).norm() <= 1 + 1e-6
 

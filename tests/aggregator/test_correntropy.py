@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import correntropy as module
 from lightning_fl.aggregator.correntropy import Correntropy, maximum_correntropy, maximum_correntropy_weights
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from lightning_fl.updates import gram_matrix
 from tests.aggregator import reference
 
@@ -86,26 +86,17 @@ def test_translates_scales_and_rotates_along():
     torch.testing.assert_close(maximum_correntropy(3e4 * x @ rotation + 7, eps=1e-8), expected, rtol=1e-5, atol=1e-2)
 
 
-KINDS = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy", "away"])
-
-
 @settings(max_examples=150, deadline=None)
-@given(st.lists(KINDS, max_size=3), st.floats(-3, 30), st.integers(0, 99), st.booleans())
-def test_hostile_rows_leave_it_near_an_honest_one(kinds, exponent, seed, single):
+@given(hostile.lists(3, least=0, also=["away"]), st.floats(-3, 30), st.integers(0, 99), st.sampled_from([1, None]))
+def test_hostile_rows_leave_it_near_an_honest_one(values, exponent, seed, entries):
     """The correntropy at the start is at least exp(-1/2) / 2 = 0.303, and does not fall.
 
     At a point r away from every honest row it is at most b + (1 - b) exp(-r^2 / (2 s^2)) for a Byzantine share b; so
     r <= s sqrt(2 log((1 - b) / (0.303 - b))), where s is at most the honest rows' diameter.
     """
-    x = torch.randn(12, D, generator=torch.Generator().manual_seed(seed))
-    honest, share = x[len(kinds) :], len(kinds) / 12
-    for row, kind in zip(x, kinds, strict=False):
-        if kind == "copy":
-            row.copy_(honest[0])
-        elif kind == "away":
-            row.mul_(10**exponent)
-        else:
-            row[0 if single else slice(None)] = kind
+    honest = torch.randn(12 - len(values), D, generator=torch.Generator().manual_seed(seed))
+    x = hostile.rows(honest, values, entries, 10**exponent)
+    share = len(values) / 12
     y = maximum_correntropy(x)
     assert y.isfinite().all()
     reach = np.sqrt(2 * np.log((1 - share) / (np.exp(-0.5) / 2 - share)))

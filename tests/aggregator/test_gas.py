@@ -15,7 +15,7 @@ from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, multi_krum
 from lightning_fl.aggregator.median import Median, median
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
@@ -127,17 +127,11 @@ def test_how_huge_a_row_is_does_not_matter(draw):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=4), st.integers(0, 99), st.booleans()
-)
-def test_hostile_rows_do_not_break_it(kinds, seed, single):
+@given(hostile.lists(4, least=0), st.integers(0, 99), st.sampled_from([1, None]))
+def test_hostile_rows_do_not_break_it(values, seed, entries):
     """A row kept scores no more than the worst honest one, whose distances to honest rows are bounded."""
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
-    bad = honest[: len(kinds)].clone()
-    for row, kind in zip(bad, kinds, strict=True):
-        if kind != "copy":
-            row[0 if single else slice(None)] = kind
-    result = gradient_splitting(torch.cat([bad, honest]), len(kinds), indices(GROUPS), krum)
+    result = gradient_splitting(hostile.rows(honest, values, entries), len(values), indices(GROUPS), krum)
     assert result.norm() <= 10 * honest.norm(dim=1).max()
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import geometric_median as module
 from lightning_fl.aggregator.geometric_median import GeometricMedian, geometric_median, geometric_median_weights
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from lightning_fl.updates import gram_matrix
 from tests.aggregator import reference
 
@@ -142,22 +142,17 @@ def test_translates_scales_and_rotates_along():
     torch.testing.assert_close(geometric_median(3e4 * x @ rotation + 7, eps=1e-7), expected, rtol=1e-4, atol=1e-3)
 
 
-KINDS = st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0, "copy", "away"])
-
-
 @settings(max_examples=150, deadline=None)
-@given(st.lists(KINDS, max_size=(N - 1) // 2), st.floats(-3, 30), st.integers(0, 99), st.booleans())
-def test_hostile_rows_move_it_no_further_than_the_paper_says(kinds, exponent, seed, single):
+@given(
+    hostile.lists((N - 1) // 2, least=0, also=["away"]),
+    st.floats(-3, 30),
+    st.integers(0, 99),
+    st.sampled_from([1, None]),
+)
+def test_hostile_rows_move_it_no_further_than_the_paper_says(values, exponent, seed, entries):
     """(68) about the honest mean: ||y - m|| <= (2 sum_honest alpha_i ||z_i - m|| + gap) / (2C - 1)."""
-    x = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
-    honest = x[len(kinds) :]
-    for row, kind in zip(x, kinds, strict=False):
-        if kind == "copy":
-            row.copy_(honest[0])
-        elif kind == "away":
-            row.mul_(10**exponent)
-        else:
-            row[0 if single else slice(None)] = kind
+    honest = torch.randn(N - len(values), D, generator=torch.Generator().manual_seed(seed))
+    x = hostile.rows(honest, values, entries, 10**exponent)
     y = geometric_median(x)
     assert y.isfinite().all()
     mean, share = honest.mean(0), len(honest) / N

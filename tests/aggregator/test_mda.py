@@ -10,9 +10,9 @@ from lightning_fl import SettingError, Updates, seeding
 from lightning_fl.aggregator import mda
 from lightning_fl.aggregator.base import draw_order
 from lightning_fl.aggregator.mda import Mda, minimum_diameter_average, minimum_diameter_weights
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from lightning_fl.updates import gram_matrix
-from tests.aggregator import hostile, reference
+from tests.aggregator import reference
 
 N, D, F = 9, 5, 3
 X = torch.tensor(reference.X)
@@ -96,10 +96,10 @@ def test_moves_with_the_rows(seed):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 30), st.lists(st.sampled_from(hostile.VALUES), min_size=1, max_size=F), st.booleans())
-def test_hostile_rows_do_not_break_it(seed, values, whole):
+@given(st.integers(0, 30), hostile.lists(F), st.sampled_from([1, None]))
+def test_hostile_rows_do_not_break_it(seed, values, entries):
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
-    result = minimum_diameter_average(hostile.problem(honest, values, whole), len(values))
+    result = minimum_diameter_average(hostile.rows(honest, values, entries), len(values))
     assert result.isfinite().all()
     assert (result - honest.mean(0)).norm() <= 3 * torch.pdist(honest).max()
 

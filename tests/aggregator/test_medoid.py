@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from lightning_fl import SettingError
 from lightning_fl.aggregator.medoid import Medoid, medoid, medoid_weights
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from lightning_fl.updates import gram_matrix
-from tests.aggregator import hostile, reference
+from tests.aggregator import reference
 
 N, D = 9, 5
 
@@ -41,10 +41,10 @@ def test_moves_with_the_rows(seed):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 30), st.lists(st.sampled_from(hostile.VALUES), min_size=1, max_size=4), st.booleans())
-def test_hostile_rows_do_not_break_it(seed, values, whole):
+@given(st.integers(0, 30), hostile.lists(4), st.sampled_from([1, None]))
+def test_hostile_rows_do_not_break_it(seed, values, entries):
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
-    result = medoid(hostile.problem(honest, values, whole))
+    result = medoid(hostile.rows(honest, values, entries))
     assert result.isfinite().all()
     assert result.norm() <= 3 * honest.norm(dim=1).max()
 

@@ -5,9 +5,9 @@ import torch
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.geometric_median import geometric_median
 from lightning_fl.aggregator.rfa import Rfa, rfa, rfa_weights
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from lightning_fl.updates import gram_matrix
-from tests.aggregator import hostile, reference
+from tests.aggregator import reference
 
 N, D = 9, 5
 X = torch.tensor(reference.X)
@@ -65,8 +65,8 @@ def test_rows_that_share_an_offset_keep_their_distances():
 @pytest.mark.parametrize("value", hostile.VALUES)
 def test_hostile_rows_do_not_break_it(value):
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(0))
-    for whole in [True, False]:
-        result = rfa(hostile.problem(honest, [value] * 3, whole), n_iterations=5)
+    for entries in [None, 1]:
+        result = rfa(hostile.rows(honest, [value] * 3, entries), n_iterations=5)
         assert result.isfinite().all()
         assert result.norm() <= 3 * honest.norm(dim=1).max()
 

@@ -9,7 +9,7 @@ from sklearn.cluster import MeanShift, estimate_bandwidth
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.signguard import Signguard, largest_cluster, sign_statistics, signguard
-from lightning_fl.contract import world
+from lightning_fl.contract import hostile, world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
@@ -127,16 +127,10 @@ def test_how_huge_a_row_is_does_not_matter():
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.sampled_from([float("nan"), 1e30, -1e30, 0.0, "copy"]), max_size=5), st.integers(0, 99), st.booleans()
-)
-def test_is_no_longer_than_an_honest_update(kinds, seed, single):
+@given(hostile.lists(5, least=0), st.integers(0, 99), st.sampled_from([1, None]))
+def test_is_no_longer_than_an_honest_update(values, seed, entries):
     honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
-    bad = honest[: len(kinds)].clone()
-    for row, kind in zip(bad, kinds, strict=True):
-        if kind != "copy":
-            row[0 if single else slice(None)] = kind
-    result = signguard(torch.cat([bad, honest]), torch.arange(D))
+    result = signguard(hostile.rows(honest, values, entries), torch.arange(D))
     assert result.norm() <= honest.norm(dim=1).max() * (1 + 1e-5)
 
 
