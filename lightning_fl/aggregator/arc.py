@@ -7,10 +7,9 @@ for Robust Federated Learning. ICLR 2025. arXiv:2405.14432.
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.aggregator.base import Aggregator, check_minority
 from lightning_fl.aggregator.clipping import clip_scales
 from lightning_fl.aggregator.mixing import Mixing, finite_shares
-from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
@@ -23,17 +22,12 @@ def arc_scales(squares: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
     tensor([1.0000, 1.0000, 1.0000, 0.7500], dtype=torch.float64)
     """
     n = len(squares)
-    _check(n, f)
+    check_minority(n, f, "arc")
     rows = finite_rows(squares, "arc")
     f = max(f - (n - len(rows)), 0)
     n_clipped = 2 * f * (len(rows) - f) // len(rows)
     radius = squares[rows].sqrt().sort(descending=True).values[n_clipped]
     return clip_scales(squares, radius.item())
-
-
-def _check(n: int, f: int) -> None:
-    if not 0 <= 2 * f < n:
-        raise SettingError(f"arc needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients.")
 
 
 def adaptive_clipping(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "n d"]:
@@ -82,7 +76,7 @@ class Arc(Mixing):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f, and the rule; see the base class."""
-        _check(n, self.f)
+        check_minority(n, self.f, "arc")
         super().check(n, n_classes)
 
     def mix(

@@ -108,6 +108,26 @@ class Weighting(Aggregator):
         return Aggregation(updates.combine(weights), weights)
 
 
+class Remembering(Aggregator):
+    """A rule that takes over at the end of a round what its last call left, and saves it with the run."""
+
+    def __init__(self) -> None:
+        self._remembered: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}  # what a call leaves
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember what this round's last call left."""
+        self._remembered = self._last
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rule remembers."""
+        return self._remembered
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._remembered = self._last = state_dict
+
+
 class Wrapper(Aggregator):
     """A rule that asks another one, and passes the end of a round and the memory on to it.
 

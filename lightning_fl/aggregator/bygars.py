@@ -6,13 +6,12 @@ arXiv:2006.13421.  As the baseline of Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AIS
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any
 
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Remembering
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -110,7 +109,7 @@ def bygars(
     return rows.combine(weights)
 
 
-class Bygars(Aggregator):
+class Bygars(Remembering):
     """Combine the clients' directions by trust learned on the server's samples; see `bygars`.
 
     Args:
@@ -127,12 +126,11 @@ class Bygars(Aggregator):
     """
 
     def __init__(self, steps: int = 3, step_size: float = 0.05, carry_over: bool = False):
+        super().__init__()
         _check(steps, step_size)
         self.steps = steps
         self.step_size = step_size
         self.carry_over = carry_over
-        self._remembered: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}
 
     @property
     def needs_ids(self) -> bool:
@@ -178,15 +176,3 @@ class Bygars(Aggregator):
         """Trust of each row's client after earlier rounds; 0 in one who is new."""
         trust = self._remembered.get("trust", {})
         return torch.tensor([trust.get(client, 0.0) for client in self._ids(updates)], dtype=torch.float64)
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Remember what this round's last call learned."""
-        self._remembered = self._last
-
-    def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers: the first round's rate and, if carried over, the trust."""
-        return self._remembered
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self._remembered = self._last = state_dict

@@ -11,14 +11,13 @@ from one Gram matrix of the rows and the start, about any origin.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.aggregator.base import Aggregation, Aggregator, draw_order
+from lightning_fl.aggregator.base import Aggregation, Remembering, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -211,12 +210,8 @@ def similarity_buckets(
     return [torch.cat([cluster[k : k + 1] for cluster in shuffled]) for k in range(len(shuffled[0]))]
 
 
-class _Remembering(Aggregator):
+class _FromTheLast(Remembering):
     """Starts at what the last round's call gave."""
-
-    def __init__(self) -> None:
-        self._remembered: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}
 
     def result(self, updates: Updates, start: Tensor, found: tuple[Tensor, Tensor]) -> Aggregation:
         """Combine and keep the centre."""
@@ -238,20 +233,8 @@ class _Remembering(Aggregator):
         centre = centre.to(server.parameters.device)
         return centre, updates.centred_with(centre[None]).gram
 
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Remember what this round's last call found."""
-        self._remembered = self._last
 
-    def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers: the last round's result."""
-        return self._remembered
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self._remembered = self._last = state_dict
-
-
-class CentredClipping(_Remembering):
+class CentredClipping(_FromTheLast):
     """Step from the last round's result by clipped differences; see `centred_clipping`.
 
     Its weights are the factors of the updates as sent; what is missing to a sum of 1 is the last round's result.  Its
@@ -274,7 +257,7 @@ class CentredClipping(_Remembering):
         return self.result(updates, centre, centred_clipping_weights(gram, self.radius, self.n_iterations))
 
 
-class SequentialCentredClipping(_Remembering):
+class SequentialCentredClipping(_FromTheLast):
     """Step bucket by bucket, buckets being alike in their mix; see `sequential_centred_clipping`.
 
     Weights and trust are those of `CentredClipping`.

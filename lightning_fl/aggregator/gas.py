@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator, Weighting
+from lightning_fl.aggregator.base import Aggregator, Weighting, check_minority
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.aggregator.median import reduce_columns
 from lightning_fl.errors import SettingError
@@ -39,7 +39,7 @@ def gas_weights(
     Returns:
         Equal weights for the n - f rows of least score.
     """
-    _check(updates.n, f)
+    check_minority(updates.n, f, "gas")
     rows = finite_rows(updates.squares, "gas")
     broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
     scores = torch.zeros_like(updates.squares)
@@ -97,11 +97,6 @@ def krum_answers(
     best = scores.argsort(dim=1, stable=True)[:, : keep if m is None else min(m, len(rows))]
     weights = torch.zeros_like(scores).scatter_(1, best, 1 / best.shape[1])
     return (weights[:, None] @ columns)[:, 0].to(blocks)
-
-
-def _check(n: int, f: int) -> None:
-    if not 0 <= 2 * f < n:
-        raise SettingError(f"gas needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients.")
 
 
 def gradient_splitting(
@@ -173,7 +168,7 @@ class Gas(Weighting):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f and the rule; see the base class."""
-        _check(n, self.f)
+        check_minority(n, self.f, "gas")
         self.rule.check(n, n_classes)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:

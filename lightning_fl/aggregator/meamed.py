@@ -8,9 +8,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.aggregator.median import finite_only, reduce_columns
-from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -74,17 +73,10 @@ def mean_around_median(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "
     tensor([4.3333])
     """
     rows = finite_only(updates, "mean_around_median")
-    _check(len(updates), f)
+    check_minority(len(updates), f, "mean_around_median")
     n = len(rows)
     k = n - max(f - (len(updates) - n), 0)
     return reduce_columns(rows, lambda values: nearest_mean(values, middle_mean(values, (n - 1) // 2), k))
-
-
-def _check(n: int, f: int) -> None:
-    if not 0 <= 2 * f < n:
-        raise SettingError(
-            f"mean_around_median needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients."
-        )
 
 
 class Meamed(Aggregator):
@@ -95,7 +87,7 @@ class Meamed(Aggregator):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""
-        _check(n, self.f)
+        check_minority(n, self.f, "mean_around_median")
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -7,10 +7,9 @@ arXiv:1805.09682.
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.aggregator.meamed import middle_mean, nearest_mean
 from lightning_fl.aggregator.median import finite_only, reduce_columns
-from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -39,16 +38,9 @@ def phocas(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
     tensor([5.])
     """
     rows = finite_only(updates, "phocas")
-    _check(len(updates), f)
+    check_minority(len(updates), f, "phocas")
     f = max(f - (len(updates) - len(rows)), 0)
     return reduce_columns(rows, lambda values: nearest_mean(values, middle_mean(values, f), len(rows) - f))
-
-
-def _check(n: int, f: int) -> None:
-    if not 0 <= 2 * f < n:
-        raise SettingError(
-            f"phocas needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients."
-        )
 
 
 class Phocas(Aggregator):
@@ -59,7 +51,7 @@ class Phocas(Aggregator):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""
-        _check(n, self.f)
+        check_minority(n, self.f, "phocas")
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -7,9 +7,8 @@ Statistical Rates. ICML 2018. arXiv:1803.01498, Definition 2.
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.aggregator.median import finite_only, reduce_columns
-from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import trimmed_mean_kappa
 from lightning_fl.updates import Updates
@@ -37,16 +36,9 @@ def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
     tensor([3.0000, 6.5000])
     """
     rows = finite_only(updates, "trimmed_mean")
-    _check(len(updates), f)
+    check_minority(len(updates), f, "trimmed_mean")
     first = max(f - (len(updates) - len(rows)), 0)
     return reduce_columns(rows, lambda values: values[:, first : len(rows) - first].mean(1))
-
-
-def _check(n: int, f: int) -> None:
-    if not 0 <= 2 * f < n:
-        raise SettingError(
-            f"trimmed_mean needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients."
-        )
 
 
 class TrimmedMean(Aggregator):
@@ -57,7 +49,7 @@ class TrimmedMean(Aggregator):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""
-        _check(n, self.f)
+        check_minority(n, self.f, "trimmed_mean")
 
     def kappa(self, n: int, b: int, equal: bool) -> float | None:
         """Return the bound for f; see the base class."""
