@@ -1,0 +1,142 @@
+"""Any classification set of torchvision, by its name there."""
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from torchvision import datasets
+from torchvision.transforms import Resize
+
+from lightning_fl import seeding
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.data.tensor_data import read_pairs
+from lightning_fl.errors import DataError, SettingError, check_counts
+from lightning_fl.samples import Samples
+
+
+class Torchvision(FederatedDataModule):
+    """Images and classes as torchvision has them; see the base class for the other settings.
+
+    Classes are numbered from 0 in the order of torchvision's numbers.  A set without a test split gives a fifth of its
+    samples, drawn by ``seed``, for evaluation.
+
+    Args:
+        dataset: Its name in ``torchvision.datasets``, such as KMNIST, SVHN, EuroSAT or FakeData.
+        root: Folder of data sets, as torchvision uses it.
+        side: Pixels of a side that images are resized to.  None: they stay as they are, and must be of one shape.
+        options: What else torchvision's class takes, such as ``split: balanced`` for EMNIST.
+        standardize: Whether each channel is standardised by mean and deviation of the training pixels; otherwise
+            pixels are in [0, 1].
+
+    Raises:
+        SettingError: If torchvision has no such set.
+    """
+
+    def __init__(
+        self,
+        dataset: str = "KMNIST",
+        root: str = "data",
+        side: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        standardize: bool = True,
+        eval_batch_size: int = 1000,
+        **settings: Any,
+    ):
+        super().__init__(eval_batch_size=eval_batch_size, **settings)
+        kind = getattr(datasets, dataset, None)
+        if not (isinstance(kind, type) and issubclass(kind, datasets.VisionDataset)):
+            raise SettingError(f"data.dataset is the name of a class in torchvision.datasets, got {dataset!r}.")
+        if side is not None:
+            check_counts("torchvision", side=side)
+        self.dataset = dataset
+        self.root = root
+        self.side = side
+        self.options = dict(options or {})
+        self.standardize = standardize
+        self._kind: Any = kind
+
+    def prepare_data(self) -> None:
+        """Let torchvision fetch what is missing.
+
+        Raises:
+            DataError: If it cannot.
+        """
+        self._splits(download=True)
+
+    def load(self) -> tuple[Samples, Samples]:
+        """Load both splits as bytes.
+
+        Raises:
+            DataError: If the set cannot be read, is not one of images and classes, or tests on other classes.
+        """
+        train, test = (None if split is None else read_pairs(split) for split in self._splits(download=False))
+        assert train is not None
+        inputs, targets = train
+        if test is None:
+            order = torch.randperm(len(targets), generator=seeding.generator(self.partition_seed, "test split"))
+            held, left = order[: len(order) // 5].sort().values, order[len(order) // 5 :].sort().values
+            test, (inputs, targets) = (inputs[held], targets[held]), (inputs[left], targets[left])
+        if inputs.dtype != torch.uint8 or inputs.dim() != 4 or test[0].shape[1:] != inputs.shape[1:]:
+            raise DataError(
+                f"{self.dataset} is not a set of images of one shape, got {tuple(inputs.shape[1:])} of {inputs.dtype} "
+                f"and {tuple(test[0].shape[1:])}; set data.side to resize them, or choose another set."
+            )
+        numbers = targets.unique()
+        strangers = test[1][~torch.isin(test[1], numbers)]
+        if len(strangers):
+            raise DataError(f"{self.dataset} tests on class {strangers[0]}, which has no training sample.")
+        scaling = _scaling(inputs) if self.standardize else ()
+        return tuple(  # type: ignore[return-value]
+            Samples(x, torch.searchsorted(numbers, y), len(numbers), *scaling) for x, y in [(inputs, targets), test]
+        )
+
+    def _splits(self, download: bool) -> tuple[Dataset[Any], Dataset[Any] | None]:
+        """Make torchvision's training and test sets."""
+        settings: dict[str, Any] = dict(self.options)
+        takes = signature(self._kind).parameters
+        passed_on = "kwargs" in takes
+        if "root" in takes:
+            settings["root"] = self.root
+        if ("download" in takes or passed_on) and self._kind is not datasets.FakeData:
+            settings["download"] = download
+        if self.side is not None:
+            settings["transform"] = Resize((self.side, self.side))
+        try:
+            if "train" in takes or passed_on:
+                return self._kind(**settings, train=True), self._kind(**settings, train=False)
+            if "split" in takes and "split" not in settings:
+                return self._kind(**settings, split="train"), self._named(settings, ("test", "val", "valid"))
+            return self._kind(**settings), None
+        except SettingError:
+            raise
+        except Exception as error:  # whatever torchvision and the network say
+            said = (str(error).strip().splitlines() or [""])[0]
+            raise DataError(
+                f"torchvision could not make {self.dataset} from {self.root}: {type(error).__name__}: {said}; put its "
+                f"files there (or go online), check data.options, or use data=mnist_5k, which is embedded."
+            ) from error
+
+    def _named(self, settings: Mapping[str, Any], names: tuple[str, ...]) -> Dataset[Any]:
+        """Make the set of the first of these splits that there is."""
+        for name in names[:-1]:
+            try:
+                found: Dataset[Any] = self._kind(**settings, split=name)
+            except ValueError:  # no such split
+                continue
+            return found
+        last: Dataset[Any] = self._kind(**settings, split=names[-1])
+        return last
+
+
+def _scaling(inputs: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of each channel's pixels in [0, 1], from counts of the 256 values."""
+    values = torch.arange(256, dtype=torch.float64) / 255
+    means, deviations = [], []
+    for channel in inputs.transpose(0, 1):
+        shares = channel.flatten().bincount(minlength=256).double() / channel.numel()
+        mean = (shares @ values).item()
+        means.append(mean)
+        deviations.append(max((shares @ (values - mean).square()).sqrt().item(), 1 / 255))
+    return tuple(means), tuple(deviations)
