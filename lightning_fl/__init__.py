@@ -8,6 +8,6 @@ import lazy_loader
 
 import lightning_fl._torchvision  # noqa: F401  (before anything imports torchvision)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Write the README's table of everything in conf/: what each file says of itself in its first comment.
+"""Write CATALOGUE.md, the table of everything in conf/: what each file says of itself in its first comment.
 
 python scripts/catalogue.py
 """
@@ -21,7 +21,7 @@ GROUPS = {
     "logger": "loggers",
     "experiment": "experiments",
 }
-_PLACE = re.compile(r"(?<=<!-- catalogue -->\n).*(?=<!-- /catalogue -->)", re.DOTALL)
+PAGE = ROOT / "CATALOGUE.md"
 
 
 def sentence(path: Path) -> str:
@@ -38,40 +38,25 @@ def sentence(path: Path) -> str:
 
 
 def catalogue() -> str:
-    """The README's part: how many there are of each, and a table of all."""
+    """Write the page: how many there are of each group, and a table per group."""
     files = {group: sorted((ROOT / "conf" / group).glob("*.yaml")) for group in GROUPS}
     counts = [f"{len(paths)} {GROUPS[group] if len(paths) > 1 else group}" for group, paths in files.items()]
-    rows = [
-        f"| {f'`{group}=`' if path == paths[0] else ''} | `{path.stem}` | {_cell(sentence(path))} |"
-        for group, paths in files.items()
-        for path in paths
+    lines = [
+        "# What can be chosen",
+        "",
+        f"{', '.join(counts[:-1])} and {counts[-1]}.",
+        "Choose each by `GROUP=CHOICE`, such as `aggregator=boba`; its file",
+        "`conf/GROUP/CHOICE.yaml` names its settings. `python scripts/catalogue.py` writes this page.",
     ]
-    return "\n".join(
-        [
-            f"<details><summary>{', '.join(counts[:-1])} and {counts[-1]}</summary>",
-            "",
-            "| | choice | what it is |",
-            "|---|---|---|",
-            *rows,
-            "",
-            "</details>",
-            "",
-        ]
-    )
+    for group, paths in files.items():
+        lines += ["", f"## `{group}=`", "", "| choice | what it is |", "|---|---|"]
+        lines += [f"| [`{path.stem}`](conf/{group}/{path.name}) | {_cell(sentence(path))} |" for path in paths]
+    return "\n".join([*lines, ""])
 
 
 def _cell(text: str) -> str:
     return escape(text, quote=False).replace("|", "\\|").replace("*", "\\*").replace("`", "\\`")
 
 
-def updated(readme: str) -> str:
-    """The README with today's catalogue between its two markers."""
-    text, n = _PLACE.subn(lambda _: catalogue(), readme)
-    if n != 1:
-        raise SystemExit("README.md needs <!-- catalogue --> and <!-- /catalogue --> once, each on a line of its own.")
-    return text
-
-
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(updated(readme.read_text()))
+    PAGE.write_text(catalogue())
