@@ -158,7 +158,8 @@ class FederatedModule(pl.LightningModule):
         """Run one round.
 
         Returns:
-            What the round's record holds: metrics, and the rule's trust in each client if it is a weighting.
+            What the round's record holds: metrics, the rule's trust in each client if it is a weighting, and what it
+            believes of their labels, if anything.
         """
         started = self._now()
         h, b = len(batch.honest), len(batch.byzantine)
@@ -208,7 +209,11 @@ class FederatedModule(pl.LightningModule):
         }
         self._log(metrics)
         trust = _trust(aggregation)
-        return {"metrics": metrics, "weights": None if trust is None else trust.tolist()}
+        return {
+            "metrics": metrics,
+            "weights": None if trust is None else trust.tolist(),
+            "label_distributions": aggregation.label_distributions,
+        }
 
     def _attack(self, rows: Float[Tensor, "n d"], batch: RoundBatch, server: ServerOracle) -> None:
         """Write what the Byzantine clients send into the last rows."""
@@ -264,7 +269,7 @@ class FederatedModule(pl.LightningModule):
         """Stop as diverged; the parameters stay as the last finished round left them."""
         self.diverged = f"round {batch.index + 1}: {reason}"
         self.trainer.should_stop = True
-        return {"metrics": {}, "weights": None}
+        return {"metrics": {}, "weights": None, "label_distributions": None}
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count one batch of test samples."""

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from lightning_fl import plot
-from lightning_fl.plot import BYZANTINE, HONEST, kappas, recall_curves, trust_weights
+from lightning_fl.plot import (
+    BYZANTINE,
+    HONEST,
+    client_weights,
+    kappas,
+    label_distributions,
+    recall_curves,
+    trust_weights,
+)
 
 METRICS = [
     {"round": 1, "loss": 0.7},
@@ -373,3 +381,56 @@ def test_kappas_of_which_none_has_a_logarithm(values, bound, tmp_path):
     figure = kappas([{"round": 1, "robustness/kappa": value} for value in values], bound, "")
     assert ("theory's bound, 0" in lines(figure)) == (bound is not None)
     figure.savefig(tmp_path / "kappas.png")
+
+
+# Client 0 holds most of class 1, clients 1 and 2 of class 0 (2 as many of class 1); 3 and 4 attack and hold nothing.
+CLIENTS = [
+    {"client": 0, "byzantine": 0, "samples/0": 1, "samples/1": 3, "estimate/0": 0.2, "estimate/1": 0.8},
+    {"client": 1, "byzantine": 0, "samples/0": 4, "samples/1": 0, "estimate/0": 1.0, "estimate/1": 0.0},
+    {"client": 2, "byzantine": 0, "samples/0": 2, "samples/1": 2},
+    {"client": 3, "byzantine": 1, "estimate/0": -1.0, "estimate/1": 2.0},
+    {"client": 4, "byzantine": 1, "estimate/0": 0.5, "estimate/1": 0.5},
+]
+
+
+def groups(axes):
+    return {label.get_text(): place for label, place in zip(axes.get_yticklabels(), axes.get_yticks(), strict=True)}
+
+
+@pytest.mark.parametrize("rows", [WEIGHTS, from_file(WEIGHTS)], ids=["memory", "file"])
+def test_weights_of_clients_by_their_main_class(rows, tmp_path):
+    figure = client_weights(rows, CLIENTS, [3, 4], "title")
+    axes = figure.axes[0]
+    assert cells(axes) == pytest.approx(np.array([[20, 50], [30, 50], [10, 0], [20, 0], [20, 0]]))
+    assert groups(axes) == {"class 0": 0.5, "class 1": 2, "Byzantine": 3.5}
+    assert [line.get_ydata()[0] for line in axes.lines] == [1.5, 2.5]
+    assert axes.lines[-1].get_color() == BYZANTINE
+    figure.savefig(tmp_path / "clients.png")
+
+
+def test_weights_of_clients_of_whom_nothing_is_known(tmp_path):
+    rows = [{"round": 1, "0": 0.5, "10": 0.5}, {"round": 2, "2": 1.5, "0": -0.5}]
+    figure = client_weights(rows, [], [0], "")
+    axes = figure.axes[0]
+    assert cells(axes) == pytest.approx(np.array([[np.nan, 150], [50, np.nan], [50, -50]]), nan_ok=True)
+    assert groups(axes) == {"honest": 0.5, "Byzantine": 2}
+    assert axes.images[0].norm.vmin == -50
+    figure.savefig(tmp_path / "clients.png")
+
+
+def test_many_rounds_are_averaged():
+    rows = [{"round": t + 1, "0": float(t % 2)} for t in range(1201)]
+    table = cells(client_weights(rows, [], [], "").axes[0])
+    assert table.shape == (1, 401)  # three rounds each: 0 1 0, 1 0 1, ...
+    assert table[0, :2] == pytest.approx([100 / 3, 200 / 3])
+    assert table[0, -1] == 0
+
+
+def test_label_distributions_held_and_estimated(tmp_path):
+    figure = label_distributions(CLIENTS, "title")
+    left, right = figure.axes[:2]
+    nan = np.nan
+    assert cells(left) == pytest.approx(np.array([[100, 0], [50, 50], [25, 75], [nan, nan], [nan, nan]]), nan_ok=True)
+    assert cells(right) == pytest.approx(np.array([[100, 0], [nan, nan], [20, 80], [-100, 200], [50, 50]]), nan_ok=True)
+    assert groups(left) == {"class 0": 0.5, "class 1": 2, "Byzantine": 3.5}
+    figure.savefig(tmp_path / "labels.png")

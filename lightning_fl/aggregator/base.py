@@ -27,12 +27,14 @@ class Aggregation:
         diagnostics: Numbers worth a curve, logged under the rule's name.
         trust: (n,) how far each client is trusted, where weights also undo the length of what it sent; None: as weights
             say.
+        label_distributions: (n, c) what share of each class the rule believes each client to hold, where it does.
     """
 
     update: Float[Tensor, " d"]
     weights: Float[Tensor, " n"] | None = None
     diagnostics: dict[str, int | float] = field(default_factory=dict)
     trust: Float[Tensor, " n"] | None = None
+    label_distributions: Float[Tensor, "n c"] | None = None
 
 
 class Aggregator(pl.Callback, ABC):

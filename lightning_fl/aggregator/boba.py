@@ -288,4 +288,9 @@ class Boba(Aggregator):
         diagnostics = {"fits": solution.fits, "accepted": accepted, "explained": solution.explained}
         if solution.loss_ratio is not None:
             diagnostics["loss_ratio"] = solution.loss_ratio
-        return Aggregation(_combine(updates, class_updates, solution), solution.coefficients[: updates.n], diagnostics)
+        return Aggregation(
+            _combine(updates, class_updates, solution),
+            solution.coefficients[: updates.n],
+            diagnostics,
+            label_distributions=solution.label_distributions,
+        )

@@ -37,6 +37,8 @@ class Record(pl.Callback):
         self._resumed: Path | None = None
         self.metrics = Table(self._folder and self._folder / "metrics.csv")
         self.weights = Table(self._folder and self._folder / "weights.csv")
+        self.label_distributions: dict[int, list[float]] = {}
+        """By client, the shares of the classes that the rule has estimated last."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -49,6 +51,8 @@ class Record(pl.Callback):
         if outputs["weights"] is not None:
             ids = map(str, batch.ids)
             self.weights.add({"round": trainer.global_step, **dict(zip(ids, outputs["weights"], strict=True))})
+        if outputs.get("label_distributions") is not None:
+            self.label_distributions |= dict(zip(batch.ids, outputs["label_distributions"].tolist(), strict=True))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add the evaluation to the last row and write.
@@ -81,10 +85,11 @@ class Record(pl.Callback):
         return self._earlier + perf_counter() - self._started
 
     def state_dict(self) -> dict[str, Any]:
-        """What finds the rows again, and the seconds so far."""
+        """What finds the rows again, what the rule has estimated, and the seconds so far."""
         tables = {"metrics": self.metrics.state(), "weights": self.weights.state()}
         where = {} if self._folder is None else {"folder": str(self._folder)}
-        return {**tables, **where, "seconds": self.seconds}
+        estimated = {"label_distributions": dict(self.label_distributions)}
+        return {**tables, **estimated, **where, "seconds": self.seconds}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -107,6 +112,7 @@ class Record(pl.Callback):
             DataError: If the files that should hold the rows do not.
         """
         self._earlier = state_dict["seconds"]
+        self.label_distributions = dict(state_dict.get("label_distributions", {}))
         folders = [Path(state_dict["folder"])] if "folder" in state_dict else []
         if self._resumed is not None:
             beside = self._resumed.parent

@@ -1,7 +1,7 @@
 """Pictures of a run or of several, drawn from what they recorded."""
 
 from lightning_fl.plot._parts import BYZANTINE, HONEST
-from lightning_fl.plot.clients import partition
+from lightning_fl.plot.clients import client_weights, label_distributions, partition
 from lightning_fl.plot.compare import accuracies, drops, recalls, shares, success_rates
 from lightning_fl.plot.grouped import MOST_LINES, grouped, grouped_curves
 from lightning_fl.plot.run import confusion, kappas, recall_curves, recall_drops, trust_weights
@@ -16,11 +16,13 @@ __all__ = [
     "accuracies",
     "against_paper",
     "by_name",
+    "client_weights",
     "confusion",
     "drops",
     "grouped",
     "grouped_curves",
     "kappas",
+    "label_distributions",
     "over_parameter",
     "partition",
     "recall_curves",

@@ -1,11 +1,13 @@
-"""The picture of a partition: which client holds what."""
+"""Pictures of clients: which one holds what, whom the rule trusted when, what it believed of their labels."""
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import BYZANTINE, class_ticks, heat_map, one_axes, stretches
+from lightning_fl.plot._parts import BYZANTINE, MAP, Row, class_ticks, heat_map, number_at, one_axes, stretches, wrapped
 
 
 def partition(counts: Sequence[Sequence[int]], byzantine: Collection[int], title: str) -> Figure:
@@ -30,3 +32,114 @@ def partition(counts: Sequence[Sequence[int]], byzantine: Collection[int], title
     if byzantine:
         figure.legend(loc="outside lower right", frameon=False)
     return figure
+
+
+_MOST_ROUNDS = 600  # columns of a heat map; more rounds are averaged
+
+
+def client_weights(weights: Sequence[Row], clients: Sequence[Row], byzantine: Collection[int], title: str) -> Figure:
+    """Draw each client's weight over rounds: honest ones by the class of which they hold most, Byzantine ones apart.
+
+    Args:
+        weights: Rows of ``weights.csv``; a client absent in a round lacks the key.
+        clients: Rows of ``clients.csv``; without them clients stand by their numbers.
+        byzantine: Numbers of the Byzantine clients.
+        title: What the run is.
+    """
+    names = sorted({int(name) for row in weights for name in row if name != "round"})
+    order, groups = _by_main_class(names, clients, byzantine)
+    table = np.array([[100 * number_at(row, str(client)) for row in weights] for client in order])
+    table = table.reshape(len(order), len(weights))
+    step = -(-table.shape[1] // _MOST_ROUNDS)
+    rounds = [int(row["round"]) for row in weights] or [1]
+    figure, axes = one_axes("Round", "", title, size=(8.0, 2.5 + 0.04 * min(max(len(order), 40), 150)))
+    low, high = np.nanpercentile(table, [0, 99.5]) if np.isfinite(table).any() else (0.0, 1.0)
+    extent = (rounds[0] - 0.5, rounds[-1] + 0.5, len(order) - 0.5, -0.5)
+    shown = np.ma.masked_invalid(_averaged(table, step))
+    scale = {"vmin": min(low, 0.0), "vmax": max(high, 1e-9), "cmap": MAP}
+    image = axes.imshow(shown, extent=extent, aspect="auto", interpolation="nearest", **scale)
+    absent = "; light grey: absent" if np.isnan(table).any() else ""
+    figure.colorbar(image, ax=axes, label=f"Weight of a client (%){absent}", extend="max")
+    axes.grid(visible=False)
+    _name_groups(axes, groups)
+    return figure
+
+
+def label_distributions(clients: Sequence[Row], title: str) -> Figure:
+    """Draw the share of each class that clients hold beside what the rule has estimated last.
+
+    Args:
+        clients: Rows of ``clients.csv``.
+        title: What the run is.
+    """
+    by_number = {int(row["client"]): row for row in clients}
+    byzantine = [client for client, row in by_number.items() if row["byzantine"]]
+    order, groups = _by_main_class(list(by_number), clients, byzantine)
+    c = sum(name.startswith("estimate/") for name in max(clients, key=len))
+    held, estimated = (
+        np.array([[number_at(by_number[client], f"{what}/{z}") for z in range(c)] for client in order])
+        for what in ("samples", "estimate")
+    )
+    with np.errstate(invalid="ignore"):
+        held = 100 * held / held.sum(1, keepdims=True)
+    figure = Figure(figsize=(8.0, 2.5 + 0.04 * min(max(len(order), 40), 150)), dpi=150, layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for axes, table, name in [(left, held, "Held"), (right, 100 * estimated, "Estimated last")]:
+        image = axes.imshow(
+            np.ma.masked_invalid(table), cmap=MAP, vmin=0, vmax=100, aspect="auto", interpolation="nearest"
+        )
+        axes.set(title=name, xlabel="Class")
+        class_ticks(axes.xaxis, c)
+    _name_groups(left, groups)
+    _name_groups(right, groups)
+    unknown = "; light grey: unknown" if np.isnan(held).any() or np.isnan(estimated).any() else ""
+    label = f"Share of the client's samples (%){unknown}"
+    figure.colorbar(image, ax=[left, right], label=label, extend="both")
+    figure.suptitle(wrapped(title, 64))
+    return figure
+
+
+def _by_main_class(
+    names: Sequence[int], clients: Sequence[Row], byzantine: Collection[int]
+) -> tuple[list[int], list[tuple[str, int]]]:
+    """Order the clients and name their groups, with the number of clients in each."""
+    main: dict[int, int] = {}
+    for row in clients:
+        counts = {int(name.split("/")[1]): value for name, value in row.items() if name.startswith("samples/")}
+        if counts:
+            main[int(row["client"])] = max(counts, key=lambda z: (counts[z], -z))
+    honest = sorted((client for client in names if client not in byzantine), key=lambda i: (main.get(i, -1), i))
+    attackers = sorted(client for client in names if client in byzantine)
+    labels = [f"class {main[client]}" if client in main else "honest" for client in honest]
+    labels += ["Byzantine"] * len(attackers)
+    return [*honest, *attackers], [(label, labels.count(label)) for label in dict.fromkeys(labels)]
+
+
+def _averaged(table: Any, step: int) -> Any:
+    """Average so many columns to one; NaN do not count."""
+    if step <= 1:
+        return table
+    pad = -table.shape[1] % step
+    wide = np.pad(table, ((0, 0), (0, pad)), constant_values=np.nan).reshape(len(table), -1, step)
+    known = ~np.isnan(wide)
+    sums, numbers = np.where(known, wide, 0).sum(2), known.sum(2)
+    return np.where(numbers > 0, sums / np.maximum(numbers, 1), np.nan)
+
+
+def _name_groups(axes: Any, groups: Sequence[tuple[str, int]]) -> None:
+    """Name groups of rows in their middle, with lines between them; the Byzantine ones in their colour."""
+    ends = np.cumsum([0, *(number for _, number in groups)])
+    middles, last = [], -ends[-1]
+    for (label, _), (start, end) in zip(groups, pairwise(ends), strict=True):
+        middle = (start + end - 1) / 2
+        if middle - last > 0.03 * ends[-1] or label == "Byzantine":  # else the names would overlap
+            middles.append((middle, label))
+            last = middle
+    axes.set_yticks([middle for middle, _ in middles], [label for _, label in middles])
+    axes.tick_params(axis="y", length=0)
+    for (label, _), end in zip(groups[1:], ends[1:-1], strict=True):
+        byzantine = label == "Byzantine"
+        axes.axhline(end - 0.5, color=BYZANTINE if byzantine else "white", linewidth=2.5 if byzantine else 0.6)
+    for tick in axes.get_yticklabels():
+        if tick.get_text() == "Byzantine":
+            tick.set(color=BYZANTINE, fontweight="bold")

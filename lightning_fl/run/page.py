@@ -20,6 +20,8 @@ _CAPTIONS = {
     "confusion": "Confusion matrix of the last evaluation",
     "robustness": "Squared distance from the honest mean, over the honest variance (kappa)",
     "weights": "Weight that the rule gave to clients",
+    "clients": "Weight of each client over rounds",
+    "labels": "Label distribution of each client, held and estimated by the rule",
 }
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --bad: #b33c00; --soft: #8881 }
@@ -82,6 +84,9 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
         figures["robustness"] = plot.kappas(run.metrics, run.summary["robustness"]["bound"], title + end)
     if run.weights:
         figures["weights"] = plot.trust_weights(run.weights, run.byzantine, title + end)
+        figures["clients"] = plot.client_weights(run.weights, run.clients, run.byzantine, title + end)
+    if any("estimate/0" in row for row in run.clients):
+        figures["labels"] = plot.label_distributions(run.clients, title + end)
     return figures
 
 

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class SavedRun:
         metrics: Rows of ``metrics.csv``; a round without a value lacks the key.
         weights: Rows of ``weights.csv``; none for a rule that is not a weighting.
         summary: ``summary.json`` as `read_summary` gives it.
+        clients: Rows of ``clients.csv``; none where nobody wrote one.
     """
 
     folder: Path
@@ -48,6 +49,7 @@ class SavedRun:
     metrics: list[Row]
     weights: list[Row]
     summary: dict[str, Any]
+    clients: list[Row] = field(default_factory=list)
 
     @classmethod
     def read(cls, folder: str | Path) -> "SavedRun":
@@ -64,7 +66,9 @@ class SavedRun:
         metrics = _rows(folder / "metrics.csv") if summary["rounds"] else []
         weighted = any(name.startswith("weight/") for row in metrics for name in row)
         weights = _rows(folder / "weights.csv") if weighted else []
-        return cls(folder, config, metrics, weights, summary)
+        path = folder / "clients.csv"
+        clients = _rows(path, "client") if path.exists() else []
+        return cls(folder, config, metrics, weights, summary, clients)
 
     @property
     def status(self) -> str:
@@ -279,25 +283,25 @@ def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     return content
 
 
-def _rows(path: Path) -> list[Row]:
+def _rows(path: Path, key: str = "round") -> list[Row]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             columns = list(reader.fieldnames or [])
-            if "round" not in columns:
-                raise DataError(f"{path} needs a column round, got {', '.join(columns) or 'no columns'}.")
-            return [_row(row, f"{path}, line {reader.line_num}") for row in reader]
+            if key not in columns:
+                raise DataError(f"{path} needs a column {key}, got {', '.join(columns) or 'no columns'}.")
+            return [_row(row, key, f"{path}, line {reader.line_num}") for row in reader]
     except FileNotFoundError as missing:
         raise DataError(f"{path} is not there; give the folder of a finished run.") from missing
     except (OSError, UnicodeDecodeError, csv.Error) as broken:
         raise DataError(f"{path} cannot be read: {broken}; {_DAMAGED}.") from broken
 
 
-def _row(row: dict[str | Any, Any], where: str) -> Row:
+def _row(row: dict[str | Any, Any], key: str, where: str) -> Row:
     if None in row or None in row.values():
         raise DataError(f"{where}: needs as many values as columns.")
     try:
         numbers = {name: float(value) for name, value in row.items() if value != ""}
-        return numbers | {"round": int(row["round"])}
+        return numbers | {key: int(row[key])}
     except ValueError as broken:
         raise DataError(f"{where}: {broken}.") from broken

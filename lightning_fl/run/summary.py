@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lightning_fl import __version__, files
-from lightning_fl.callback.record import Record
+from lightning_fl.callback.record import Record, Row, Table
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.identity import Config
@@ -140,7 +140,7 @@ def results(summary: dict[str, Any], folder: Path) -> str:
 def write(
     module: FederatedModule, record: Record, summary: dict[str, Any], folder: Path, default: Config | None = None
 ) -> None:
-    """Write ``summary.json``, the pictures and ``report.html`` into the run's folder.
+    """Write ``summary.json``, ``clients.csv``, the pictures and ``report.html`` into the run's folder.
 
     Loggers that take pictures get them.
 
@@ -156,7 +156,10 @@ def write(
 
     path = folder / "config.yaml"
     config: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
-    run = SavedRun(folder, config, record.metrics.rows, record.weights.rows, summary)
+    clients = Table(folder / "clients.csv")
+    clients.restore(_clients(module, record))
+    clients.flush()
+    run = SavedRun(folder, config, record.metrics.rows, record.weights.rows, summary, clients.rows)
     b = len(summary["byzantine_clients"])
     attack = f"{b} {type(module.adversary).__name__}" if b else "no attack"
     title = None if config else f"{type(module.aggregator).__name__}, {attack}"
@@ -165,6 +168,20 @@ def write(
         for logger in module.trainer.loggers:
             if hasattr(logger, "log_image"):
                 logger.log_image(f"curves/{name}", [str(picture)])
+
+
+def _clients(module: FederatedModule, record: Record) -> list[Row]:
+    """Each client's samples by class, and the shares of the classes that the rule has estimated last."""
+    counts = module.data.clients.class_counts().tolist()
+    byzantine = set(module.data.federation.byzantine_ids)
+    rows = []
+    for client in sorted({*range(len(counts)), *byzantine}):
+        held = enumerate(counts[client]) if client < len(counts) else []
+        estimated = enumerate(record.label_distributions.get(client, []))
+        row: Row = {"client": client, "byzantine": int(client in byzantine)}
+        row |= {f"samples/{z}": number for z, number in held}
+        rows.append(row | {f"estimate/{z}": round(share, 6) for z, share in estimated})
+    return rows
 
 
 def _one_line(numbers: re.Match[str]) -> str:

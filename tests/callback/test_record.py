@@ -328,3 +328,33 @@ def test_numbers_survive_the_file(tmp_path):
         table.add({"loss": value})
     table.flush()
     assert [float(row["loss"]) for row in read(table.path)] == values
+
+
+class Believing(Average):
+    """Plain averaging that takes client i to hold (round, i, 0) of the classes."""
+
+    def aggregate(self, updates, server):
+        made = super().aggregate(updates, server)
+        believed = torch.tensor([[float(server.round.index + 1), float(i), 0.0] for i in updates.ids])
+        return Aggregation(made.update, made.weights, label_distributions=believed)
+
+
+def test_what_the_rule_has_estimated_last_survives_resuming(tmp_path):
+    federation = Federation(4, 0, "supplement", "uniform", participation=0.5)
+
+    def run(folder, rounds, **resumed):
+        record = Record(tmp_path / folder)
+        trainer = training.trainer([record, Believing()], rounds)
+        training.fit(trainer, data_=training.data(federation), **resumed)
+        return trainer, record
+
+    trainer, _ = run("first", 3)
+    trainer.save_checkpoint(tmp_path / "half.ckpt")
+    _, resumed = run("second", 4, ckpt_path=tmp_path / "half.ckpt")
+    _, whole = run("whole", 4)
+    assert resumed.label_distributions == whole.label_distributions
+    last = {}
+    for index in range(4):
+        last |= dict.fromkeys(federation.participants(index)[0], index + 1)
+    assert whole.label_distributions == {i: [t, i, 0] for i, t in last.items()}
+    assert len(set(last.values())) > 1  # some were absent in the last round

@@ -57,7 +57,16 @@ def test_two_runs_of_train(command, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     code, out, err = command("many/0")
     assert (code, err) == (0, "")
-    names = ["recall.png", "drop.png", "confusion.png", "robustness.png", "weights.png", "report.html"]
+    names = [
+        "recall.png",
+        "drop.png",
+        "confusion.png",
+        "robustness.png",
+        "weights.png",
+        "clients.png",
+        "labels.png",
+        "report.html",
+    ]
     assert out.splitlines() == [f"many/0/{name}" for name in names]
     assert (one / "report.html").read_text() == at_the_end
 

@@ -61,7 +61,15 @@ def test_both_spellings_give_the_same_run_and_all_its_files(command, tmp_path):
         assert re.search(r"recall +0: ", out)
     a, b = tmp_path / "plus", tmp_path / "plain"
     expected = {"config.yaml", "metrics.csv", "weights.csv", "summary.json", "report.html", "checkpoints"}
-    expected |= {"recall.png", "confusion.png", "robustness.png", "weights.png"}
+    expected |= {
+        "recall.png",
+        "confusion.png",
+        "robustness.png",
+        "weights.png",
+        "clients.csv",
+        "clients.png",
+        "labels.png",
+    }
     assert {path.name for path in a.iterdir() if path.name != ".lock"} == expected
     assert all(torch.equal(value, parameters(b)[name]) for name, value in parameters(a).items())
     rows = read(a / "metrics.csv")

@@ -59,7 +59,7 @@ def write(folder, *runs, default=None):
 def test_one_run(tmp_path):
     folder = saved.run(tmp_path / "run")
     shown, pictures = write(folder, folder, default=saved.changed(saved.CONFIG, aggregator=None))
-    assert pictures == ["recall", "drop", "confusion", "weights"]
+    assert pictures == ["recall", "drop", "confusion", "weights", "clients"]
     assert "boba, 2 ipm, mnist_5k" in shown.text
     assert "Completed after 2 rounds." in shown.text
     for row in [

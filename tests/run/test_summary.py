@@ -18,7 +18,7 @@ from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.callback.record import Record
 from lightning_fl.run import summary as report
-from lightning_fl.run.saved import read_summary
+from lightning_fl.run.saved import SavedRun, read_summary
 from tests import training
 
 
@@ -236,7 +236,7 @@ def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch, 
     assert shown["files"].startswith("files/: ")
 
 
-FILES = ["confusion.png", "metrics.csv", "recall.png", "report.html", "robustness.png"]
+FILES = ["clients.csv", "clients.png", "confusion.png", "metrics.csv", "recall.png", "report.html", "robustness.png"]
 FILES += ["summary.json", "weights.csv", "weights.png"]
 
 
@@ -248,11 +248,26 @@ def test_write(n_byzantine, tmp_path):
     report.write(module, record, summary, tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
-    drawn = ("recall", "confusion", "robustness", "weights")
+    drawn = ("recall", "confusion", "robustness", "weights", "clients")
     assert all((tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG" for name in drawn)
     assert pictures.taken == {f"curves/{name}": [str(tmp_path / f"{name}.png")] for name in drawn}
     title = "Average, 2 Ipm" if n_byzantine else "Average, no attack"
     assert f"<h1>{title}</h1>" in (tmp_path / "report.html").read_text()
+
+
+def test_clients_and_what_they_hold(tmp_path):
+    module, record = run(1, folder=tmp_path)
+    record.label_distributions = {1: [0.25, 0.75, 0.0], 3: [2.0, -0.5, -0.5]}
+    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    report.write(module, record, report.summarise(module, record, "completed"), tmp_path)
+    assert SavedRun.read(tmp_path).clients == [
+        {"client": 0, "byzantine": 0, "samples/0": 6, "samples/1": 1, "samples/2": 0},
+        {"client": 1, "byzantine": 0, "samples/0": 0, "samples/1": 5, "samples/2": 0}
+        | {"estimate/0": 0.25, "estimate/1": 0.75, "estimate/2": 0},
+        {"client": 2, "byzantine": 0, "samples/0": 0, "samples/1": 0, "samples/2": 6},
+        {"client": 3, "byzantine": 1, "estimate/0": 2, "estimate/1": -0.5, "estimate/2": -0.5},
+    ]
+    assert "Label distribution of each client, held and estimated by the rule" in (tmp_path / "report.html").read_text()
 
 
 def test_confusion_agrees_with_recall_and_accuracy(tmp_path):
@@ -298,5 +313,5 @@ def test_write_without_anything_to_draw(tmp_path):
     record = Record(tmp_path)
     module.confusion = None
     report.write(module, record, report.summarise(module, record, "interrupted"), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "summary.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clients.csv", "report.html", "summary.json"]
     assert "Interrupted after 0 rounds." in (tmp_path / "report.html").read_text()
