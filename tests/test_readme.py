@@ -20,7 +20,7 @@ def test_the_rule_to_add_is_a_rule():
     (settings,) = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
     names: dict = {}
     exec(code, names)
-    assert settings.pop("_target_") == "lightning_fl.aggregator.my_rule.MyRule"
+    assert settings.pop("_target_") == "my_rule.MyRule"
     rule = names["MyRule"](**settings | {"f": 8})
     assert isinstance(rule, Aggregator)
     updates = world.updates(12)
