@@ -142,7 +142,7 @@ def test_a_diverged_run_has_no_result():
 def test_pictures_are_the_reports():
     run = train(net, data(), Krum(f=1), Ipm(), rounds=2)
     pictures = run.plot()
-    assert list(pictures) == ["recall", "confusion", "weights"]
+    assert list(pictures) == ["recall", "confusion", "robustness", "weights", "clients"]
     assert pictures["recall"].axes[0].get_title() == "Krum, 1 Ipm"
     assert pictures._repr_html_().count("<img ") == 3
 
