@@ -59,7 +59,7 @@ def _float64_columns(*blocks: Tensor) -> Iterator[Tensor]:
     width = min(_COLUMNS_CPU if blocks[0].device.type == "cpu" else _COLUMNS_GPU, blocks[0].shape[1])
     sizes = [len(block) for block in blocks]
     memory = blocks[0].new_empty(sum(sizes) * width, dtype=torch.float64)
-    for columns in zip(*(block.split(width, dim=1) for block in blocks), strict=True):
+    for columns in zip(*(block.detach().split(width, dim=1) for block in blocks), strict=True):
         stacked = memory[: sum(sizes) * columns[0].shape[1]].view(sum(sizes), -1)
         for part, block in zip(stacked.split(sizes), columns, strict=True):
             part.copy_(block)
@@ -319,7 +319,8 @@ class Updates:
     """The rows of one round with their data weights and, once somebody asks, their inner products.
 
     Args:
-        rows: One update per row.  Updates are pseudo-gradients: the server subtracts them.
+        rows: One update per row.  Updates are pseudo-gradients: the server subtracts them.  Autograd does not follow
+            them through a rule.
         data_weights: Share of each client in the data, at least 0 with a positive sum; normalised to sum 1.
             None: equal shares.
         ids: Number of each client, for a rule that remembers clients.  None: the rows are not single clients.
@@ -339,7 +340,7 @@ class Updates:
         ids: Sequence[int] | None = None,
     ):
         check_rows(rows, "updates")
-        self.rows = rows
+        self.rows = rows.detach()
         self.ids = ids
         self.n, self.d = rows.shape
         self.data_weights = _shares(data_weights, self.n, rows.device)

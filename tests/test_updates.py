@@ -359,6 +359,19 @@ def test_combine_is_the_weighted_sum(dtype, draw):
     assert torch.equal(weights, kept[1])
 
 
+def test_rows_that_autograd_follows_are_taken_as_numbers(draw):
+    rows, extra = torch.randn(6, 9, generator=draw), torch.randn(2, 9, generator=draw)
+    plain, followed = Updates(rows), Updates(rows.clone().requires_grad_())
+    extra_followed = extra.clone().requires_grad_()
+    assert torch.equal(followed.centred.gram, plain.centred.gram)
+    assert torch.equal(followed.gram_with(extra_followed), plain.gram_with(extra))
+    assert torch.equal(followed.centred_with(extra_followed).gram, plain.centred_with(extra).gram)
+    assert torch.equal(followed.squares, plain.squares)
+    result = followed.combine(followed.data_weights)
+    assert torch.equal(result, plain.combine(plain.data_weights))
+    assert not result.requires_grad
+
+
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_a_row_of_weight_zero_has_no_influence(bad):
     updates = Updates(torch.tensor([[1.0, 2.0], [bad, 5.0], [3.0, 4.0]]))
