@@ -15,7 +15,7 @@ from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, multi_krum
 from lightning_fl.aggregator.median import Median, median
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
-from lightning_fl.contract import hostile, world
+from lightning_fl.contract import conf, hostile, world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
@@ -190,3 +190,8 @@ def test_errors(unchecked):
         gradient_splitting(x * torch.nan, 2, indices(GROUPS), krum)
     with pytest.raises(SettingError, match="floating point"):
         gradient_splitting(torch.ones(3, 3, dtype=torch.int64), 1, indices([[0]]), median)
+
+
+def test_another_rule_is_chosen_by_name():
+    rule = conf.compose("aggregator=gas", "aggregator@aggregator.rule=bulyan").aggregator.rule
+    assert rule._target_ == "lightning_fl.aggregator.bulyan.Bulyan"
