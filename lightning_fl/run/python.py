@@ -65,6 +65,8 @@ class Run:
         weights: One record per round with the rule's weight of each client, by number; none for a rule that is not a
             weighting.
         summary: What ``summary.json`` of a run from the command line holds.
+        title: Rule and attack in a few words.
+        clients: One record per client: samples of each class, and BOBA's last estimate of the classes' shares.
     """
 
     model: nn.Module = field(repr=False)
@@ -74,6 +76,7 @@ class Run:
     weights: list[Row] = field(repr=False)
     summary: dict[str, Any] = field(repr=False)
     title: str
+    clients: list[Row] = field(repr=False)
 
     @property
     def diverged(self) -> bool:
@@ -81,8 +84,8 @@ class Run:
         return bool(self.summary["status"] == "diverged")
 
     def plot(self) -> Pictures:
-        """Draw recall over rounds, confusion matrix and weights, as ``report.html`` has them."""
-        saved = SavedRun(Path(), {}, self.metrics, self.weights, self.summary)
+        """Draw recall, confusion matrix, robustness and weights, as ``report.html`` has them."""
+        saved = SavedRun(Path(), {}, self.metrics, self.weights, self.summary, self.clients)
         return Pictures(page.draw(saved, self.title))
 
 
@@ -166,7 +169,15 @@ def train(
     b = data.federation.n_byzantine
     title = f"{type(module.aggregator).__name__}, {f'{b} {type(attack).__name__}' if b else 'no attack'}"
     rows = record.metrics.rows, record.weights.rows
-    return Run(module.model.cpu(), summary["accuracy"], summary["recall"], *rows, summary, title)
+    return Run(
+        module.model.cpu(),
+        summary["accuracy"],
+        summary["recall"],
+        *rows,
+        summary,
+        title,
+        report.clients(module, record),
+    )
 
 
 def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:

@@ -156,10 +156,10 @@ def write(
 
     path = folder / "config.yaml"
     config: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
-    clients = Table(folder / "clients.csv")
-    clients.restore(_clients(module, record))
-    clients.flush()
-    run = SavedRun(folder, config, record.metrics.rows, record.weights.rows, summary, clients.rows)
+    table = Table(folder / "clients.csv")
+    table.restore(clients(module, record))
+    table.flush()
+    run = SavedRun(folder, config, record.metrics.rows, record.weights.rows, summary, table.rows)
     b = len(summary["byzantine_clients"])
     attack = f"{b} {type(module.adversary).__name__}" if b else "no attack"
     title = None if config else f"{type(module.aggregator).__name__}, {attack}"
@@ -170,7 +170,7 @@ def write(
                 logger.log_image(f"curves/{name}", [str(picture)])
 
 
-def _clients(module: FederatedModule, record: Record) -> list[Row]:
+def clients(module: FederatedModule, record: Record) -> list[Row]:
     """Each client's samples by class, and the shares of the classes that the rule has estimated last."""
     counts = module.data.clients.class_counts().tolist()
     byzantine = set(module.data.federation.byzantine_ids)
