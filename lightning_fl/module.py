@@ -279,7 +279,10 @@ class FederatedModule(pl.LightningModule):
     test_step = validation_step
 
     def on_validation_epoch_end(self) -> None:
-        """Compute accuracy, recall of each class, with a reference max-recall-drop (in [0, 1]), and the confusion."""
+        """Compute accuracy, recall of each class, with a reference max-recall-drop (in [0, 1]), and the confusion.
+
+        Beside them the accuracy on the samples that the data keep for validation, if they do.
+        """
         values = self.metrics.compute()
         self.metrics.reset()
         self.confusion = values.pop("confusion").tolist()
@@ -289,6 +292,12 @@ class FederatedModule(pl.LightningModule):
             observed = self.adversary.observe(torch.tensor(self.confusion))
             observed |= self._success_rate(self.adversary.triggered(self.data.test))
             self.evaluation |= {f"attack/{name}": round(value, 6) for name, value in observed.items()}
+        if self.data.validation is not None:
+            right = sum(
+                int((self.model(inputs).argmax(1) == targets).sum())
+                for inputs, targets in self.data.validation.batches(self.data.eval_batch_size)
+            )
+            self.evaluation["validation_accuracy"] = round(right / len(self.data.validation), 6)
         self.log_dict(self.evaluation)
 
     on_test_epoch_end = on_validation_epoch_end

@@ -37,9 +37,12 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         corruption: Severity, 1 to 5, of the common corruption that each client draws for its images; the server's and
             the test images stay clean.  None: clean.
         corruption_cache: Folder that keeps corrupted images.
+        validation_share: Share of each client's samples, rounded, that nobody trains on, for choosing settings: the
+            accuracy on all of these is measured beside that on the test samples.  In (0, 1).  None: none.
 
     Note:
-        The papers evaluate on the test set during training and select nothing by it; so does this module.
+        The papers evaluate on the test set during training and select nothing by it; so does this module.  Whoever
+        selects sets ``validation_share``.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         server_noise: str | None = None,
         corruption: int | None = None,
         corruption_cache: str | None = None,
+        validation_share: float | None = None,
     ):
         super().__init__()
         counts = {server_samples} if isinstance(server_samples, int) else set(server_samples)
@@ -65,6 +69,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise SettingError(f"server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
         if corruption not in (None, 1, 2, 3, 4, 5):
             raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
+        if validation_share is not None and not 0 < validation_share < 1:
+            raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share}.")
         if eval_batch_size < 1:
             raise SettingError(f"eval_batch_size must be at least 1, got {eval_batch_size}.")
         self.partition = Pathological() if partition is None else partition
@@ -78,6 +84,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.server_noise = server_noise
         self.corruption = corruption
         self.corruption_cache = corruption_cache
+        self.validation_share = validation_share
+        self.validation: Samples | None = None
+        """The samples kept for choosing settings, if any."""
         self.corruptions: list[str] = []
         """The corruption that each client drew."""
         self.ready = False
@@ -90,7 +99,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             attacked: False: no client is Byzantine.
         """
         other = copy(self)
-        other.seed, other.ready, other.trainer = seed, False, None
+        other.seed, other.ready, other.trainer, other.validation = seed, False, None, None
         if self._follow["partition"]:
             other.partition_seed = seed
         changes = {"seed": seed} if self._follow["federation"] else {}
@@ -119,11 +128,15 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             train.n_classes,
             seeding.generator(self.partition_seed, "partition"),
         )
-        server = self._draw_server(train)
+        everything = parts
+        parts, kept = self._keep(parts)
+        server = self._draw_server(train, kept)
         if self.server_held_out:
             parts = self._without(parts, server)
         self.server = self._server_batch(train, server)
-        self.train = train if self.corruption is None else self._corrupted(train, parts)
+        self.train = train if self.corruption is None else self._corrupted(train, everything if len(kept) else parts)
+        if len(kept):
+            self.validation = replace(self.train, inputs=self.train.inputs[kept], targets=self.train.targets[kept])
         self.test = test
         self.clients = ClientBatch(self.train, parts, range(len(parts)))
         self.supplement = self._draw_supplement(parts)
@@ -133,6 +146,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if self.train.targets.device == device:
             return
         self.train, self.test = self.train.to(device), self.test.to(device)
+        self.validation = None if self.validation is None else self.validation.to(device)
         self.clients = self.clients.to(device, self.train)
         self.supplement = [part.to(device) for part in self.supplement]
         self.server = self.server.to(device, self.server.samples.to(device) if len(self.server) else self.train)
@@ -149,8 +163,26 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             drawn.append(everything[torch.randperm(len(everything), generator=draw)[:size]].sort().values)
         return drawn
 
-    def _draw_server(self, train: Samples) -> list[torch.Tensor]:
-        """Sample numbers of each class for the server; none if it holds none."""
+    def _keep(self, parts: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """What clients train on, and the numbers of the samples that are kept from it."""
+        if self.validation_share is None:
+            return parts, torch.empty(0, dtype=torch.int64)
+        left, kept = [], []
+        for client, part in enumerate(parts):
+            order = torch.randperm(len(part), generator=seeding.generator(self.partition_seed, "validation", client))
+            n = min(round(self.validation_share * len(part)), len(part) - 1)
+            kept.append(part[order[:n]])
+            left.append(part[order[n:].sort().values])
+        found = torch.cat(kept).sort().values
+        if not len(found):
+            raise SettingError(
+                f"validation_share={self.validation_share} of clients with at most {max(map(len, parts))} samples "
+                f"keeps none; raise it."
+            )
+        return left, found
+
+    def _draw_server(self, train: Samples, kept: torch.Tensor) -> list[torch.Tensor]:
+        """Sample numbers of each class for the server, none of them kept for validation; none if it holds none."""
         wanted = self.server_samples
         wanted = [wanted] * train.n_classes if isinstance(wanted, int) else list(wanted)
         if len(wanted) != train.n_classes:
@@ -162,10 +194,12 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             return []
         draw = seeding.generator(self.partition_seed, "server samples")
         classes = shuffled_classes(train.targets, train.n_classes, draw)
+        classes = [members[~torch.isin(members, kept)] for members in classes] if len(kept) else classes
         for z, (members, count) in enumerate(zip(classes, wanted, strict=True)):
             if len(members) < count:
                 raise SettingError(
-                    f"the server needs {count} samples of class {z}, got {len(members)}; lower server_samples."
+                    f"the server needs {count} samples of class {z}, got {len(members)}"
+                    f"{' beside those kept for validation' if len(kept) else ''}; lower server_samples."
                 )
         return [members[:count] for members, count in zip(classes, wanted, strict=True)]
 

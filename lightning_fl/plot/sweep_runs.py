@@ -21,7 +21,7 @@ def sweep(
     Args:
         rows: One for each run: the value of each parameter, the metric (a share, None without a result), "status".
         parameters: What was swept.
-        metric: "accuracy" or "mrd".
+        metric: "accuracy", "validation_accuracy" or "mrd".
         title: What the sweep is.
         drawn: Of a parameter drawn from a distribution its axis, "linear" or "log".
     """
@@ -29,7 +29,11 @@ def sweep(
     rows = [{"seed": 0} | row for row in rows]
     values = {name: _ordered([row[name] for row in rows]) for name in names}
     words = [name for name in names if not all(map(_is_number, values[name]))]
-    label = {"accuracy": "Accuracy (%)", "mrd": "Max-recall-drop (%)"}[metric]
+    label = {
+        "accuracy": "Accuracy (%)",
+        "validation_accuracy": "Accuracy on validation samples (%)",
+        "mrd": "Max-recall-drop (%)",
+    }[metric]
     if len(names) == 2 and len(words) != 1 and max(map(len, values.values())) <= 20 and not drawn:
         return _sweep_table(rows, sorted(values.items(), key=lambda item: -len(item[1])), metric, label, title)
     hue = words[0] if len(names) == 2 and len(words) == 1 and len(values[words[0]]) <= len(MARKERS) else None

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 _ABSENT: Config = {}  # of a run in which it means nothing
 # What summary.json holds.  Another version's may lack some, which are None then, and have others, which are left out.
-_NUMBERS = ("accuracy", "recall", "mrd", "attack")
+_NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy")
 _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
     **dict.fromkeys(("byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),

@@ -54,6 +54,7 @@ def summarise(
     last = evaluated[-1] if evaluated else {}
     recall = [value for name, value in last.items() if name.startswith("recall/")]
     results: dict[str, Any] = {"accuracy": last.get("accuracy"), "recall": recall or None, "mrd": last.get("mrd")}
+    results["validation_accuracy"] = last.get("validation_accuracy")
     attack = {name.removeprefix("attack/"): value for name, value in last.items() if name.startswith("attack/")}
     if attack:
         results["attack"] = attack
@@ -115,6 +116,8 @@ def results(summary: dict[str, Any], folder: Path) -> str:
         rows.append(["accuracy", f"{last['accuracy']:.2%}{evaluation}"])
         cells = [f"{z}: {value:.1%}" for z, value in enumerate(last["recall"])]
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
+        if last.get("validation_accuracy") is not None:
+            rows.append(["on validation samples", f"{last['validation_accuracy']:.2%}"])
         drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
         rows += [[f"attack {name.replace('_', ' ')}", f"{value:.2%}"] for name, value in last.get("attack", {}).items()]

@@ -64,7 +64,8 @@ def train(
         if describe:
             print(report.results(summary, folder), flush=True)
         for logger in trainer.loggers:
-            final = {name: summary[name] for name in ("accuracy", "mrd") if summary[name] is not None}
+            results = ("accuracy", "validation_accuracy", "mrd")
+            final = {name: summary[name] for name in results if summary.get(name) is not None}
             final |= {f"attack/{name}": value for name, value in (summary.get("attack") or {}).items()}
             logger.log_metrics({f"final/{name}": value for name, value in final.items()})
             finish = getattr(getattr(logger, "experiment", None), "finish", None)

@@ -69,6 +69,14 @@ class Sweep:
         config = checked(overrides)
         if self.metric == "mrd" and config.reference is None:
             raise SettingError(f"the metric mrd of {self.name} needs a reference, got none; add reference=run.")
+        validated = bool(config.data.get("validation_share"))
+        if self.metric == "accuracy" and validated:
+            self.metric = "validation_accuracy"  # nothing is chosen by test samples where there are others
+        if self.metric == "validation_accuracy" and not validated:
+            raise SettingError(
+                f"the metric validation_accuracy of {self.name} needs samples for validation, got none; set "
+                f"data.validation_share."
+            )
         label = " ".join(f"{name}={_short(value)}" for name, value in values.items()) or self.name
         return Run(label, overrides, self.folder / identity(config))
 
@@ -134,7 +142,7 @@ def search(sweep: Sweep, trials: int, workers: int) -> Generator[Outcome, None, 
                 batch.setdefault(run, []).append(trial.number)
         for outcome in execute(list(batch), workers):
             if outcome.summary is not None:
-                value = outcome.summary[sweep.metric]
+                value = outcome.summary.get(sweep.metric)
                 state = optuna.trial.TrialState.PRUNED if value is None else None  # to TPE, worse than any value
                 for number in batch[outcome.run]:
                     study.tell(number, value, state=state, skip_if_finished=True)
@@ -150,13 +158,16 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     rows = []
     for run, values in sweep.values.items():
         summary = run.summary() or {"status": "failed" if run in failed else "unfinished"}
-        results = {key: summary.get(key) for key in ("accuracy", "mrd", "status", "seconds")}
+        results = {key: summary.get(key) for key in ("accuracy", "validation_accuracy", "mrd", "status", "seconds")}
         rows.append(values | results | {"folder": run.folder.name})
     title = f"{sweep.name} ({sweep.method})"
     plot.sweep(rows, list(sweep.axes), sweep.metric, title, sweep.drawn).savefig(sweep.folder / "sweep.png")
     sign = -1 if sweep.maximize else 1
     rows.sort(key=lambda row: (row[sweep.metric] is None, sign * (row[sweep.metric] or 0)))
-    measured = ["accuracy", *(["mrd"] if any(row["mrd"] is not None for row in rows) else [])]
+    measured = [
+        "accuracy",
+        *(name for name in ("validation_accuracy", "mrd") if any(row[name] is not None for row in rows)),
+    ]
     header = [*sweep.axes, *measured, "status", "seconds", "folder"]
     with (sweep.folder / "sweep.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, header, extrasaction="ignore")
@@ -173,7 +184,7 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
-    if name in ("accuracy", "mrd"):
+    if name in ("accuracy", "validation_accuracy", "mrd"):
         return f"{100 * value:.2f} %"
     return f"{value:.0f}" if name == "seconds" else _short(value)
 

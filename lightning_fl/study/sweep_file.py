@@ -16,7 +16,9 @@ Axis = list[Any] | Callable[[float], Any]  # a parameter's values, or its value 
 
 KEYS = ("program", "command", "method", "metric", "parameters", "run_cap", "name", "description", "project", "entity")
 METHODS = ("grid", "random", "bayes")
-METRICS = {"final/accuracy": "accuracy", "final/mrd": "mrd", "accuracy": "accuracy", "mrd": "mrd"}  # in summary.json
+METRICS = {  # what they are called in summary.json
+    f"{prefix}{name}": name for prefix in ("final/", "") for name in ("accuracy", "validation_accuracy", "mrd")
+}
 LISTED = {"constant": ["value"], "categorical": ["values"], "categorical_w_probabilities": ["values", "probabilities"]}
 
 # Distributions by their quantile functions; q_x rounds x to a multiple of q.

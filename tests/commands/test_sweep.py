@@ -126,11 +126,28 @@ def test_a_grid_from_end_to_end_then_nothing_is_left_to_run(command, tmp_path, m
     assert table(folder) == rows
 
 
+@pytest.mark.parametrize("name", ["final/accuracy", "final/validation_accuracy"])
+def test_settings_are_chosen_on_validation_samples_where_there_are_some(command, tmp_path, name):
+    file = content(parameters={"aggregator": {"values": ["average", "median"]}}) | {"metric": {"name": name}}
+    code, _, err = command(file, "data.validation_share=0.2")
+    assert code == 0, err
+    (rows, text) = table(tmp_path / "runs/sweeps/x"), (tmp_path / "runs/sweeps/x/sweep.md").read_text()
+    assert "lowest validation_accuracy first" in text
+    shares = [float(row["validation_accuracy"]) for row in rows]
+    assert shares == sorted(shares)
+    assert shares != [float(row["accuracy"]) for row in rows]
+    if name == "final/validation_accuracy":
+        code, _, err = command(file)
+        assert code == 2
+        assert "needs samples for validation" in err
+
+
 def test_metrics_are_what_train_logs(tmp_path, monkeypatch):
     names = set()
     monkeypatch.setattr(CSVLogger, "log_metrics", lambda self, metrics, step=None: names.update(metrics))
     logger = ["logger=none", "++logger._target_=pytorch_lightning.loggers.CSVLogger", "++logger.save_dir=x"]
     settings = [*(f"{name}={spec['value']}" for name, spec in SMALL.items()), "reference=run", "hydra.run.dir=y"]
+    settings.append("data.validation_share=0.2")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "")
     monkeypatch.setattr(sys, "argv", ["train.py", *settings, "aggregator=boba", *logger])

@@ -272,3 +272,31 @@ def test_more_clients_than_the_partition_can_serve():
 def test_settings_out_of_range(changes, message):
     with pytest.raises(SettingError, match=message):
         make(**changes)
+
+
+def test_a_share_of_each_client_is_kept_for_validation():
+    plain = ready(federation=Federation(3, 1, "supplement", "uniform"), seed=5)
+    data = ready(federation=Federation(3, 1, "supplement", "uniform"), seed=5, validation_share=1 / 3)
+    assert plain.validation is None
+    assert data.clients.sizes == [round(n - round(n / 3)) for n in plain.clients.sizes]
+    left = torch.cat(list(data.clients.indices))
+    for ours, theirs in zip(data.clients.indices, plain.clients.indices, strict=True):
+        assert set(ours.tolist()) < set(theirs.tolist())
+    assert len(data.validation) == len(data.train) - len(left)
+    rows = {tuple(row.tolist()) for row in data.validation.inputs}
+    assert not rows & {tuple(row.tolist()) for row in data.train.inputs[left]}
+    assert not rows & {tuple(row.tolist()) for row in data.test.inputs}
+    assert not rows & {tuple(row.tolist()) for row in data.server.samples.inputs}
+    again = ready(federation=Federation(3, 1, "supplement", "uniform"), seed=5, validation_share=1 / 3)
+    assert torch.equal(again.validation.inputs, data.validation.inputs)
+
+
+@pytest.mark.parametrize(("share", "message"), [(0.0, "above 0 and below 1"), (1.0, "below 1"), (0.01, "keeps none")])
+def test_a_share_keeps_something_and_leaves_something(share, message):
+    with pytest.raises(SettingError, match=message):
+        ready(validation_share=share)
+
+
+def test_every_client_goes_on_with_a_sample():
+    data = ready(validation_share=0.99, server_samples=0)
+    assert data.clients.sizes == [1] * 4

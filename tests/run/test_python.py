@@ -181,3 +181,15 @@ def test_final_models_are_loaded_from_a_folder(tmp_path):
     path.unlink()
     with pytest.raises(DataError, match="has reached a checkpoint"):
         load_model(folder)
+
+
+def test_accuracy_on_validation_samples_stands_beside_the_test_samples():
+    kept = data(validation_share=0.5, server_samples=0)
+    run = train(net, kept, Median(), rounds=4, evaluate_every=2)
+    made = kept.reseeded(0, attacked=False)
+    made.setup()
+    inputs, targets = made.validation.gather(torch.arange(len(made.validation)))
+    right = (run.model.eval()(inputs).argmax(1) == targets).float().mean().item()
+    assert run.summary["validation_accuracy"] == pytest.approx(right, abs=1e-6)
+    assert [row["round"] for row in run.metrics if "validation_accuracy" in row] == [2, 4]
+    assert train(net, data(), Median(), rounds=1).summary["validation_accuracy"] is None

@@ -31,7 +31,12 @@ def test_a_summary_of_another_version(tmp_path):
     older = {"status": "completed", "rounds": 2, "last_evaluation": last, "mean_weight": None}
     run = SavedRun.read(saved.run(tmp_path / "older", summary=older))
     assert set(run.summary) == set(saved.SUMMARY)
-    assert run.summary["last_evaluation"] == last | {"round": None, "mrd": None, "attack": None}
+    assert run.summary["last_evaluation"] == last | {
+        "round": None,
+        "mrd": None,
+        "attack": None,
+        "validation_accuracy": None,
+    }
     assert run.summary["mean_weight"] == {"honest": None, "byzantine": None}
     assert run.summary["schema"] is run.summary["version"] is run.summary["seconds"] is None
     assert (run.status, run.byzantine, run.reference) == ("completed", [], None)

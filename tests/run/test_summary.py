@@ -76,6 +76,7 @@ def summarise(tmp_path, rows, status="completed", reason=None):
 
 
 COSTS = {f"communication/{name}": n for n, name in enumerate(["floats_up", "floats_down", "sample_gradients"], 5)}
+LAST = {"accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25, "validation_accuracy": None}
 ROWS = [
     COSTS | {"round": 1, "loss": 0.9, "robustness/kappa": 3.0, "weight/honest": 0.5, "weight/byzantine": 0.5},
     COSTS
@@ -94,7 +95,8 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "accuracy": 0.75,
         "recall": [1.0, 0.5],
         "mrd": 0.25,
-        "last_evaluation": {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25},
+        "validation_accuracy": None,
+        "last_evaluation": {"round": 2, **LAST},
         "guarantee": None,
         "mean_weight": {"honest": 0.75, "byzantine": 0.25},
         "robustness": {"mean": 2.0, "max": 3.0, "infinite_rounds": 0, "bound": 9.0},
@@ -160,7 +162,7 @@ def test_the_result_of_a_diverged_run_is_null(tmp_path, unchecked):
     summary = summarise(tmp_path, [*ROWS, {"round": 3, "loss": 9e9}], "diverged", "round 4: the loss is nan")
     assert (summary["status"], summary["reason"], summary["rounds"]) == ("diverged", "round 4: the loss is nan", 3)
     assert summary["accuracy"] is summary["recall"] is summary["mrd"] is None
-    assert summary["last_evaluation"] == {"round": 2, "accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25}
+    assert summary["last_evaluation"] == {"round": 2, **LAST}
 
 
 def test_summary_of_a_run_without_a_round(tmp_path, unchecked):
