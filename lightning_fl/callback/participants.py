@@ -37,6 +37,7 @@ def participants(module: FederatedModule) -> str:
         adversary += f"; {present[0]} and {present[1]} of them a round"
     corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
     beyond = module.aggregator.guarantee(federation.n, data.n_classes)
+    note = data.partition.note(federation.n_clients, data.n_classes)
     lines = [
         f"Clients    {honest} honest + {adversary}",
         f"Server     {settings(module.aggregator)}, {server}",
@@ -46,6 +47,7 @@ def participants(module: FederatedModule) -> str:
         + corrupted,
         f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
         f"an honest client",
+        *([f"           {note}"] if note else []),
     ]
     rows = [
         [str(z), str(int(column.sum())), str(int((column > 0).sum())), _range(column[column > 0].tolist())]

@@ -39,6 +39,10 @@ class Partition(ABC):
             )
         return parts
 
+    def note(self, n_clients: int, n_classes: int) -> str | None:
+        """Say what a person should know of the partition over so many clients; by default nothing."""
+        return None
+
 
 def shuffled_classes(targets: Tensor, n_classes: int, generator: torch.Generator) -> list[Tensor]:
     """For each class the numbers of its samples, shuffled."""

@@ -22,8 +22,8 @@ class Pathological(Partition):
     Args:
         assignment: "pairs": the BOBA authors' code.  The clients take all ordered pairs of classes (a, b) in
             lexicographic order, as many clients a pair as n_clients / c^2, so one client in c holds a single class,
-            and client 0 holds class 0 only.  "shards": the paper's words.  Shards of about equal size, each of one
-            class, are dealt at random.
+            and client 0 holds class 0 only.  Where n_clients is not a multiple of c^2 it deals "shards".  "shards": the
+            paper's words.  Shards of about equal size, each of one class, are dealt at random.
         shards_per_client: n_s, at least 1; "pairs" needs 2.
 
     Raises:
@@ -42,7 +42,7 @@ class Pathological(Partition):
 
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
         """Assign every sample to one client; see the base class."""
-        deal = self._pairs if self.assignment == "pairs" else self._shards
+        deal = self._shards if self.assignment == "shards" or n_clients % n_classes**2 else self._pairs
         classes = shuffled_classes(targets, n_classes, generator)
         holders = deal([len(members) for members in classes], n_clients, generator)
         parts: list[list[Tensor]] = [[] for _ in range(n_clients)]
@@ -51,14 +51,15 @@ class Pathological(Partition):
                 parts[client].append(shard)
         return [torch.cat(part) if part else targets.new_empty(0) for part in parts]
 
+    def note(self, n_clients: int, n_classes: int) -> str | None:
+        """Say that shards are dealt where pairs do not fit; see the base class."""
+        if self.assignment == "shards" or not n_clients % n_classes**2:
+            return None
+        return f"{n_clients} clients are not a multiple of c^2 = {n_classes**2}: shards dealt at random, not pairs"
+
     def _pairs(self, sizes: list[int], n_clients: int, generator: torch.Generator) -> list[list[int]]:
         """For each class its holders, ascending; one that holds two shards stands twice."""
         c = len(sizes)
-        if n_clients % c**2:
-            raise SettingError(
-                f"assignment=pairs needs a multiple of c^2 = {c**2} clients, one or more for each ordered "
-                f"pair of {c} classes, got {n_clients}; change federation.n_clients or use assignment=shards."
-            )
         repeat = n_clients // c**2
         labels = [divmod(client // repeat, c) for client in range(n_clients)]
         return [[client for client in range(n_clients) for label in labels[client] if label == z] for z in range(c)]

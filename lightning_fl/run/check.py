@@ -118,6 +118,14 @@ def _check_trainer(given: dict[str, Any]) -> None:
         value = given.get(key)
         if value is not None and value is not False:
             raise SettingError(f"trainer.{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
+    devices, nodes = given.get("devices"), given.get("num_nodes") or 1
+    listed = devices if isinstance(devices, list) else str(devices).strip(",").split(",")
+    several = len(listed) > 1 or (not isinstance(devices, list) and re.fullmatch(r"-1|0*[2-9]|0*[1-9]\d+", listed[0]))
+    if several or nodes != 1:
+        raise SettingError(
+            f"one process computes a whole round, got trainer.devices={devices} and trainer.num_nodes={nodes}; set "
+            f"both to 1."
+        )
 
 
 def _check_resume(path: Path, given: dict[str, Any]) -> None:

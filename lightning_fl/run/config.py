@@ -23,6 +23,7 @@ from lightning_fl.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+_FLAGS = "config-(dir|path|name)|cfg|package|info|experimental-rerun"  # options of Hydra that take a value
 OWN = "LIGHTNING_FL_CONF"  # an environment variable, so that processes started from here know it, too
 
 
@@ -105,7 +106,11 @@ def settle(config: DictConfig) -> DictConfig:
 
 
 def spelled(arguments: Sequence[str]) -> list[str]:
-    """Treat +GROUP=x as GROUP=x, whether or not the group has a default."""
+    """Treat +GROUP=x as GROUP=x, whether or not the group has a default, and --NAME=x as NAME=x.
+
+    The latter is how W&B's agent spells the parameters of a sweep file without a command.
+    """
+    arguments = [re.sub(rf"^--(?!({_FLAGS})=)(?=[a-z_][\w.]*=)", "", argument) for argument in arguments]
     return [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
 
 

@@ -58,11 +58,26 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     missing = re.search(r"Could not override '([^']+)'", str(error))
     if missing:
         return _no_setting(missing[1], sys.argv[1:] if arguments is None else arguments)
+    removed = re.search(r"Could not delete from config. '([^']+)' does not exist", str(error))
+    if removed:
+        return _not_removed(removed[1], sys.argv[1:] if arguments is None else arguments)
     if isinstance(error, HydraException | OmegaConfBaseException):
         return " ".join(str(error).split("\nConfig search path")[0].split())
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return f"there is not enough memory ({' '.join(str(error).split()) or 'MemoryError'})."
     return None
+
+
+def _not_removed(key: str, arguments: Sequence[str]) -> str:
+    """Say why ~key removes nothing: Hydra takes what is null for absent."""
+    chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
+    node: Any = compose(chosen)
+    *path, last = key.split(".")
+    for part in path:
+        node = node.get(part) if isinstance(node, DictConfig) else None
+    if isinstance(node, DictConfig) and last in node:
+        return f"{key} is null, so that ~{key} has nothing to remove; leave it out, or give a value: {key}=VALUE."
+    return _no_setting(key, arguments)
 
 
 def _no_setting(key: str, arguments: Sequence[str]) -> str:

@@ -103,13 +103,21 @@ def _robustness(module: FederatedModule, kappas: list[float]) -> dict[str, float
     }
 
 
-def results(summary: dict[str, Any], folder: Path) -> str:
-    """Describe the results of a run and where its files are."""
+def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> str:
+    """Describe the results of a run and where its files are.
+
+    Args:
+        summary: What `summarise` gives.
+        folder: The run's folder.
+        undefended: Whether clients attacked plain averaging.
+    """
     last = summary["last_evaluation"]
     evaluation = f" (round {last['round']})" if last["round"] is not None else ""
     rows = [["status", f"{summary['status']} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"]]
     if summary["reason"]:
         rows.append(["reason", summary["reason"]])
+    if undefended and summary["status"] == "diverged":
+        rows.append(["try", "a rule against the attack, such as aggregator=boba; plain averaging does not defend"])
     if summary["status"] == "diverged" and last["accuracy"] is not None:
         rows.append(["accuracy", f"none; {last['accuracy']:.1%} when last measured{evaluation}"])
     elif last["accuracy"] is not None:

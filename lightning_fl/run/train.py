@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl import files
+from lightning_fl.aggregator.average import Average
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.participants import Participants
 from lightning_fl.callback.record import Record
@@ -62,7 +63,8 @@ def train(
         summary = report.summarise(module, record, status, version, stopped)
         report.write(module, record, summary, folder, default_settings())
         if describe:
-            print(report.results(summary, folder), flush=True)
+            undefended = isinstance(module.aggregator, Average) and bool(summary["byzantine_clients"])
+            print(report.results(summary, folder, undefended), flush=True)
         for logger in trainer.loggers:
             results = ("accuracy", "validation_accuracy", "mrd")
             final = {name: summary[name] for name in results if summary.get(name) is not None}

@@ -38,7 +38,7 @@ class Sweep:
         self.ignored = sorted({"early_terminate"} & set(content))
         self.metric = sweep_file.METRICS[content["metric"]["name"]]
         self.maximize = content["metric"].get("goal") == "maximize"
-        words = content["command"]
+        words = content.get("command") or []  # none: W&B's own, which gives train.py --NAME=VALUE
         words = words[words.index("${program}") + 1 :] if "${program}" in words else words
         self.fixed = [word for word in words if not word.startswith("${")] + spelled(given)
         replaced = {word.lstrip("+~").split("=")[0] for word in self.fixed}

@@ -57,7 +57,11 @@ def read(path: Path) -> dict[str, Any]:
             ", ".join(map(str, content)),
         ),
         (str(program).endswith("train.py"), "program: scripts/train.py", program),
-        (isinstance(command, list) and "${args_no_hyphens}" in command, "${args_no_hyphens} in command", command),
+        (
+            command is None or (isinstance(command, list) and "${args_no_hyphens}" in command),
+            "${args_no_hyphens} in command",
+            command,
+        ),
         (content.get("method") in METHODS, f"method {', '.join(METHODS)}", content.get("method")),
         (named.get("name") in METRICS, f"metric with name {', '.join(METRICS)}", metric),
         (named.get("goal", "minimize") in ("minimize", "maximize"), "metric.goal minimize or maximize", metric),

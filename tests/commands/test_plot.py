@@ -158,7 +158,7 @@ def test_partition_without_attack(command, tmp_path, monkeypatch):
         (["partition=idd"], "there is no partition idd; did you mean iid"),
         (["partition=dirichlet", "partition.alpha=low"], "partition.alpha needs a number, got 'low'"),
         (["--out", "x.gif"], "--out needs a folder or a file .png, .pdf or .svg, got x.gif"),
-        (["federation.n_clients=7"], "needs a multiple of c^2 = 100 clients"),
+        (["partition=step", "federation.n_clients=7"], "needs a multiple of c^2 = 100 clients"),
         (["federation.byzantine=replaced"], "got 'replaced'"),
     ],
 )

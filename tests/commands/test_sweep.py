@@ -16,6 +16,7 @@ from lightning_fl import SettingError
 from lightning_fl.commands import sweep as script
 from lightning_fl.commands import train
 from lightning_fl.run.check import checked
+from lightning_fl.run.config import spelled
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.study import pool, sweep, sweep_file
 from tests.commands.command import outcome
@@ -227,6 +228,21 @@ def test_what_another_process_trains_is_left_to_it(command, tmp_path, trained):
     assert sorted(row["status"] for row in table(tmp_path / "runs/sweeps/x")) == ["completed", "unfinished"]
 
 
+def test_a_file_without_a_command_has_that_of_wandb(command, trained):
+    file = content(parameters={"seed": {"values": [0, 1]}})
+    expected = command(file, "--dry-run")
+    del file["command"]
+    assert command(file, "--dry-run") == expected
+    assert expected[0] == 0
+    # W&B's default command ends in ${args}.
+    assert spelled(["--seed=1", "--model.hidden=[8]", "--config-dir=conf", "--multirun"]) == [
+        "seed=1",
+        "model.hidden=[8]",
+        "--config-dir=conf",
+        "--multirun",
+    ]
+
+
 def test_settings_of_the_command_line_stand_instead_of_the_files(command, trained):
     parameters = {"seed": {"values": [0, 1]}, "aggregator": {"values": ["average", "median"]}}
     file = content(parameters=parameters)
@@ -317,7 +333,7 @@ def test_a_grid_lists_whole_numbers():
         (content(metric={"name": "final/mrd"}), "mrd of x needs a reference, got none; add reference=run"),
         (content(parametrs={}), "only the keys program.*got program, .*parametrs"),
         (content() | {"parameters": {}}, "needs parameters, got {}"),
-        (content() | {"command": None}, r"needs \$\{args_no_hyphens\} in command, got None"),
+        (content() | {"command": ["${program}"]}, r"needs \$\{args_no_hyphens\} in command, got \['\$\{program\}'\]"),
         (content(run_cap=0), "run_cap at least 1, got 0"),
         (content("random", {"server.lr": RATE}), "random needs a number of runs, got none; give --trials"),
         (

@@ -146,6 +146,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
     code, out, _ = command(*arguments)
     assert code == 0
     assert re.search(r"status +diverged after \d+ rounds", out)
+    assert re.search(r"try +a rule against the attack, such as aggregator=boba", out)
     result = summary(tmp_path / "x")
     assert result["status"] == "diverged"
     assert result["accuracy"] is None
@@ -178,7 +179,11 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["+aggregator=multi_krum", "aggregator.m=few"], "aggregator.m needs a whole number or null, got 'few'"),
         (["client.batch_size=1.5"], "client.batch_size needs a whole number or null, got 1.5"),
         (["server.lr=fast"], "server.lr needs a number, got 'fast'"),
-        (["federation.n_clients=50"], "needs a multiple of c\\^2 = 100 clients.*got 50"),
+        (["partition=step", "federation.n_clients=50"], "needs a multiple of c\\^2 = 100 clients.*got 50"),
+        (["~data.server_noise"], "data.server_noise is null, so that ~data.server_noise has nothing to remove"),
+        (["~data.server_nois"], "there is no setting data.server_nois; did you mean server_noise"),
+        (["trainer.devices=2"], "one process computes a whole round, got trainer.devices=2"),
+        (["+trainer.num_nodes=2"], "one process computes a whole round.*trainer.num_nodes=2"),
         (["federation.n_clients=5000", "partition=iid"], "every client needs a sample, got none for 1000 of 5000"),
         (["federation.byzantine=replaced"], "supplement, replacement, got 'replaced'"),
         (["federation.n_byzantine=100", "federation.byzantine=replacement"], "replacement needs an honest client"),

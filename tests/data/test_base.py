@@ -8,8 +8,8 @@ import torch
 from lightning_fl import FederatedDataModule, Federation, Samples, SettingError
 from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
-from lightning_fl.partition.pathological import Pathological
 from lightning_fl.partition.sorted import Sorted
+from lightning_fl.partition.step import Step
 
 
 class Toy(FederatedDataModule):
@@ -255,7 +255,7 @@ def test_more_clients_than_the_partition_can_serve():
     with pytest.raises(SettingError, match=r"lower federation\.n_clients"):
         ready(federation=Federation(19, 0, "supplement", "uniform"))
     with pytest.raises(SettingError, match=r"multiple of c\^2 = 9 clients"):
-        ready(partition=Pathological("pairs", 2))
+        ready(partition=Step(4.0))
 
 
 @pytest.mark.parametrize(

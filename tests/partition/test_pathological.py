@@ -122,9 +122,14 @@ def test_shards_are_dealt_at_random():
 
 
 @pytest.mark.parametrize("n_clients", [1, 3, 5, 50, 99, 101])
-def test_pairs_need_a_multiple_of_the_number_of_pairs(n_clients):
-    with pytest.raises(SettingError, match=rf"a multiple of c\^2 = 4 clients.*got {n_clients}; .*assignment=shards"):
-        counts([500, 500], n_clients)
+def test_where_pairs_do_not_fit_shards_are_dealt(n_clients):
+    assert counts([500, 500], n_clients) == counts([500, 500], n_clients, "shards")
+    assert f"{n_clients} clients are not a multiple of c^2 = 4" in Pathological("pairs", 2).note(n_clients, 2)
+    assert Pathological("shards", 2).note(n_clients, 2) is None
+
+
+def test_where_pairs_fit_nothing_is_said():
+    assert Pathological("pairs", 2).note(8, 2) is None
 
 
 def test_pairs_that_leave_a_client_empty_are_refused():
