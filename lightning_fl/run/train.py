@@ -73,6 +73,8 @@ def train(
             finish = getattr(getattr(logger, "experiment", None), "finish", None)
             if finish is not None:
                 finish()
+            else:
+                logger.finalize("success")  # again: Lightning closed it before the final metrics
     return summary
 
 
