@@ -1,4 +1,7 @@
-"""Any classification set of torchvision, by its name there."""
+"""Any classification set of torchvision, by its name there.
+
+Memory: a byte per pixel and channel of all its images; 55 MB for KMNIST.
+"""
 
 from collections.abc import Mapping
 from inspect import signature

@@ -212,7 +212,7 @@ class Progress:
 def duration(seconds: float) -> str:
     """Say a duration as a person would.
 
-    >>> duration(12.3), duration(122), duration(11400)
+    >>> duration(12.3), duration(122.0), duration(11400.0)
     ('12 s', '2 min 2 s', '3 h 10 min')
     """
     whole = round(seconds)

@@ -20,10 +20,12 @@ def test_number_of_parameters(in_features, hidden, n_classes, d):
 
 
 def test_it_is_linear_maps_with_relu_between_and_none_after(draw):
-    model = Mlp(12, [5, 4], 3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Mlp(12, [5, 4], 3)
     a, b, c = (layer for layer in model if isinstance(layer, nn.Linear))
-    x = torch.randn(6, 1, 3, 4, generator=draw)
-    hidden = (x.reshape(6, 12) @ a.weight.T + a.bias).clamp(min=0)
+    x = torch.randn(60, 1, 3, 4, generator=draw)
+    hidden = (x.reshape(60, 12) @ a.weight.T + a.bias).clamp(min=0)
     hidden = (hidden @ b.weight.T + b.bias).clamp(min=0)
     logits = hidden @ c.weight.T + c.bias
     torch.testing.assert_close(model(x), logits)

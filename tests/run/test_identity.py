@@ -5,12 +5,13 @@ from omegaconf import OmegaConf
 
 from lightning_fl.run import identity
 from lightning_fl.run.check import checked
+from lightning_fl.run.config import compose, spelled
 from lightning_fl.run.identity import comparable, counted, essential
 from tests import saved
 
 
 def name(*overrides):
-    return identity.identity(checked(overrides))
+    return identity.identity(compose(spelled(overrides)))
 
 
 def test_a_name_is_that_of_the_result():
