@@ -5,12 +5,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import SettingError
 from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import settle
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
-from lightning_fl.run.saved import read_summary
+from lightning_fl.run.saved import finished
 from lightning_fl.run.train import train
 
 
@@ -36,22 +36,15 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     settle(plain)
     folder = Path(config.reference_dir) / identity(plain)
     plain.run_dir, plain.run_name = str(folder), "reference"
-    if not _finished(folder):
+    if finished(folder) is None:
         check_together(make_module(config), make_data(config), make_trainer(config, folder, []))  # nothing in vain
     with held(folder, wait=True):  # another process may be training it
-        if not _finished(folder):
+        if finished(folder) is None:
             print("Reference: plain averaging without attack", flush=True)
             summary = train(plain, folder, describe=False)
             if summary["status"] == "interrupted":
                 raise KeyboardInterrupt(summary["reason"])
         return _recall(folder)
-
-
-def _finished(folder: Path) -> bool:
-    try:
-        return read_summary(folder / "summary.json")["status"] in ("completed", "diverged")
-    except DataError:
-        return False
 
 
 def _recall(folder: Path) -> list[float]:

@@ -120,6 +120,15 @@ def read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
+def finished(folder: Path) -> dict[str, Any] | None:
+    """Read the summary of a run that needs no further training; None if it is not there, damaged or interrupted."""
+    try:
+        summary = read_summary(folder / "summary.json")
+    except DataError:
+        return None
+    return summary if summary["status"] in ("completed", "diverged") else None
+
+
 def last_checkpoint(folder: Path) -> Path:
     """Where a run keeps its checkpoint."""
     return folder / "checkpoints" / "last.ckpt"

@@ -23,14 +23,13 @@ from typing import Any
 
 import torch
 
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import SettingError
 from lightning_fl.run.command import carry_out
 from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
 from lightning_fl.run.lock import BusyError, held
-from lightning_fl.run.saved import read_summary
+from lightning_fl.run.saved import finished
 
-FINISHED = ("completed", "diverged")
 HELD = 75  # exit code of a worker that finds another process training its run
 
 
@@ -44,11 +43,7 @@ class Run:
 
     def summary(self) -> dict[str, Any] | None:
         """Read the result; None if it is not finished."""
-        try:
-            summary = read_summary(self.folder / "summary.json")
-        except DataError:
-            return None
-        return summary if summary["status"] in FINISHED else None
+        return finished(self.folder)
 
 
 @dataclass(frozen=True)
