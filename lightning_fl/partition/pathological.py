@@ -75,7 +75,7 @@ class Pathological(Partition):
             )
         # Largest remainder: shards a class in proportion to its size, at least one.
         exact = [n_shards * size / total for size in sizes]
-        counts = [max(int(share), size > 0) for share, size in zip(exact, sizes, strict=True)]
+        counts = [max(int(share), int(size > 0)) for share, size in zip(exact, sizes, strict=True)]
         while sum(counts) != n_shards:
             step = 1 if sum(counts) < n_shards else -1
             gain = [step * (exact[z] - counts[z]) if counts[z] > (step < 0) else -torch.inf for z in range(len(sizes))]
