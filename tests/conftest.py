@@ -1,5 +1,10 @@
 """What every test may use."""
 
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # one thread for each of the processes side by side, and for what they start
+    os.environ["OMP_NUM_THREADS"] = "1"
+
 import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
 
 # isort: split
@@ -7,6 +12,9 @@ import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a
 import jaxtyping
 import pytest
 import torch
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
