@@ -4,6 +4,7 @@ lightning-fl train +aggregator=boba          train one federation, or with -m se
 lightning-fl sweep sweeps/boba_f.yaml        run a sweep file of Weights & Biases on this machine
 lightning-fl reproduce boba_2_mnist          measure a table of a paper
 lightning-fl compare FOLDER FOLDER           compare any number of runs, over seeds
+lightning-fl tournament --quick              let rules compete under every attack and label skew
 lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes
 
 lightning-fl COMMAND --help tells more.

@@ -19,3 +19,22 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [header, *rows]]
     return "\n".join(["  " + line for line in [lines[0], "-" * len(lines[0]), *lines[1:]]])
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out a table in Markdown, all columns but the first right-aligned."""
+    ruler = ["---", *["---:"] * (len(header) - 1)]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in [header, ruler, *rows]]
+
+
+def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out a table in LaTeX, for the package booktabs."""
+    body = [" & ".join(map(_latex, line)) + r" \\" for line in [header, *rows]]
+    lines = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", body[0], r"\midrule", *body[1:]]
+    return [*lines, r"\bottomrule", r"\end{tabular}"]
+
+
+def _latex(text: str) -> str:
+    for letter in "&%_#$":
+        text = text.replace(letter, f"\\{letter}")
+    return text.replace("±", r"$\pm$")

@@ -7,6 +7,7 @@ from lightning_fl.plot.grouped import MOST_LINES, grouped, grouped_curves
 from lightning_fl.plot.run import confusion, kappas, recall_curves, recall_drops, trust_weights
 from lightning_fl.plot.sweep_runs import sweep
 from lightning_fl.plot.table import Compared, against_paper, by_name, over_parameter
+from lightning_fl.plot.tournament import outcomes, worst_over_skew
 
 __all__ = [
     "BYZANTINE",
@@ -23,6 +24,7 @@ __all__ = [
     "grouped_curves",
     "kappas",
     "label_distributions",
+    "outcomes",
     "over_parameter",
     "partition",
     "recall_curves",
@@ -32,4 +34,5 @@ __all__ = [
     "success_rates",
     "sweep",
     "trust_weights",
+    "worst_over_skew",
 ]

@@ -44,14 +44,24 @@ _NOTHING = ("aggregator", "adversary", "schedule")  # null and absent mean the s
 
 
 def identity(config: DictConfig) -> str:
-    """Name a run by what its result depends on: 16 hexadecimal digits, a hash of `essential` and `RESULTS`."""
+    """Name a run by what its result depends on; see `name_of`."""
+    return name_of(depended(config))
+
+
+def depended(config: DictConfig) -> Config:
+    """List the settings that a run's result depends on, resolved: what is `essential`."""
     settings: Any = OmegaConf.to_container(config)
     # Before they are resolved: other settings interpolate these, and a logger's may need what only a machine has.
     settings |= {"data_dir": "", "run_dir": "", "run_name": "", "logger": None}
     if not settings.get("adversary"):
         settings["federation"]["n_byzantine"] = 0
     resolved: Any = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
-    return hashlib.sha256(json.dumps([RESULTS, essential(resolved)], sort_keys=True).encode()).hexdigest()[:16]
+    return essential(resolved)
+
+
+def name_of(settings: Config) -> str:
+    """Hash what a result depends on, and `RESULTS`, to 16 hexadecimal digits."""
+    return hashlib.sha256(json.dumps([RESULTS, settings], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def counted(config: Config) -> Config:

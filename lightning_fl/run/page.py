@@ -127,18 +127,27 @@ def page(
     results = "<h2>Results</h2>\n" + _results(runs)
     parts += [results] if several else [*settings, results]
     for name, path in pictures.items():
-        image = base64.b64encode(path.read_bytes()).decode()
-        caption = escape(_CAPTIONS[name])
-        picture = f'<img alt="{caption}: {escape(title)}" src="data:image/png;base64,{image}">'
-        parts.append(f"<h2>{caption}</h2>\n<figure>{picture}</figure>")
+        caption = _CAPTIONS[name]
+        parts.append(f"<h2>{escape(caption)}</h2>\n{picture(path, f'{caption}: {title}')}")
     parts += settings if several else []
     parts += ["<h2>Files</h2>", *(_files(run, folder) for run in runs.values())]
+    return document(title, parts)
+
+
+def document(title: str, parts: Sequence[str]) -> str:
+    """Make a page of its parts, in HTML."""
     body = "\n".join(parts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
+
+
+def picture(path: Path, caption: str) -> str:
+    """Put a PNG file into a page."""
+    image = base64.b64encode(path.read_bytes()).decode()
+    return f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{image}"></figure>'
 
 
 def _status(name: str, run: SavedRun, several: bool) -> str:
@@ -179,9 +188,9 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
         )
     columns = list(dict.fromkeys(column for row in rows for column in row))
     if len(rows) == 1:
-        shown = _table(None, [[column, rows[0][column]] for column in columns[1:]])
+        shown = table(None, [[column, rows[0][column]] for column in columns[1:]])
     else:
-        shown = _table(columns, [[row.get(column, "") for column in columns] for row in rows])
+        shown = table(columns, [[row.get(column, "") for column in columns] for row in rows])
     return shown + _recalls(runs)
 
 
@@ -207,7 +216,7 @@ def _recalls(runs: Mapping[str, SavedRun]) -> str:
     evaluated = "" if others else f", round {run.summary['last_evaluation']['round']}"
     shown = "" if c > 20 or len(columns) > 4 else " open"
     title = f"<summary>Recall of each class{evaluated}</summary>"
-    return f"\n<details{shown}>{title}{_table(['class', *columns], rows)}</details>"
+    return f"\n<details{shown}>{title}{table(['class', *columns], rows)}</details>"
 
 
 def _settings(name: str, run: SavedRun, default: Config | None, several: bool) -> str:
@@ -216,7 +225,7 @@ def _settings(name: str, run: SavedRun, default: Config | None, several: bool) -
     if not run.config:
         return f"{heading}<p>Not recorded.</p>"
     rows = changed(run.config, default) if default is not None else []
-    first = _table(["setting", "value", "default"], rows) if rows else ""
+    first = table(["setting", "value", "default"], rows) if rows else ""
     if default is not None and not rows:
         first = "<p>The defaults.</p>"
     return f"{heading}{first}\n<details><summary>All settings</summary><pre>{escape(everything)}</pre></details>"
@@ -230,7 +239,8 @@ def _files(run: SavedRun, folder: Path) -> str:
     return f"<p>{escape(str(run.folder.resolve()))}: {', '.join(links)}</p>"
 
 
-def _table(header: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table in HTML."""
     head = f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in header)}</tr>\n" if header else ""
     body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="wide"><table>\n{head}{body}\n</table></div>'

@@ -1,10 +1,7 @@
 """A run in plain Python: no configuration, no files."""
 
-import logging
-import warnings
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,8 +30,9 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
-from lightning_fl.run.assemble import check_together, make_model
+from lightning_fl.run.assemble import make_model
 from lightning_fl.run.config import own_folder
+from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
 
 Row = dict[str, Any]
@@ -158,14 +156,9 @@ def train(
         "enable_model_summary": False,
         "enable_progress_bar": progress,
     }
-    with _silence():
+    with silence():
         lightning = pl.Trainer(**(quiet | trainer))
-        check_together(module, data, lightning)
-        lightning.fit(module, datamodule=data)
-        if not module.diverged:
-            lightning.test(module, datamodule=data, verbose=False)
-    status = "diverged" if module.diverged else "completed" if lightning.global_step == rounds else "interrupted"
-    summary = report.summarise(module, record, status, reason=f"stopped by {stop.received}" if stop.received else None)
+    summary = fit(module, data, lightning, record, stop)
     b = data.federation.n_byzantine
     title = f"{type(module.aggregator).__name__}, {f'{b} {type(attack).__name__}' if b else 'no attack'}"
     rows = record.metrics.rows, record.weights.rows
@@ -217,17 +210,3 @@ def load_model(folder: str | Path) -> nn.Module:
     except Exception as error:  # whatever torch says of a broken file
         raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
     return model.eval()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep back what Lightning says of devices, and its advice on data loaders, which a federation does not use."""
-    talk = logging.getLogger("pytorch_lightning")
-    level = talk.level
-    talk.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="pytorch_lightning")
-            yield
-    finally:
-        talk.setLevel(level)

@@ -19,7 +19,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.identity import Config, comparable
 from lightning_fl.run.saved import SavedRun, differing, named, saved_config, text_of
-from lightning_fl.text import table
+from lightning_fl.text import latex, markdown, table
 
 Key = tuple[str, str, str]  # panel, row, column
 
@@ -275,21 +275,15 @@ class Comparison:
         lines = [self.caption, ""]
         for panel, header, rows in self.tables(worst):
             lines += [f"### {panel}", ""] if panel else []
-            ruler = ["---", *["---:"] * (len(header) - 1)]
-            lines += [
-                "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in [header, ruler, *rows]
-            ]
-            lines.append("")
+            lines += [*markdown(header, rows), ""]
         return "\n".join(lines)
 
     def latex(self, worst: bool = False) -> str:
         """The tables in LaTeX, for the package booktabs."""
         lines = [f"% {self.caption}"]
         for panel, header, rows in self.tables(worst):
-            body = [" & ".join(map(_latex, line)) + r" \\" for line in [header, *rows]]
             lines += [f"% {panel}"] if panel else []
-            lines += [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", body[0], r"\midrule", *body[1:]]
-            lines += [r"\bottomrule", r"\end{tabular}", ""]
+            lines += [*latex(header, rows), ""]
         return "\n".join(lines)
 
     def csv(self) -> str:
@@ -409,9 +403,3 @@ def _ordered(labels: Iterable[str]) -> list[str]:
 
 def _number(value: int | float | str) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"
-
-
-def _latex(text: str) -> str:
-    for letter in "&%_#$":
-        text = text.replace(letter, f"\\{letter}")
-    return text.replace("±", r"$\pm$")

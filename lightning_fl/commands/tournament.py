@@ -1,0 +1,141 @@
+"""Which rule survives: every rule under every attack and degree of label skew, over seeds.
+
+python scripts/tournament.py --quick                                     nine rules, six attacks: ten minutes
+python scripts/tournament.py --workers 2                                 all of them: a night
+python scripts/tournament.py --rules boba,krum --attacks ipm,lie --skew iid,0.1
+python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
+python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
+python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train.py
+
+A rule of one's own in conf/aggregator takes part.  Stopped, the same command goes on; several may share a folder.
+FOLDER/tournament.html, .md, .csv and .tex show what is finished so far, cells.csv has every run.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from lightning_fl.errors import SettingError
+from lightning_fl.run.config import spelled, take_own
+from lightning_fl.run.explain import explained
+from lightning_fl.run.summary import version
+from lightning_fl.study.pool import duration, stop_when_told
+from lightning_fl.study.table import IN_CHECKOUT
+from lightning_fl.study.tournament import Cell, Entries, Tournament, keep
+from lightning_fl.study.tournament_report import write
+
+_EVERY = 600.0  # seconds between reports of an unfinished tournament
+
+
+def listed(text: str | None) -> list[str] | None:
+    """Read names separated by commas.
+
+    >>> listed("boba, krum"), listed(None)
+    (['boba', 'krum'], None)
+    """
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(option: str, text: str | None) -> list[int] | None:
+    """Read whole numbers separated by commas.
+
+    Raises:
+        SettingError: If something else is there.
+    """
+    try:
+        return None if text is None else [int(number) for number in text.split(",") if number.strip()]
+    except ValueError:
+        raise SettingError(f"{option} needs whole numbers separated by commas, got {text!r}.") from None
+
+
+def rates_of(text: str | None) -> list[float] | None:
+    """Read --rates.
+
+    Raises:
+        SettingError: If they are not numbers above 0.
+    """
+    try:
+        rates = None if text is None else [float(number) for number in text.split(",") if number.strip()]
+    except ValueError:
+        rates = [0.0]
+    if rates is not None and not all(rate > 0 for rate in rates):
+        raise SettingError(f"--rates needs numbers above 0 separated by commas, got {text!r}.")
+    return rates
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
+    parser.add_argument("--quick", action="store_true", help="the small tournament of ten minutes")
+    parser.add_argument("--rules", help="only these, separated by commas; see conf/aggregator")
+    parser.add_argument("--attacks", help="only these, separated by commas; see conf/adversary")
+    parser.add_argument("--skew", help="partitions, or the alpha of Dirichlet ones (iid,0.1,pathological)")
+    parser.add_argument("--byzantine", help="numbers of Byzantine clients beside the 100 honest ones (15)")
+    parser.add_argument("--seeds", help="which (0,1,2)")
+    parser.add_argument("--rates", help="of the server, to choose each rule's from (0.02,0.1,0.5)")
+    parser.add_argument("--data", help="another data set than mnist_5k")
+    parser.add_argument("--model", help="another model than the MLP 784-50-10")
+    parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/tournament"), help="of results and report")
+    parser.add_argument("--dry-run", action="store_true", help="play nothing: say what is missing, write the report")
+    parser.add_argument("--keep", action="store_true", help="add finished runs to scripts/tables, of a checkout")
+    return parser.parse_intermixed_args(take_own(sys.argv[1:]))
+
+
+def play(tournament: Tournament, cells: list[Cell], workers: int, what: str) -> None:
+    """Play cells with a bar, and write a report every ten minutes."""
+    reported = time.monotonic()
+    with tqdm(total=len(cells), desc=what, unit="run", smoothing=0.05) as bar:
+        for row in tournament.play(cells, workers, version()):
+            if row is not None:
+                bar.set_postfix_str(f"{row['rule']}, {row['attack']}, {row['skew']}: {row['status']}")
+            bar.update()
+            if time.monotonic() - reported > _EVERY:
+                write(tournament)
+                reported = time.monotonic()
+
+
+def main() -> None:
+    """Run the command line."""
+    stop_when_told()
+    with explained():
+        given = arguments()
+        if given.workers < 1:
+            raise SettingError(f"--workers must be at least 1, got {given.workers}.")
+        if given.keep and not IN_CHECKOUT:
+            raise SettingError(
+                "--keep writes into scripts/tables of a checkout, got an installed package; leave it out."
+            )
+        chosen = [f"{group}={name}" for group in ("data", "model") if (name := getattr(given, group)) is not None]
+        entries = Entries.choose(
+            listed(given.rules),
+            listed(given.attacks),
+            given.add,
+            [*chosen, *spelled(given.overrides)],
+            given.quick,
+            skew=listed(given.skew),
+            byzantine=numbers("--byzantine", given.byzantine),
+            seeds=numbers("--seeds", given.seeds),
+            rates=rates_of(given.rates),
+        )
+        tournament = Tournament(entries, given.folder)
+        started = time.monotonic()
+        try:
+            tuning = tournament.missing(tournament.tuning())
+            if tuning and not given.dry_run:
+                play(tournament, tuning, given.workers, "Choosing rates")
+            missing = tournament.missing(tournament.cells())
+            print(f"{len(tuning)} runs to choose rates, {len(missing)} of the tournament to play", flush=True)
+            if missing and not given.dry_run:
+                play(tournament, missing, given.workers, "Playing")
+        except KeyboardInterrupt:
+            print("\nStopped; the same command goes on from here.", file=sys.stderr)
+            sys.exit(130)
+        finally:
+            kept = f"; kept: {keep(tournament)}" if given.keep else ""
+            print(f"Report after {duration(time.monotonic() - started)}: {write(tournament)}{kept}")

@@ -1,0 +1,77 @@
+"""A run that leaves no files: its result and its rows stay in memory."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig
+
+from lightning_fl.callback.graceful_stop import GracefulStop
+from lightning_fl.callback.record import Record, Row
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.module import FederatedModule
+from lightning_fl.run import summary as report
+from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
+
+
+def train(config: DictConfig) -> tuple[dict[str, Any], list[Row]]:
+    """Train one federation from its settings.
+
+    Args:
+        config: What ``conf/train.yaml`` composes; neither its logger nor its checkpoints are used.
+
+    Returns:
+        What ``summary.json`` of such a run would hold, and its record, one row per round.
+
+    Raises:
+        SettingError: If something does not fit.
+        DataError: If the data cannot be read.
+    """
+    module, data, record, stop = make_module(config), make_data(config), Record(None), GracefulStop()
+    quiet = {"enable_checkpointing": False, "enable_progress_bar": False}
+    with silence():
+        trainer = make_trainer(config, Path(), [record, stop], **quiet)
+    return fit(module, data, trainer, record, stop), record.metrics.rows
+
+
+def fit(
+    module: FederatedModule, data: FederatedDataModule, trainer: pl.Trainer, record: Record, stop: GracefulStop
+) -> dict[str, Any]:
+    """Check that the parts fit together, train, evaluate and summarise.
+
+    Args:
+        module: The run's.
+        data: The run's.
+        trainer: The run's, with rule and attack among its callbacks, and with the next two.
+        record: Takes the rows.
+        stop: Ends the run after a round when it is told to.
+
+    Returns:
+        The summary; see `summary.summarise`.
+    """
+    with silence():
+        check_together(module, data, trainer)
+        trainer.fit(module, datamodule=data)
+        if not module.diverged:
+            trainer.test(module, datamodule=data, verbose=False)
+    finished = trainer.global_step == trainer.max_steps
+    status = "diverged" if module.diverged else "completed" if finished else "interrupted"
+    return report.summarise(module, record, status, reason=f"stopped by {stop.received}" if stop.received else None)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep back what Lightning says of devices, and its advice on data loaders, which a federation does not use."""
+    talk = logging.getLogger("pytorch_lightning")
+    level = talk.level
+    talk.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pytorch_lightning")
+            yield
+    finally:
+        talk.setLevel(level)

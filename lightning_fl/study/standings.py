@@ -1,0 +1,159 @@
+"""The standings of a tournament: what each rule costs where nobody attacks, and what is left under the worst attack."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import mean
+
+import numpy as np
+
+from lightning_fl.study.tournament import NOBODY, Cell, Row, Tournament
+
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its bootstrap interval.
+
+    Args:
+        mean: Over seeds.
+        low: Lower end of the 95 % interval.
+        high: Upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Estimate | None":
+        """Estimate from one value per seed; None of no values.
+
+        The interval is the percentile bootstrap's: of few values all resamples, else 10,000 drawn ones.  Of three
+        values it reaches from the least to the largest, since 1 in 27 resamples holds one value only.
+
+        >>> Estimate.of([1.0, 2.0, 3.0])
+        Estimate(mean=2.0, low=1.0, high=3.0)
+        """
+        if not values:
+            return None
+        n = len(values)
+        if n**n <= _RESAMPLES:
+            drawn = np.array(list(product(values, repeat=n)))
+        else:
+            drawn = np.random.default_rng(0).choice(np.array(values), (_RESAMPLES, n))
+        # An end that leaves at most 2.5 % of the resamples beyond it.
+        low = np.quantile(drawn.mean(1), 0.025, method="lower")
+        high = np.quantile(drawn.mean(1), 0.975, method="higher")
+        return cls(mean(values), float(low), float(high))
+
+    def text(self, digits: int = 1, scale: float = 100.0) -> str:
+        """Write the mean and the interval.
+
+        >>> Estimate(0.5, 0.25, 0.75).text(), Estimate(0.5, 0.5, 0.5).text()
+        ('50.0 [25.0, 75.0]', '50.0')
+        """
+        if self.low == self.high:
+            return f"{scale * self.mean:.{digits}f}"
+        return f"{scale * self.mean:.{digits}f} [{scale * self.low:.{digits}f}, {scale * self.high:.{digits}f}]"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One rule at one degree of skew.
+
+    Args:
+        rule: Its label.
+        rate: The server's rate that was chosen for it; None: not yet.
+        clean: Accuracy where nobody attacks.
+        worst: Accuracy under the worst attack, over the seeds in which every attack has been played.
+        worst_recall: Recall of the class that is recognised least, under the attack that hurts it most.
+        attack: The attack with the least mean accuracy.
+        kappa: Largest mean over rounds and seeds of the measured kappa, over attacks.
+        rule_ms: Mean time of the rule a round.
+        played: Runs that are finished, of `planned`.
+        planned: Runs of all attacks, nobody included, and seeds.
+        refused: Why the rule cannot be run.
+        rank: 1 plus the number of rules whose intervals of `worst` lie above this one's; None: not measured.
+        dominated_by: Rules that are at least as good in clean and worst accuracy, and better in one.
+    """
+
+    rule: str
+    rate: float | None
+    clean: Estimate | None
+    worst: Estimate | None
+    worst_recall: Estimate | None
+    attack: str | None
+    kappa: float | None
+    rule_ms: float | None
+    played: int
+    planned: int
+    refused: str | None = None
+    rank: int | None = None
+    dominated_by: tuple[str, ...] = ()
+
+
+def standings(tournament: Tournament, skew: str, byzantine: int) -> list[Standing]:
+    """Rank the rules at one degree of skew and one number of Byzantine clients, the best first."""
+    found = [_standing(tournament, rule, skew, byzantine) for rule in tournament.entries.rules]
+    ranked = [
+        replace(one, rank=_rank(one, found), dominated_by=tuple(o.rule for o in found if _dominates(o, one)))
+        for one in found
+    ]
+    return sorted(ranked, key=lambda one: (one.worst is None, -(one.worst.mean if one.worst else 0), one.rule))
+
+
+def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> Standing:
+    rate, entries = tournament.rate(rule, skew, byzantine), tournament.entries
+    planned = len(entries.attacks) * len(entries.seeds)
+    if rate is None:
+        return Standing(rule, None, None, None, None, None, None, None, 0, planned)
+    rows = {
+        (attack, seed): row
+        for attack in entries.attacks
+        for seed in entries.seeds
+        if (row := tournament.row(Cell(rule, attack, skew, byzantine, rate, seed))) is not None
+    }
+    refused = next((str(row["reason"]) for row in rows.values() if row["status"] == "refused"), None)
+    attacks = [attack for attack in entries.attacks if attack != NOBODY]
+    whole = [seed for seed in entries.seeds if attacks and all((attack, seed) in rows for attack in attacks)]
+    if refused is not None:
+        return Standing(rule, rate, None, None, None, None, None, None, len(rows), planned, refused)
+    by_attack = {a: mean(accuracy(rows[a, seed]) for seed in whole) for a in attacks} if whole else {}
+    kappas = [
+        mean(known)
+        for attack in attacks
+        if (known := [k for (a, _), row in rows.items() if a == attack and (k := row["kappa"]) is not None])
+    ]
+    times = [row["rule_ms"] for row in rows.values() if row["rule_ms"] is not None]
+    return Standing(
+        rule,
+        rate,
+        Estimate.of([accuracy(rows[NOBODY, seed]) for seed in entries.seeds if (NOBODY, seed) in rows]),
+        Estimate.of([min(accuracy(rows[attack, seed]) for attack in attacks) for seed in whole]),
+        Estimate.of([min(rows[attack, seed]["worst_recall"] or 0.0 for attack in attacks) for seed in whole]),
+        min(by_attack, key=lambda attack: by_attack[attack]) if by_attack else None,
+        max(kappas, default=None),
+        mean(times) if times else None,
+        len(rows),
+        planned,
+    )
+
+
+def accuracy(row: Row) -> float:
+    """Tell a run's accuracy, in [0, 1]; a diverged run has that of guessing, 1 / c."""
+    return float(row["accuracy"]) if row["accuracy"] is not None else 1 / (row["classes"] or 10)
+
+
+def _rank(one: Standing, others: Sequence[Standing]) -> int | None:
+    if one.worst is None:
+        return None
+    return 1 + sum(other.worst.low > one.worst.high for other in others if other.worst is not None)
+
+
+def _dominates(other: Standing, one: Standing) -> bool:
+    if not (other.clean and other.worst and one.clean and one.worst):
+        return False
+    ours, theirs = (one.clean.mean, one.worst.mean), (other.clean.mean, other.worst.mean)
+    return theirs != ours and all(their >= our for their, our in zip(theirs, ours, strict=True))

@@ -1,0 +1,373 @@
+"""Which rule survives: every rule under every attack and degree of label skew, over seeds.
+
+A cell is one short run, trained in memory.  Its result is a row of ``cells.csv``, found again by the run's `identity`;
+several processes may share the folder.  The server's rate of each rule is chosen first: the one with the best accuracy
+on validation samples of the clients, in the mean over a few attacks.
+"""
+
+import csv
+import io
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+from joblib import Parallel, delayed, parallel_config
+
+from lightning_fl import files
+from lightning_fl.errors import SettingError
+from lightning_fl.run import memory
+from lightning_fl.run.check import checked
+from lightning_fl.run.config import choices, choose
+from lightning_fl.run.identity import identity
+from lightning_fl.run.lock import held
+from lightning_fl.study.factors import Factors
+from lightning_fl.study.table import TABLES
+
+FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
+FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity"]
+KEPT = TABLES / "tournament.csv"
+NOBODY = "none"  # the attack
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    rule: str
+    attack: str
+    skew: str
+    byzantine: int
+    rate: float
+    seed: int
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """Which choice of each factor it is."""
+        return {
+            "skew": self.skew,
+            "rule": self.rule,
+            "attack": self.attack,
+            "rate": f"{self.rate:g}",
+            "seed": str(self.seed),
+        }
+
+    def __str__(self) -> str:
+        """What a person calls it."""
+        return f"{self.rule}, {self.attack}, {self.skew}, b = {self.byzantine}, rate {self.rate:g}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What competes.
+
+    Args:
+        rules: By label the overrides that make the rule, of the client, too, where it needs another one.
+        attacks: Names of conf/adversary; ``none`` is always there.
+        skew: Partitions: a name of conf/partition, or the alpha of a Dirichlet partition.
+        byzantine: Numbers of Byzantine clients; rules are told the number.
+        seeds: Of every cell.
+        rates: Of the server, to choose from.
+        tuning: Attacks under which they are chosen, by the mean accuracy on validation samples.
+        base: Overrides of every run.
+    """
+
+    rules: Mapping[str, Sequence[str]]
+    attacks: Sequence[str]
+    skew: Sequence[str]
+    byzantine: Sequence[int]
+    seeds: Sequence[int]
+    rates: Sequence[float]
+    tuning: Sequence[str]
+    base: Sequence[str]
+
+    @classmethod
+    def choose(
+        cls,
+        rules: Sequence[str] | None = None,
+        attacks: Sequence[str] | None = None,
+        added: Sequence[str] = (),
+        more: Sequence[str] = (),
+        quick: bool = False,
+        **given: Sequence[Any] | None,
+    ) -> "Entries":
+        """Choose by what ``tournament.yaml`` has.
+
+        Args:
+            rules: Labels; None: all of conf/aggregator, one's own included, and those on momentum.
+            attacks: Names; None: all of conf/adversary.
+            added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
+            more: Further overrides of every run; data=... and model=... replace the file's.
+            quick: Whether to play the small tournament of ten minutes.
+            given: ``skew``, ``byzantine``, ``seeds``, ``rates``; None: the file's.
+
+        Raises:
+            SettingError: If there is no such rule, attack or partition.
+        """
+        ours = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+        small = ours["quick"] if quick else {}
+        momentum = ours["momentum"]
+        known = {name: [f"aggregator={name}"] for name in choices("aggregator")}
+        known |= {
+            f"{name} + momentum": [f"aggregator={name}", *shlex.split(momentum["overrides"])]
+            for name in momentum["rules"]
+        }
+        extra = dict(_entry(text, known) for text in added)
+        listed = rules if rules is not None else small.get("rules", list(known))
+        attacked = attacks if attacks is not None else small.get("attacks", choices("adversary"))
+        replaced = {override.partition("=")[0] for override in more}
+        parts = [ours[part] for part in ("data", "model") if part not in replaced]
+        parts += [ours["base"], small.get("base", "")]
+        values = {
+            key: values if (values := given.get(key)) is not None else small.get(key, ours[key])
+            for key in ("skew", "byzantine", "seeds", "rates")
+        }
+        for key, entries in values.items():
+            if not entries:
+                raise SettingError(f"a tournament needs at least one of {key}, got none.")
+        return cls(
+            {label: known[choose(label, known, "rule")] for label in listed} | extra,
+            [NOBODY, *(choose(name, choices("adversary"), "attack") for name in attacked if name != NOBODY)],
+            tuning=ours["tuning"],
+            base=[*(part for text in parts for part in shlex.split(text)), *more],
+            **values,
+        )
+
+
+def _entry(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, Sequence[str]]:
+    """Read what --add names: a known rule, or a label with overrides."""
+    label, colon, overrides = text.partition(":")
+    return (label.strip(), shlex.split(overrides)) if colon else (text, known[choose(text, known, "rule")])
+
+
+def _partition(skew: str) -> list[str]:
+    try:
+        alpha = float(skew)
+    except ValueError:
+        return [f"partition={choose(skew, choices('partition'), 'partition')}"]
+    return ["partition=dirichlet", f"partition.alpha={alpha:g}"]
+
+
+@dataclass
+class Tournament:
+    """The cells of a tournament and what is known of them.
+
+    Args:
+        entries: What competes.
+        folder: Of ``cells.csv`` and the report.
+    """
+
+    entries: Entries
+    folder: Path
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        entries = self.entries
+        attacks = [name for name in [*entries.attacks, *entries.tuning] if name != NOBODY]
+        factors = {
+            "skew": {skew: _partition(skew) for skew in entries.skew},
+            "rule": entries.rules,
+            # An attack first, so that there are Byzantine clients to count in what all have in common.
+            "attack": {name: [f"adversary={name}"] for name in dict.fromkeys([*attacks, NOBODY])},
+            "rate": {f"{rate:g}": [f"server.lr={rate:g}"] for rate in entries.rates},
+            "seed": {str(seed): [f"seed={seed}"] for seed in entries.seeds},
+        }
+        # The number of attackers is no factor: settings of rules follow it.
+        self._factors = {
+            b: Factors([*entries.base, f"federation.n_byzantine={b}", f"f={b}"], factors) for b in entries.byzantine
+        }
+        self._names: dict[Cell, str] = {}
+        self.refresh()
+
+    @property
+    def file(self) -> Path:
+        """The results, one line per run."""
+        return self.folder / "cells.csv"
+
+    def refresh(self) -> None:
+        """Take up what is finished by now, by whatever process."""
+        for path in (KEPT, self.file):
+            self.rows |= {row["identity"]: row for row in read(path)}
+
+    def name(self, cell: Cell) -> str:
+        """Tell the `identity` of a cell's run."""
+        if cell not in self._names:
+            self._names[cell] = self._factors[cell.byzantine].name(cell.choices)
+        return self._names[cell]
+
+    def overrides(self, cell: Cell) -> list[str]:
+        """List the overrides of a cell's run, as for train.py."""
+        return self._factors[cell.byzantine].overrides(cell.choices)
+
+    def row(self, cell: Cell) -> Row | None:
+        """What came out of a cell; None if it has not been played."""
+        return self.rows.get(self.name(cell))
+
+    def tuning(self) -> list[Cell]:
+        """List the runs that choose the rates; none where there is one rate only."""
+        pairs = [(rule, panel) for panel in self.panels() for rule in self.entries.rules]
+        return [cell for rule, panel in pairs for cell in self._candidates(rule, *panel)]
+
+    def panels(self) -> list[tuple[str, int]]:
+        """List the degrees of skew by the numbers of Byzantine clients."""
+        return [(skew, b) for b in self.entries.byzantine for skew in self.entries.skew]
+
+    def _candidates(self, rule: str, skew: str, byzantine: int) -> list[Cell]:
+        entries = self.entries
+        pairs = product(entries.rates, entries.tuning) if len(entries.rates) > 1 else ()
+        return [Cell(rule, attack, skew, byzantine, rate, entries.seeds[0]) for rate, attack in pairs]
+
+    def rate(self, rule: str, skew: str, byzantine: int) -> float | None:
+        """Choose a rule's rate; None as long as a candidate has not been played."""
+        scores = dict.fromkeys(self.entries.rates, 0.0)
+        for cell in self._candidates(rule, skew, byzantine):
+            row = self.row(cell)
+            if row is None:
+                return None
+            scores[cell.rate] += row["validation_accuracy"] or 0.0  # a run that diverged has none
+        return max(scores, key=lambda rate: scores[rate])
+
+    def cells(self) -> list[Cell]:
+        """List the cells of rules whose rate is known: seed by seed, so that an unfinished tournament is a fair one."""
+        chosen = {(rule, *panel): self.rate(rule, *panel) for rule in self.entries.rules for panel in self.panels()}
+        return [
+            Cell(rule, attack, skew, b, rate, seed)
+            for seed in self.entries.seeds
+            for skew, b in self.panels()
+            for attack in self.entries.attacks
+            for rule in self.entries.rules
+            if (rate := chosen[rule, skew, b]) is not None
+        ]
+
+    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Leave out what is finished, and of cells with the same run all but one."""
+        by_name = {self.name(cell): cell for cell in cells}
+        return [cell for name, cell in by_name.items() if name not in self.rows]
+
+    def play(
+        self, cells: Sequence[Cell], workers: int, version: str, engine: str | None = None
+    ) -> Iterator[Row | None]:
+        """Train cells, several at a time.
+
+        Args:
+            cells: Which ones, in this order.
+            workers: How many at a time.
+            version: Of the code that trains them.
+            engine: Of joblib, such as ray; None: processes of this machine.
+
+        Yields:
+            Each result as it comes; None for one that another process is busy with.
+        """
+        with held(self.folder, wait=True):
+            if not self.file.exists():
+                files.write(self.file, _line(dict(zip(FIELDS, FIELDS, strict=True))))
+        jobs = (delayed(_play)(cell, self.overrides(cell), self.name(cell), self.file, version) for cell in cells)
+        backend: AbstractContextManager[Any] = nullcontext() if engine is None else parallel_config(backend=engine)
+        with backend:
+            for row in Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)(jobs):
+                if row is not None:
+                    self.rows[row["identity"]] = row
+                yield row
+
+
+def _play(cell: Cell, overrides: Sequence[str], name: str, file: Path, version: str) -> Row | None:
+    """Train a cell and add its row to the file, unless another process does or has done so."""
+    lock = FileLock(file.parent / "playing" / f"{name}.lock")
+    Path(lock.lock_file).parent.mkdir(exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    try:
+        for row in read(file):
+            if row["identity"] == name:
+                return row
+        row = {"rule": cell.rule, "attack": cell.attack, "skew": cell.skew, "byzantine": cell.byzantine}
+        row |= {"rate": cell.rate, "seed": cell.seed, **result(overrides, name), "version": version, "identity": name}
+        if row["status"] == "interrupted":
+            return None
+        with file.open("rb") as written:
+            written.seek(-1, os.SEEK_END)
+            cut = written.read() != b"\n"  # by a kill
+        files.append(file, b"\n" * cut + _line(row))
+        return row
+    finally:
+        lock.release()
+        Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def result(overrides: Sequence[str], name: str) -> Row:
+    """Train a run and take from it what a tournament shows.
+
+    Args:
+        overrides: As for train.py.
+        name: The run's `identity`.
+
+    Returns:
+        Accuracies and recall in [0, 1], null where the run diverged; a run that cannot be, such as a rule that needs
+        more clients, is "refused".
+    """
+    try:
+        config = checked(overrides)
+        assert identity(config) == name, f"what one of {overrides} changes depends on another"
+        summary, rows = memory.train(config)
+    except SettingError as error:
+        return {"status": "refused", "reason": str(error)}
+    recall = summary["recall"]
+    return {
+        "status": summary["status"],
+        "reason": summary["reason"],
+        "accuracy": summary["accuracy"],
+        "worst_recall": None if recall is None else min(recall),
+        "validation_accuracy": summary["validation_accuracy"],
+        "kappa": summary["robustness"]["mean"],
+        "rule_ms": 1e3 * mean(row["seconds/aggregator"] for row in rows) if rows else None,
+        "seconds": summary["seconds"],
+        "classes": len(summary["last_evaluation"]["recall"] or []) or None,
+    }
+
+
+def read(path: Path) -> list[Row]:
+    """Read results, numbers as numbers; none where there is no file."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [_typed(row) for row in rows if None not in row and row["identity"]]  # a kill may have cut a line
+
+
+def _typed(row: Mapping[str, str]) -> Row:
+    whole = {"byzantine", "seed", "classes"}
+    words = {"rule", "attack", "skew", "status", "reason", "version", "identity"}
+    return {
+        key: text if key in words else None if text == "" else int(text) if key in whole else float(text)
+        for key, text in row.items()
+    }
+
+
+def _line(row: Row) -> bytes:
+    text = io.StringIO(newline="")
+    values = (row.get(key) for key in FIELDS)
+    csv.writer(text, lineterminator="\n").writerow(f"{v:.6g}" if isinstance(v, float) else v for v in values)
+    return text.getvalue().encode()
+
+
+def keep(tournament: Tournament) -> Path:
+    """Merge the finished cells of this tournament into scripts/tables/measured."""
+    with held(KEPT.parent, wait=True):
+        tournament.refresh()
+        ours = {tournament.name(cell) for cell in [*tournament.tuning(), *tournament.cells()]}
+        rows = {row["identity"]: row for row in read(KEPT)}
+        rows |= {name: row for name, row in tournament.rows.items() if name in ours}
+        lines = [_line(dict(zip(FIELDS, FIELDS, strict=True))), *(_line(row) for row in rows.values())]
+        files.write(KEPT, b"".join(lines))
+    return KEPT

@@ -1,0 +1,221 @@
+"""What a tournament leaves for readers: one page, Markdown, CSV, LaTeX and pictures."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from statistics import mean
+
+from matplotlib.figure import Figure
+
+from lightning_fl import files, plot
+from lightning_fl.run import page
+from lightning_fl.study.standings import Estimate, Standing, accuracy, standings
+from lightning_fl.study.tournament import NOBODY, Cell, Tournament
+from lightning_fl.text import latex, markdown
+
+_HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
+_BEST = 10  # lines of the curve
+
+Panels = Mapping[tuple[str, int], Sequence[Standing]]
+
+
+def write(tournament: Tournament) -> Path:
+    """Write the report of all that is finished by now.
+
+    Returns:
+        The page.
+    """
+    tournament.refresh()
+    panels = {panel: standings(tournament, *panel) for panel in tournament.panels()}
+    figures = draw(tournament, panels)
+    pictures = {name: tournament.folder / f"{name}.png" for name in figures}
+    tournament.folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        figure.savefig(pictures[name])
+    text = as_markdown(tournament, panels)
+    for name, content in {
+        "tournament.md": text,
+        "tournament.csv": as_csv(panels),
+        "tournament.tex": as_latex(panels),
+    }.items():
+        files.write(tournament.folder / name, content.encode())
+    found = tournament.folder / "tournament.html"
+    files.write(found, as_page(tournament, panels, pictures).encode())
+    return found
+
+
+def heading(skew: str, byzantine: int) -> str:
+    """Name a degree of skew and a number of attackers.
+
+    >>> heading("0.1", 15)
+    'Dirichlet 0.1, 15 Byzantine clients'
+    """
+    named = f"Dirichlet {skew}" if skew.replace(".", "", 1).isdigit() else skew
+    return f"{named}, {byzantine} Byzantine clients"
+
+
+def introduction(tournament: Tournament) -> list[str]:
+    """Say what was played and how to read the numbers."""
+    entries = tournament.entries
+    cells = {tournament.name(cell) for cell in [*tournament.tuning(), *tournament.cells()]}
+    finished = [tournament.rows[name] for name in cells if name in tournament.rows]
+    hours = sum(row["seconds"] or 0.0 for row in finished) / 3600
+    versions = sorted({row["version"] for row in finished if row["version"]})
+    rates = ", ".join(f"{rate:g}" for rate in entries.rates)
+    seeds = ", ".join(map(str, entries.seeds))
+    tuned = (
+        f"Each rule's rate is the one of {rates} with the best accuracy on validation samples of the clients, mean "
+        f"over {', '.join(entries.tuning)}, at seed {entries.seeds[0]}."
+        if len(entries.rates) > 1
+        else f"The server's rate is {rates} for all."
+    )
+    last = {setting.partition("=")[0]: setting for setting in entries.base}
+    settings = ", ".join(f"`{setting}`" for setting in last.values())
+    played = f"{_many(len(entries.rules), 'rule')} under {_many(len(entries.attacks) - 1, 'attack')}"
+    return [
+        f"{played}, seed{'s' * (len(entries.seeds) > 1)} {seeds}: {len(finished)} of {len(cells)} runs finished, "
+        f"{hours:.1f} hours of training, code {', '.join(versions) or 'unknown'}. Settings: {settings}. Rules are told "
+        f"the number of Byzantine clients. {tuned}",
+        f"Accuracy and recall in percent, mean over seeds with the 95 % interval of the percentile bootstrap (of "
+        f"{len(entries.seeds)} seeds: {_reach(len(entries.seeds))}). Worst attack: the least accuracy over attacks in "
+        "each seed. Worst class: the least recall of a class over attacks. Attack: the one with the least mean "
+        "accuracy. Rank: 1 plus the number of rules whose interval of the worst attack lies above. kappa: squared "
+        "distance from the honest mean over the honest variance, mean over rounds, under the attack where it is "
+        "largest. ms: mean time of the rule per round, with other runs beside it. A run that diverges counts as "
+        "guessing.",
+    ]
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def _reach(seeds: int) -> str:
+    return "none" if seeds == 1 else "from the least to the largest" if seeds <= 3 else "over all resamples"
+
+
+def row_of(one: Standing) -> list[str]:
+    """Write one rule's numbers."""
+
+    def shown(estimate: Estimate | None) -> str:
+        return "-" if estimate is None else estimate.text()
+
+    return [
+        one.rule,
+        "-" if one.rank is None else str(one.rank),
+        "-" if one.rate is None else f"{one.rate:g}",
+        shown(one.clean),
+        shown(one.worst),
+        shown(one.worst_recall),
+        one.attack or "-",
+        "-" if one.kappa is None else f"{one.kappa:.3g}",
+        "-" if one.rule_ms is None else f"{one.rule_ms:.2g}",
+    ]
+
+
+def remarks(found: Sequence[Standing]) -> list[str]:
+    """Say which rules win, are dominated, were refused or are not finished."""
+    lines = []
+    first = [one.rule for one in found if one.rank == 1]
+    if first:
+        tied = " (their intervals overlap with the best one's)" if len(first) > 1 else ""
+        lines.append(f"Rank 1: {', '.join(first)}{tied}.")
+    beaten = [one.rule for one in found if one.dominated_by]
+    if beaten:
+        lines.append(
+            f"Dominated, that is another rule is at least as good both without attack and under the worst, by the "
+            f"means: {', '.join(beaten)}."
+        )
+    lines += [f"{one.rule} cannot be run: {one.refused}" for one in found if one.refused]
+    unfinished = [f"{one.rule} ({one.played} of {one.planned})" for one in found if one.played < one.planned]
+    if unfinished:
+        lines.append(f"Not finished: {', '.join(unfinished)}.")
+    return lines
+
+
+def as_markdown(tournament: Tournament, panels: Panels) -> str:
+    """Write the report in Markdown."""
+    lines = ["# Tournament", ""]
+    for paragraph in introduction(tournament):
+        lines += [paragraph, ""]
+    for panel, found in panels.items():
+        lines += [f"## {heading(*panel)}", "", *markdown(_HEADER, [row_of(one) for one in found]), ""]
+        for remark in remarks(found):
+            lines += [remark, ""]
+    return "\n".join(lines)
+
+
+def as_latex(panels: Panels) -> str:
+    """Write the tables in LaTeX, for the package booktabs."""
+    parts = []
+    for panel, found in panels.items():
+        parts += [f"% {heading(*panel)}", *latex(_HEADER, [row_of(one) for one in found]), ""]
+    return "\n".join(parts)
+
+
+def as_csv(panels: Panels) -> str:
+    """Write one line per rule, degree of skew and number of attackers."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    ends = [f"{name}{end}" for name in ("clean", "worst", "worst_recall") for end in ("", "_low", "_high")]
+    others = ["attack", "kappa", "rule_ms", "played", "planned", "dominated_by", "refused"]
+    writer.writerow(["skew", "byzantine", "rule", "rank", "rate", *ends, *others])
+    for (skew, byzantine), found in panels.items():
+        for one in found:
+            estimates = [one.clean, one.worst, one.worst_recall]
+            numbers = [v for e in estimates for v in ((e.mean, e.low, e.high) if e else (None, None, None))]
+            rest = [one.attack, one.kappa, one.rule_ms, one.played, one.planned]
+            row = [skew, byzantine, one.rule, one.rank, one.rate, *numbers, *rest, "; ".join(one.dominated_by)]
+            writer.writerow(f"{v:.6g}" if isinstance(v, float) else v for v in [*row, one.refused])
+    return text.getvalue()
+
+
+def as_page(tournament: Tournament, panels: Panels, pictures: Mapping[str, Path]) -> str:
+    """Write the report as one page in HTML, pictures inside."""
+    parts = ["<h1>Tournament</h1>", *(f"<p>{escape(text)}</p>" for text in introduction(tournament))]
+    if "skew" in pictures:
+        parts.append(page.picture(pictures["skew"], "Accuracy under the worst attack over label skew"))
+    for panel, found in panels.items():
+        parts += [f"<h2>{escape(heading(*panel))}</h2>", page.table(_HEADER, [row_of(one) for one in found])]
+        parts += [f"<p>{escape(remark)}</p>" for remark in remarks(found)]
+        name = _heat(*panel)
+        if name in pictures:
+            parts.append(page.picture(pictures[name], f"Accuracy by rule and attack, {heading(*panel)}"))
+    return page.document("Tournament", parts)
+
+
+def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
+    """Draw the heat map of each panel, and the worst case over skew of the best rules."""
+    figures = {}
+    seeds, attacks = tournament.entries.seeds, tournament.entries.attacks
+    for (skew, b), found in panels.items():
+        table: dict[str, dict[str, float | None]] = {}
+        for one in found:
+            if one.rate is None or one.refused or not one.played:
+                continue
+            table[one.rule] = {}
+            for attack in attacks:
+                rows = [tournament.row(Cell(one.rule, attack, skew, b, one.rate, seed)) for seed in seeds]
+                values = [100 * accuracy(row) for row in rows if row is not None]
+                table[one.rule][attack] = mean(values) if values else None
+        if table:
+            title = f"Accuracy, {heading(skew, b)}"
+            figures[_heat(skew, b)] = plot.outcomes(table, [*attacks[1:], NOBODY], title)
+    first, skews = tournament.entries.byzantine[0], tournament.entries.skew
+    lines: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for skew in skews:
+        for one in panels[skew, first]:
+            if one.worst is not None:
+                worst = one.worst
+                lines.setdefault(one.rule, {})[skew] = (100 * worst.mean, 100 * worst.low, 100 * worst.high)
+    if len(skews) > 1 and lines:
+        best = sorted(lines, key=lambda rule: -sum(point[0] for point in lines[rule].values()))[:_BEST]
+        title = f"The {len(best)} rules with the best worst case, {first} Byzantine clients"
+        figures["skew"] = plot.worst_over_skew({rule: lines[rule] for rule in best}, skews, title)
+    return figures
+
+
+def _heat(skew: str, byzantine: int) -> str:
+    return f"heat_{skew}_{byzantine}"

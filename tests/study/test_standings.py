@@ -1,0 +1,109 @@
+"""Standings from results made by hand."""
+
+from itertools import product
+from statistics import mean
+
+import pytest
+
+from lightning_fl.study.standings import Estimate, standings
+from lightning_fl.study.tournament import Entries, Tournament
+
+RULES = {name: [f"aggregator={name}"] for name in ("average", "median", "krum")}
+
+
+@pytest.fixture
+def played(tmp_path):
+    """Make a tournament of three rules and two attacks whose results are given by rule, attack and seed."""
+
+    def make(outcome, seeds=(0, 1, 2)):
+        entries = Entries(RULES, ["none", "ipm", "lie"], ["iid"], [3], seeds, [0.1], ["none"], ["model=logistic"])
+        tournament = Tournament(entries, tmp_path)
+        for cell in tournament.cells():
+            came = outcome(cell.rule, cell.attack, cell.seed)
+            if came is not None:
+                tournament.rows[tournament.name(cell)] = row(came)
+        return standings(tournament, "iid", 3)
+
+    return make
+
+
+def row(came):
+    """What a run leaves that came out as an accuracy, diverged or refused."""
+    nothing = dict.fromkeys(["accuracy", "worst_recall", "kappa", "rule_ms", "classes"])
+    if came == "refused":
+        return {**nothing, "status": "refused", "reason": "too few"}
+    if came == "diverged":
+        return {**nothing, "status": "diverged", "classes": 10, "rule_ms": 2.0}
+    measured = {"accuracy": came, "worst_recall": came / 2, "kappa": 10 * came, "rule_ms": 2.0, "classes": 10}
+    return {**measured, "status": "completed"}
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.5, 0.9], [0.2, 0.2, 0.8, 0.4]])
+def test_the_interval_is_that_of_all_resamples(values):
+    n = len(values)
+    means = sorted(mean(drawn) for drawn in product(values, repeat=n))
+    beyond = 0.025 * len(means)
+    estimate = Estimate.of(values)
+    assert estimate.mean == pytest.approx(mean(values))
+    assert sum(value < estimate.low - 1e-12 for value in means) <= beyond
+    assert sum(value > estimate.high + 1e-12 for value in means) <= beyond
+    # and no narrower one does
+    inner = [value for value in means if estimate.low + 1e-12 < value]
+    assert sum(value < inner[0] - 1e-12 for value in means) > beyond or inner[0] > estimate.mean
+
+
+def test_of_many_seeds_the_interval_is_drawn_and_the_same_every_time():
+    values = [0.01 * k for k in range(20)]
+    estimate = Estimate.of(values)
+    assert estimate == Estimate.of(values)
+    assert 0.05 < estimate.low < 0.095 < estimate.high < 0.14  # mean 0.095, its deviation 0.0129
+    assert Estimate.of([]) is None
+
+
+def test_the_worst_attack_is_taken_in_each_seed(played):
+    table = {("ipm", 0): 0.5, ("lie", 0): 0.7, ("ipm", 1): 0.8, ("lie", 1): 0.6, ("ipm", 2): 0.4, ("lie", 2): 0.9}
+    best, *_ = played(lambda rule, attack, seed: 0.95 if attack == "none" else table[attack, seed])
+    assert best.worst.mean == pytest.approx((0.5 + 0.6 + 0.4) / 3)
+    assert (best.worst.low, best.worst.high) == pytest.approx((0.4, 0.6))
+    assert best.attack == "ipm"  # mean 0.567, LIE 0.733
+    assert best.clean.mean == pytest.approx(0.95)
+    assert best.worst_recall.mean == pytest.approx(0.25)
+    assert best.kappa == pytest.approx(10 * (0.7 + 0.6 + 0.9) / 3)
+    assert (best.played, best.planned) == (9, 9)
+
+
+def test_ranks_tie_where_intervals_overlap(played):
+    level = {"average": 0.2, "median": 0.60, "krum": 0.61}
+    found = played(lambda rule, attack, seed: level[rule] + 0.02 * seed)
+    assert [(one.rule, one.rank) for one in found] == [("krum", 1), ("median", 1), ("average", 3)]
+    assert {one.rule: one.dominated_by for one in found} == {
+        "krum": (),
+        "median": ("krum",),
+        "average": ("median", "krum"),
+    }
+
+
+def test_what_is_better_without_attack_is_not_dominated(played):
+    clean = {"average": 0.95, "median": 0.8, "krum": 0.9}
+    worst = {"average": 0.1, "median": 0.5, "krum": 0.6}
+    found = {o.rule: o for o in played(lambda rule, attack, _: (clean if attack == "none" else worst)[rule])}
+    assert {rule: one.dominated_by for rule, one in found.items()} == {
+        "average": (),
+        "krum": (),
+        "median": ("krum",),
+    }
+
+
+def test_a_diverged_run_counts_as_guessing_and_a_refused_rule_has_no_rank(played):
+    def value(rule, attack, seed):
+        return "refused" if rule == "krum" else "diverged" if (rule, attack) == ("average", "ipm") else 0.9
+
+    found = {one.rule: one for one in played(value)}
+    assert found["average"].worst.mean == pytest.approx(0.1)
+    assert found["average"].worst_recall.mean == 0
+    assert (found["krum"].refused, found["krum"].rank, found["krum"].worst) == ("too few", None, None)
+
+
+def test_seeds_with_attacks_still_to_be_played_do_not_count(played):
+    found = played(lambda rule, attack, seed: None if (attack, seed) == ("lie", 1) else 0.9 - 0.1 * seed)
+    assert all(one.worst.mean == pytest.approx(0.8) and one.played == 8 for one in found)  # of seeds 0 and 2

@@ -1,0 +1,142 @@
+"""A tournament: what is played, found again, shared and reported."""
+
+import csv
+import random
+
+import pytest
+
+from lightning_fl import SettingError
+from lightning_fl.run.check import checked
+from lightning_fl.run.identity import identity
+from lightning_fl.run.lock import FileLock
+from lightning_fl.study import tournament as module
+from lightning_fl.study.factors import Factors
+from lightning_fl.study.tournament import Cell, Entries, Tournament
+from lightning_fl.study.tournament_report import write
+
+# Seconds: four clients, two rounds.
+SMALL = ["model=logistic", "federation.n_clients=8", "trainer.max_steps=2", "trainer.val_check_interval=2"]
+
+
+def small(folder, **given):
+    settings = {
+        "rules": ["average", "krum"],
+        "attacks": ["sign_flip"],
+        "skew": ["iid", "0.5"],
+        "byzantine": [2],
+        "seeds": [0, 1],
+        "rates": [0.1],
+    }
+    return Tournament(Entries.choose(**(settings | given), more=SMALL), folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "KEPT", tmp_path / "kept.csv")
+
+
+def play(tournament, cells):
+    return list(tournament.play(cells, 1, "1.2.3"))
+
+
+def test_names_are_those_of_the_composed_runs(tmp_path):
+    """What each choice changes, put together, is what Hydra composes."""
+    entries = Entries.choose(byzantine=[2, 3], added=["mine: aggregator=krum aggregator.f=1 client=momentum"])
+    tournament = Tournament(entries, tmp_path)
+    rules, attacks = list(entries.rules), list(entries.attacks)
+    skews, seeds, rates = entries.skew, entries.seeds, entries.rates
+    attacked = attacks * (len(rules) // len(attacks) + 1)
+    draw = random.Random(0)
+    for rule, attack in list(zip(rules, attacked, strict=False))[::3]:
+        cell = Cell(rule, attack, *map(draw.choice, (skews, [2, 3], rates, seeds)))
+        assert tournament.name(cell) == identity(checked(tournament.overrides(cell))), cell
+
+
+def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
+    entries = Entries.choose()
+    assert {"boba", "nnm_trimmed_mean", "mda + momentum"} <= set(entries.rules)
+    assert entries.attacks[0] == "none"
+    assert {"adaptive", "ipm", "min_max"} <= set(entries.attacks)
+    assert len(entries.attacks) == len(set(entries.attacks))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rules": ["bobo"]}, "there is no rule bobo; did you mean boba"),
+        ({"attacks": ["ipn"]}, "there is no attack ipn; did you mean ipm"),
+        ({"skew": ["iidd"]}, "there is no partition iidd; did you mean iid"),
+        ({"added": ["my_rule"]}, "there is no rule my_rule"),
+        ({"added": ["mine: aggregator=krum aggregator.g=3"]}, "there is no setting aggregator.g"),
+        ({"seeds": []}, "at least one of seeds, got none"),
+    ],
+)
+def test_wrong_entries_are_refused_before_anything_is_played(tmp_path, given, message):
+    with pytest.raises(SettingError, match=message):
+        (tournament := small(tmp_path / "out", **given)).missing(tournament.cells())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
+    tournament = small(tmp_path, rates=[1e-6, 0.1], skew=["pathological"])
+    assert tournament.cells() == []  # no rate is known
+    play(tournament, tournament.missing(tournament.tuning()))
+    assert tournament.rate("average", "pathological", 2) == 0.1  # nothing is learned at 1e-6
+    play(tournament, tournament.missing(tournament.cells()))
+    again = small(tmp_path, rates=[1e-6, 0.1], skew=["pathological"])
+    assert again.missing([*again.tuning(), *again.cells()]) == []
+    page = write(again)
+    found = {row["rule"]: row for row in csv.DictReader((tmp_path / "tournament.csv").read_text().splitlines())}
+    assert set(found) == {"average", "krum"}
+    for row in found.values():
+        rows = [one for one in module.read(again.file) if one["rule"] == row["rule"] and one["rate"] == 0.1]
+        attacked = [one["accuracy"] for one in rows if one["attack"] == "sign_flip"]
+        assert len(attacked) == 2
+        assert float(row["worst"]) == pytest.approx(sum(attacked) / 2, abs=1e-6)
+        assert (float(row["worst_low"]), float(row["worst_high"])) == pytest.approx((min(attacked), max(attacked)))
+    assert "data:image/png" in page.read_text()
+    assert r"\toprule" in (tmp_path / "tournament.tex").read_text()
+    assert "2 rules under 1 attack, seeds 0, 1: 18 of 18 runs finished" in (tmp_path / "tournament.md").read_text()
+    assert not list((tmp_path / "playing").glob("*"))
+
+
+def test_a_run_is_found_by_its_settings_and_a_refused_one_is_told(tmp_path):
+    tournament = small(tmp_path, rules=["bulyan"], skew=["iid"], seeds=[0])  # needs n >= 4f + 3 = 11 of 10
+    (row, _) = play(tournament, tournament.cells())
+    assert row["status"] == "refused"
+    assert "n >= 4f + 3" in row["reason"]
+    again = small(tmp_path, rules=["bulyan"], skew=["iid"], seeds=[0])
+    assert again.missing(again.cells()) == []
+    other = small(tmp_path, rules=["bulyan"], skew=["iid"], seeds=[0], byzantine=[1])
+    assert len(other.missing(other.cells())) == 2
+    assert "bulyan cannot be run" in write(again).read_text()
+
+
+def test_what_another_process_plays_is_left_to_it(tmp_path):
+    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0])
+    cell = tournament.cells()[0]
+    (tmp_path / "playing").mkdir()
+    with FileLock(tmp_path / "playing" / f"{tournament.name(cell)}.lock"):
+        assert play(tournament, [cell]) == [None]
+    assert module.read(tournament.file) == []
+
+
+def test_a_line_that_a_kill_has_cut_is_not_a_result(tmp_path):
+    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
+    assert play(tournament, tournament.cells())[0]["status"] == "completed"
+    whole = tournament.file.read_bytes()
+    tournament.file.write_bytes(whole[:-9])
+    again = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
+    assert len(again.missing(again.cells())) == 1
+    play(again, again.missing(again.cells()))
+    last = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
+    assert last.missing(last.cells()) == []
+
+
+def test_choices_that_depend_on_each_other_are_found_out():
+    rules = {"average": ["aggregator=average"], "krum": ["aggregator=krum"]}
+    factors = Factors(["model=logistic"], {"f": {"1": ["f=1"], "2": ["f=2"]}, "rule": rules})  # Krum's f follows
+    chosen = {"f": "2", "rule": "krum"}
+    with pytest.raises(AssertionError, match="depends on another"):
+        module.result(factors.overrides(chosen), factors.name(chosen))
