@@ -14,6 +14,9 @@ from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import SettingError, check_finite
 from lightning_fl.updates import Updates
 
+# Entries whose mean and deviation are taken at a time: 2^17 of them (512 KB) stay in a core's cache between the two.
+_ENTRIES_CPU, _ENTRIES_GPU = 2**17, 2**26
+
 
 def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
     """Compute mean and sample standard deviation (divisor h - 1) of each coordinate, without data weights.
@@ -29,11 +32,13 @@ def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tenso
         SettingError: If there are fewer than 2 rows.
     """
     check_spread(attack, len(honest))
-    mean = honest.mean(0)
-    squares = torch.zeros_like(mean)
-    for row in honest:  # as exact as honest.std(0) and several times faster
-        squares.add_((row - mean).square_())
-    return mean, squares.div_(len(honest) - 1).sqrt_()
+    honest = honest.detach()
+    mean, std = honest.new_empty(2, honest.shape[1])
+    width = max(1, (_ENTRIES_CPU if honest.device.type == "cpu" else _ENTRIES_GPU) // len(honest))
+    for columns, centre, spread in zip(honest.split(width, dim=1), mean.split(width), std.split(width), strict=True):
+        torch.mean(columns, 0, out=centre)
+        torch.sum((columns - centre).square_(), 0, out=spread)
+    return mean, std.div_(len(honest) - 1).sqrt_()
 
 
 def check_spread(attack: str, h: int) -> None:
