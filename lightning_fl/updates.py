@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
@@ -22,9 +21,11 @@ from torch import Tensor, nn
 from lightning_fl.errors import DivergedError, SettingError
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which a core's cache holds; a GPU wants more.
-_COLUMNS_CPU, _COLUMNS_GPU = 2**12, 2**17
-# Rows of the Gram matrix at a time.
-_ROWS = 32
+_COLUMNS_CPU, _ENTRIES_GPU = 2**12, 2**24
+# Rows of the Gram matrix at a time: at least so many, and at most so many parts.
+_ROWS, _PARTS = 32, 64
+# Entries of an n x n matrix worked on at a time: beside n x n itself, a part of 2^20 doubles is nothing.
+_PART = 2**20
 # Columns added up to one for the choice of a block's middle row.
 _SUMMED = 64
 # Share of the squared lengths that a squared distance must exceed to be more than rounding.
@@ -56,8 +57,9 @@ def check_rows(rows: Tensor, name: str) -> None:
 
 def _float64_columns(*blocks: Tensor) -> Iterator[Tensor]:
     """Stack the blocks, some columns at a time; what is yielded may be written to, and is overwritten by the next."""
-    width = min(_COLUMNS_CPU if blocks[0].device.type == "cpu" else _COLUMNS_GPU, blocks[0].shape[1])
     sizes = [len(block) for block in blocks]
+    width = _COLUMNS_CPU if blocks[0].device.type == "cpu" else max(_ENTRIES_GPU // sum(sizes), 1)
+    width = min(width, blocks[0].shape[1])
     memory = blocks[0].new_empty(sum(sizes) * width, dtype=torch.float64)
     for columns in zip(*(block.detach().split(width, dim=1) for block in blocks), strict=True):
         stacked = memory[: sum(sizes) * columns[0].shape[1]].view(sum(sizes), -1)
@@ -86,14 +88,24 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     gram = blocks[0].new_zeros(n, n, dtype=torch.float64)
     for columns in _float64_columns(*blocks):
         _add_products(gram, columns)
-    return gram.tril() + gram.tril(-1).T
+    return _mirrored(gram)
 
 
 def _add_products(gram: Tensor, columns: Tensor) -> None:
     """Add some columns' inner products, on and below the diagonal, where half of the work is."""
-    for i in range(0, len(columns), _ROWS):
-        rows = slice(i, i + _ROWS)
-        gram[rows, : i + _ROWS] += columns[rows] @ columns[: i + _ROWS].T  # addmm_ into the sum rounds more
+    size = max(_ROWS, len(columns) // _PARTS)
+    for i in range(0, len(columns), size):
+        rows = slice(i, i + size)
+        gram[rows, : i + size] += columns[rows] @ columns[: i + size].T  # addmm_ into the sum rounds more
+
+
+def _mirrored(gram: Tensor) -> Tensor:
+    """Copy what is below the diagonal to above it, in place."""
+    for i in range(0, len(gram), 512):
+        rows, rest = slice(i, i + 512), slice(i + 512, None)
+        gram[rows, rows] = gram[rows, rows].tril() + gram[rows, rows].tril(-1).T
+        gram[rows, rest] = gram[rest, rows].T
+    return gram
 
 
 def _deviation(rows: Tensor, vector: Tensor) -> Tensor:
@@ -137,8 +149,28 @@ def squared_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
     tensor([[ 0., 25.],
             [25.,  0.]], dtype=torch.float64)
     """
+    return _squared_distances(gram, slice(None)).fill_diagonal_(0)
+
+
+def _squared_distances(gram: Tensor, rows: slice) -> Tensor:
+    """Of some rows to all, with rounding on the diagonal."""
     lengths = gram.diagonal()
-    return (lengths[:, None] + lengths - 2 * gram).clamp(min=0).fill_diagonal_(0)
+    return (lengths[rows, None] + lengths).sub_(gram[rows], alpha=2).clamp_(min=0)
+
+
+def in_parts(n: int) -> list[slice]:
+    """Cut the rows of an n x n matrix into parts of about a million entries."""
+    size = max(_PART // n, 1)
+    return [slice(i, i + size) for i in range(0, n, size)]
+
+
+def among(gram: Float64[Tensor, "n n"], rows: Int64[Tensor, " m"]) -> Float64[Tensor, "m m"]:
+    """Take some rows, ascending, and the same columns; the matrix itself, not a copy, where these are all.
+
+    >>> among(torch.tensor([[1.0, 2.0], [2.0, 4.0]]).double(), torch.tensor([1]))
+    tensor([[4.]], dtype=torch.float64)
+    """
+    return gram if len(rows) == len(gram) else gram[rows][:, rows]
 
 
 def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> Int64[Tensor, " n"]:
@@ -155,9 +187,19 @@ def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> In
     >>> equal_rows(gram, gram.diagonal())
     tensor([0, 1, 0])
     """
-    limit = 2 * _SAME * torch.minimum(scale[:, None], scale).nan_to_num(nan=-1, posinf=-1)
-    same = (squared_distances(gram) <= limit).fill_diagonal_(True)
-    return same.to(torch.uint8).argmax(1)
+    scale = scale.nan_to_num(nan=-1, posinf=-1)
+    first = []
+    for rows in in_parts(len(gram)):
+        limit = torch.minimum(scale[rows, None], scale).mul_(2 * _SAME)
+        same = _squared_distances(gram, rows) <= limit
+        same.diagonal(rows.start).fill_(True)
+        first.append(same.to(torch.uint8).argmax(1))
+    return torch.cat(first)
+
+
+def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"]) -> Float64[Tensor, "n n"]:
+    """Let each row be the one of the given number; the matrix itself, not a copy, where that is its own."""
+    return gram if torch.equal(first, torch.arange(len(gram), device=first.device)) else gram[first][:, first]
 
 
 @dataclass(frozen=True)
@@ -234,7 +276,7 @@ def _mixed_gram(gram: Tensor, matrix: Tensor) -> Tensor:
 def _merged(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Centred:
     gram.diagonal().clamp_(min=0)
     first = equal_rows(gram, scale)
-    return Centred(gram[first][:, first], offset[first], square, scale[first])
+    return Centred(merged(gram, first), offset[first], square, scale[first])
 
 
 def _middle_row(gram: Tensor, n_middle: int) -> Tensor:
@@ -244,16 +286,21 @@ def _middle_row(gram: Tensor, n_middle: int) -> Tensor:
     do not count; where there are no others, rows after the first ones do.
     """
     finite = gram.diagonal().isfinite()
-    among = finite[:n_middle]
-    half = int(among.sum()) // 2  # beside itself
-    if not among.any():
+    eligible = finite[:n_middle]
+    half = int(eligible.sum()) // 2  # beside itself
+    if not eligible.any():
         return finite.to(torch.uint8).argmax()
-    distances = squared_distances(gram[:n_middle, :n_middle])  # NaN and inf come last
-    if distances.device.type == "cpu":  # a fourth of torch's time
-        radii = torch.from_numpy(np.partition(distances.numpy(), half, axis=1)[:, half])
-    else:
-        radii = distances.kthvalue(half + 1, dim=1).values
-    return radii.masked_fill(~among, torch.inf).argmin()
+    gram, parts = gram[:n_middle, :n_middle], []
+    for rows in in_parts(n_middle):
+        distances = _squared_distances(gram, rows)  # NaN and inf come last
+        distances.diagonal(rows.start).zero_()
+        if distances.device.type == "cpu":  # a fourth of torch's time
+            nearest = distances.numpy()
+            nearest.partition(half, axis=1)
+            parts.append(distances[:, half].clone())
+        else:
+            parts.append(distances.kthvalue(half + 1, dim=1).values)
+    return torch.cat(parts).masked_fill(~eligible, torch.inf).argmin()
 
 
 @cache
@@ -299,8 +346,7 @@ def centred_products(rows: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) 
         _add_products(gram, columns)
         offset += columns @ origin
         square += origin @ origin
-    gram = gram.tril() + gram.tril(-1).T
-    return _merged(gram, offset, square, gram.diagonal())
+    return _merged(_mirrored(gram), offset, square, gram.diagonal().clone())
 
 
 def _shares(data_weights: Tensor | None, n: int, device: torch.device) -> Tensor:
@@ -359,7 +405,7 @@ class Updates:
     @cached_property
     def distances(self) -> Float64[Tensor, "n n"]:
         """||x_i - x_j||^2, whatever offset the rows share; 0 where it is rounding, inf for a row with NaN or inf."""
-        return squared_distances(self.centred.gram).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        return squared_distances(self.centred.gram).nan_to_num_(nan=torch.inf, posinf=torch.inf)
 
     def gram_with(self, extra: Float[Tensor, "k d"]) -> Float64[Tensor, "m m"]:
         """Inner products between the rows followed by k further rows (of the server), in one pass over d.

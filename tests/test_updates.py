@@ -40,6 +40,22 @@ def test_gram_matrix_is_exactly_symmetric(n, d, draw):
     assert torch.equal(gram, gram.T)
 
 
+@pytest.mark.parametrize("n", [130, 600])
+def test_many_rows_in_larger_parts_give_the_same(n, draw, monkeypatch):
+    rows = 100 + torch.randn(n, 50, generator=draw)
+    rows[7], rows[n - 1, 3], rows[40] = rows[20], NAN, 1e20
+    whole = Updates(rows)
+    expected = [whole.gram, whole.centred.gram, whole.distances, equal_rows(whole.gram, whole.squares)]
+    monkeypatch.setattr("lightning_fl.updates._PARTS", 3)
+    monkeypatch.setattr("lightning_fl.updates._PART", 7 * n)
+    parts = Updates(rows)
+    found = [parts.gram, parts.centred.gram, parts.distances, equal_rows(parts.gram, parts.squares)]
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-9, equal_nan=True)
+    assert found[3][20] == 7
+    torch.testing.assert_close(found[0][:9, :9], slow_gram(rows[:9]), rtol=1e-12, atol=1e-9)
+
+
 def test_gram_matrix_of_blocks_is_that_of_the_stacked_rows(draw):
     rows = torch.randn(6, 9000, generator=draw)
     torch.testing.assert_close(gram_matrix(rows[:2], rows[2:]), gram_matrix(rows), rtol=1e-13, atol=1e-12)

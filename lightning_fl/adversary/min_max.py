@@ -107,13 +107,12 @@ def _forge(
     along = _along(direction, mean, std)
     gram = gram_matrix(honest, torch.stack([mean, along]))
     squares = squared_distances(gram[:-1, :-1])
-    between, to_mean = squares[:-1, :-1], squares[-1, :-1]
-    slope = gram[-2, -1] - gram[:-2, -1]  # <mean - x_i, p>
-    limit = measure(between).max()
+    limit, length = torch.stack([measure(squares[:-1, :-1]).max(), gram[-1, -1]]).tolist()
+    to_mean, slope = torch.stack([squares[-1, :-1], gram[-2, -1] - gram[:-2, -1]]).cpu()  # <mean - x_i, p>
 
     gamma, found, step = gamma_init, 0.0, gamma_init / 2
     while 2 * step > tau:  # 2 step is |gamma - found|
-        if measure(to_mean + 2 * gamma * slope + gamma * gamma * gram[-1, -1]) <= limit:
+        if measure(to_mean + 2 * gamma * slope + gamma * gamma * length) <= limit:
             found = gamma
             gamma += step
         else:

@@ -15,9 +15,11 @@ from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
-from lightning_fl.updates import Updates, equal_rows, finite_rows, squared_distances
+from lightning_fl.updates import Updates, among, equal_rows, finite_rows, in_parts, merged, squared_distances
 
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems
+# Rows up to which Newton's system is solved directly; beyond, the products at most and the residual left.
+_MOST_SOLVED, _MOST_PRODUCTS, _SOLVED = 1024, 50, 1e-8
 
 
 def centre_on_majority(
@@ -35,14 +37,19 @@ def centre_on_majority(
     Returns:
         Inner products about that row, squared distances to it, and the radius.
     """
-    first = equal_rows(gram, gram.diagonal().clamp(min=0))
-    gram = gram[first][:, first]
+    gram = merged(gram, equal_rows(gram, gram.diagonal().clamp(min=0)))
     distances = squared_distances(gram)
+    radii = torch.cat([_radii(distances[rows], weights) for rows in in_parts(len(gram))])
+    row = int(radii.argmin())
+    distances = distances[row].clone()  # frees the others
+    return _about(gram, row), distances, radii[row].item()
+
+
+def _radii(distances: Tensor, weights: Tensor) -> Tensor:
+    """For each row the least distance within which more than half of the weight lies."""
     order = distances.argsort(dim=1, stable=True)
     majority = (weights[order].cumsum(1) > 0.5).to(torch.uint8).argmax(1, keepdim=True)
-    radii = distances.gather(1, order.gather(1, majority)).flatten().sqrt()
-    row = int(radii.argmin())
-    return _about(gram, row), distances[row], radii[row].item()
+    return distances.gather(1, order.gather(1, majority)).flatten().sqrt()
 
 
 def geometric_median_weights(
@@ -71,9 +78,12 @@ def geometric_median_weights(
     _check(eps)
     rows = finite_rows(gram.diagonal().masked_fill(weights == 0, torch.nan), "geometric_median")
     alpha = weights[rows].double() / weights[rows].double().sum()
-    gram, distances, radius = centre_on_majority(gram[rows][:, rows], alpha)
-    # Radius 0: more than half of the weight lies on one point, which is the median.
-    found = _minimise(_about(gram, _best_row(gram, alpha)), alpha, eps * radius) if radius else alpha * (distances == 0)
+    gram, distances, radius = centre_on_majority(among(gram, rows), alpha)
+    if radius:
+        gram = _about(gram, _best_row(gram, alpha))
+        found = _minimise(gram, alpha, eps * radius)
+    else:  # more than half of the weight lies on one point, which is the median
+        found = alpha * (distances == 0)
     return torch.zeros_like(weights, dtype=torch.float64).index_put((rows,), found / found.sum())
 
 
@@ -84,7 +94,7 @@ def _check(eps: float) -> None:
 
 def _about(gram: Tensor, row: int) -> Tensor:
     """Inner products after the origin moved to a row."""
-    return gram - gram[row] - gram[:, row : row + 1] + gram[row, row]
+    return (gram - gram[row]).sub_(gram[:, row : row + 1]).add_(gram[row, row])
 
 
 def _best_row(gram: Tensor, alpha: Tensor) -> int:
@@ -92,14 +102,51 @@ def _best_row(gram: Tensor, alpha: Tensor) -> int:
 
     F(z_i) - F(0) is summed from differences of distances as (a^2 - b^2) / (a + b): a huge row would drown them in F.
     """
-    distances, lengths = squared_distances(gram).sqrt(), gram.diagonal().clamp(min=0)
-    differences = (lengths[:, None] - 2 * gram) / (distances + lengths.sqrt())
-    return int((differences.nan_to_num(nan=0.0) @ alpha).argmin())  # 0 / 0: i and j both lie at the origin
+    lengths, sums = gram.diagonal().clamp(min=0), []
+    for rows in in_parts(len(gram)):
+        inner = gram[rows]
+        distances = (gram.diagonal()[rows, None] + gram.diagonal()).sub_(inner, alpha=2).clamp_(min=0)
+        distances.diagonal(rows.start).zero_()
+        differences = (lengths[rows, None] - 2 * inner).div_(distances.sqrt_().add_(lengths.sqrt()))
+        sums.append(differences.nan_to_num_(nan=0.0) @ alpha)  # 0 / 0: i and j both lie at the origin
+    return int(torch.cat(sums).argmin())
+
+
+def _solve(
+    gram: Tensor, mix: Tensor, products: Tensor, distances: Tensor, bend: Tensor, scale: Tensor, alpha: Tensor
+) -> Tensor:
+    """Solve ((1 + 1e-12) scale I - B C B) x = B C alpha, B = diag(bend), C the cosines between the y - z_i.
+
+    Of many rows by conjugate gradients, which need no further matrix and a few dozen products with this one; where
+    they end early, the step is a shorter one downhill.
+    """
+    if len(gram) <= _MOST_SOLVED:
+        cosines = (mix @ products - products[:, None] - products + gram) / (distances[:, None] * distances)
+        system = (1 + 1e-12) * scale * torch.eye(len(gram)).to(gram) - bend[:, None] * cosines * bend
+        return torch.linalg.solve(system, bend * (cosines @ alpha))
+
+    def cosines_times(vector: Tensor) -> Tensor:
+        scaled = vector / distances
+        return (gram @ scaled + (mix @ products - products) * scaled.sum() - products @ scaled) / distances
+
+    found = torch.zeros_like(alpha)
+    direction = residual = bend * cosines_times(alpha)
+    square = least = residual @ residual
+    for _ in range(_MOST_PRODUCTS):
+        if square <= _SOLVED**2 * least:
+            break
+        moved = (1 + 1e-12) * scale * direction - bend * cosines_times(bend * direction)
+        length = square / (direction @ moved)
+        found = found + length * direction
+        residual = residual - length * moved
+        before, square = square, residual @ residual
+        direction = residual + square / before * direction
+    return found
 
 
 def _minimise(gram: Tensor, alpha: Tensor, nu: float) -> Tensor:
     """Minimise F from the origin, which is a row, to a certified gap of nu."""
-    lengths, identity = gram.diagonal(), torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    lengths = gram.diagonal()
     fractions = 0.5 ** torch.arange(50, dtype=gram.dtype, device=gram.device)[:, None]
     mix = torch.zeros_like(alpha)  # y = sum_i mix_i z_i
     for _ in range(_MOST_STEPS):
@@ -117,10 +164,8 @@ def _minimise(gram: Tensor, alpha: Tensor, nu: float) -> Tensor:
             break
 
         # Newton: (sum(pull) I - V V^T) step = -grad F_nu, column i of V being bend_i (y - z_i) / ||y - z_i||.
-        cosines = (mix @ products - products[:, None] - products + gram) / (distances[:, None] * distances)
         bend = torch.where(squares > nu**2, pull, 0.0).sqrt()
-        system = (1 + 1e-12) * pull.sum() * identity - bend[:, None] * cosines * bend
-        turn = bend * torch.linalg.solve(system, bend * (cosines @ alpha)) / (pull.sum() * distances)
+        turn = bend * _solve(gram, mix, products, distances, bend, pull.sum(), alpha) / (pull.sum() * distances)
         step = step + turn - turn.sum() * mix
         # Of the steps 1, 1/2, 1/4, ... take the one at which F_nu is most level along the line; it is no higher there.
         moved = gram @ step

@@ -35,6 +35,14 @@ def test_agrees_with_the_loop(name, shares):
         assert gap(geometric_median(torch.as_tensor(x), torch.as_tensor(weights)), x, weights) <= EPS
 
 
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("name", reference.PROBLEMS)
+def test_many_rows_by_conjugate_gradients_and_in_parts_agree_with_the_loop(name, shares, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_SOLVED", 0)
+    monkeypatch.setattr("lightning_fl.updates._PART", 3 * N)
+    test_agrees_with_the_loop(name, shares)
+
+
 @pytest.mark.parametrize("eps", [1e-1, 1e-3, 1e-5, 1e-7])
 def test_eps_bounds_the_gap(eps):
     x = reference.problem("random", N, D)
