@@ -116,6 +116,7 @@ class FederatedModule(pl.LightningModule):
             )
         with concerning("aggregator"):
             self.aggregator.check(data.federation.n, data.n_classes)
+            _check_server_data(self.aggregator, self.client, data)
         honest, byzantine = data.federation.participants(0)
         if self.adversary is not None:
             with concerning("adversary"):
@@ -411,6 +412,17 @@ def _check_trainer(trainer: pl.Trainer) -> None:
         )
     if trainer.strategy.root_device.type == "mps":
         raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
+
+
+def _check_server_data(rule: Aggregator, client: Client, data: FederatedDataModule) -> None:
+    """Check that the server has what the rule asks of it."""
+    if rule.needs_server and not len(data.server):
+        raise SettingError(f"{type(rule).__name__} needs server data, got none; set data.server_samples to at least 1.")
+    if rule.needs_server == "updates" and not client.serves_server:
+        raise SettingError(
+            f"{type(rule).__name__} lets virtual clients of the server compute, of whom {type(client).__name__} has no "
+            f"memory; choose client=gradient or another rule."
+        )
 
 
 def _check_server(

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
@@ -15,6 +15,8 @@ from lightning_fl import seeding
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
+
+ServerNeed = Literal["samples", "updates"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,15 @@ class Aggregator(pl.Callback, ABC):
         """Whether the rule must know which client sent which row."""
         return False
 
+    @property
+    def needs_server(self) -> ServerNeed | None:
+        """What the rule asks of the server's data, so that a run without it is refused before it starts.
+
+        "samples": losses or gradients on them.  "updates": what virtual clients would send that hold them, so that a
+        client must be able to compute without a memory of its own.
+        """
+        return None
+
 
 class Weighting(Aggregator):
     """A rule of the form sum_i a_i x_i."""
@@ -160,6 +171,11 @@ class Wrapper(Aggregator):
     def needs_ids(self) -> bool:
         """Whether the rule asked must know which client sent which row."""
         return self.rule.needs_ids
+
+    @property
+    def needs_server(self) -> ServerNeed | None:
+        """What the rule asked needs; see the base class."""
+        return self.rule.needs_server
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Tell the rule that the round is over."""

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
 from lightning_fl.errors import DivergedError, SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -276,6 +276,11 @@ class Boba(Aggregator):
         if n >= 2 * self.f + n_classes:
             return None
         return f"no guarantee: needs n >= 2f + c, has {n} updates for f = {self.f} and c = {n_classes}"
+
+    @property
+    def needs_server(self) -> ServerNeed:
+        """One update per class; see the base class."""
+        return "updates"
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Remembering
+from lightning_fl.aggregator.base import Aggregation, Remembering, ServerNeed
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -136,6 +136,11 @@ class Bygars(Remembering):
     def needs_ids(self) -> bool:
         """Whether trust is carried over from client to client; see the base class."""
         return self.carry_over
+
+    @property
+    def needs_server(self) -> ServerNeed:
+        """Gradients at the updates; see the base class."""
+        return "samples"
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class.

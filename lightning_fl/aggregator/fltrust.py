@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
 from lightning_fl.errors import DivergedError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -76,6 +76,11 @@ class Fltrust(Aggregator):
 
     Its weights are the factors of the updates as sent, rescaling included; its trust is TS_i / sum TS_j.
     """
+
+    @property
+    def needs_server(self) -> ServerNeed:
+        """The update to trust; see the base class."""
+        return "updates"
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -151,7 +151,7 @@ class Gas(Weighting):
         n_groups: p, groups drawn each round, at least 1; as many as coordinates where there are fewer.
 
     Raises:
-        SettingError: If the rule remembers rounds, or n_groups is out of range.
+        SettingError: If the rule remembers rounds or needs server data, or n_groups is out of range.
     """
 
     def __init__(self, rule: Aggregator, f: int, n_groups: int = 1000):
@@ -159,6 +159,11 @@ class Gas(Weighting):
             raise SettingError(
                 f"gas asks its rule once per group and needs one without memory, got {type(rule).__name__}; use "
                 f"another, such as krum."
+            )
+        if rule.needs_server is not None:
+            raise SettingError(
+                f"gas shows its rule some coordinates at a time, {type(rule).__name__} compares whole updates with the "
+                f"server's data; use another, such as krum."
             )
         if n_groups < 1:
             raise SettingError(f"gas needs n_groups >= 1, got {n_groups}; the paper takes 1000.")

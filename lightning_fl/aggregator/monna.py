@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_minority
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows, squared_distances
@@ -107,6 +107,11 @@ class Monna(Aggregator):
     def needs_ids(self) -> bool:
         """Whether a client is trusted; see the base class."""
         return self.trusted != "server"
+
+    @property
+    def needs_server(self) -> ServerNeed | None:
+        """The trusted update, unless a client sends it; see the base class."""
+        return "updates" if self.trusted == "server" else None
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""

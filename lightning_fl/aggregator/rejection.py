@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.aggregator.base import Weighting, draw_order
+from lightning_fl.aggregator.base import ServerNeed, Weighting, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -201,6 +201,11 @@ class _Rejection(Weighting):
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""
         _check(n, self.f, self.name)
+
+    @property
+    def needs_server(self) -> ServerNeed:
+        """Losses after the updates; see the base class."""
+        return "samples"
 
     def order(self, updates: Updates, server: ServerOracle) -> Int64[Tensor, " n"]:
         """Draw who is preferred this round among equally good updates."""

@@ -7,7 +7,7 @@ arXiv:2208.12932, Appendix C.2 (server-augmented majority rules, Figure 6).
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -62,6 +62,11 @@ class ServerMixture(Wrapper):
     def check(self, n: int, n_classes: int) -> None:
         """Check the rule; see the base class."""
         self.rule.check(n, n_classes)
+
+    @property
+    def needs_server(self) -> ServerNeed:
+        """One update per class; see the base class."""
+        return "updates"
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -58,6 +58,9 @@ class Client(nn.Module, ABC):
         SettingError: If client_chunk is below 1.
     """
 
+    serves_server: bool = True
+    """Whether virtual clients of the server, whom nobody remembers, can compute, too."""
+
     def __init__(self, client_chunk: int | None = None):
         super().__init__()
         if client_chunk is not None and client_chunk < 1:

@@ -70,6 +70,7 @@ class Frpg(Client):
         argument of prox, which is the same without cancellation.  The reported loss is that of the first slot's u.
     """
 
+    serves_server = False
     w: Tensor
     v: Tensor
 

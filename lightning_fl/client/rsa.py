@@ -97,6 +97,7 @@ class Rsa(Client):
         paper; its code takes them after it.  The reported loss is that of the local models.
     """
 
+    serves_server = False
     w: Tensor
 
     def __init__(

@@ -37,6 +37,7 @@ class Saga(Client):
         is its gradient and what the others have reported on average.
     """
 
+    serves_server = False
     table: Tensor
     average: Tensor
 

@@ -1,12 +1,17 @@
 """Laws of every rule in conf/aggregator.  What a rule is exempt from stands here as data, not in the rule."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import Aggregation, Aggregator, SettingError, Updates
+from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf, hostile, world
+from lightning_fl.samples import ClientBatch
 
 H, F = 15, 3  # bulyan needs 4F + 3 rows
 RULES = conf.names("aggregator")
@@ -162,6 +167,24 @@ def test_an_offset_that_all_share_changes_nothing(name, offset, broken):
     expected, found = (rule.aggregate(Updates(some, ids=range(25)), world.oracle()) for some in (rows, there))
     torch.testing.assert_close(found.weights, expected.weights, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found.update - shift, expected.update, rtol=0, atol=1e-6 + 1e-14 * offset)
+
+
+class _Untrained(Gradient):
+    """What no virtual client of the server can do."""
+
+    def updates(self, *args):
+        raise SettingError("a virtual client was asked")
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_says_what_it_needs_of_the_server(name):
+    """A run without it is refused before it starts, so the rule must say so, and must say nothing else."""
+    rule, rows = make(name), Updates(world.honest_updates(H), ids=range(H))
+    with pytest.raises(SettingError, match="needs server data") if rule.needs_server else nullcontext():
+        rule.aggregate(rows, replace(world.oracle(), classes=ClientBatch(world.samples(), [], [])))
+    trains = rule.needs_server == "updates"
+    with pytest.raises(SettingError, match="a virtual client was asked") if trains else nullcontext():
+        rule.aggregate(rows, replace(world.oracle(), client=_Untrained()))
 
 
 @pytest.mark.parametrize("name", RULES)

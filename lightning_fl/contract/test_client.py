@@ -181,5 +181,6 @@ def test_a_virtual_client_of_the_server_is_served_or_refused(name):
         assert client.updates(model(), virtual, Round(0, 0.1, 0)).updates.isfinite().all()
     except SettingError as error:
         refused = str(error)
+    assert client.serves_server == (refused is None)
     assert refused is None or (before and "got client -1 of the server; rules that let the server train" in refused)
     assert all(torch.equal(value, before[key]) for key, value in client.state_dict().items())

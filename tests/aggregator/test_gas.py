@@ -14,6 +14,7 @@ from lightning_fl.aggregator.gas import Gas, gradient_splitting
 from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, multi_krum
 from lightning_fl.aggregator.median import Median, median
+from lightning_fl.aggregator.server_only import ServerOnly
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
 from lightning_fl.contract import conf, hostile, world
 from tests.aggregator import reference
@@ -184,6 +185,8 @@ def test_errors(unchecked):
             Gas(Krum(2), f, 10).check(N, 3)
     with pytest.raises(SettingError, match="n_groups >= 1, got 0"):
         Gas(Krum(2), 2, 0)
+    with pytest.raises(SettingError, match=r"ServerOnly compares whole updates with the server's data; use another"):
+        Gas(ServerOnly(), 2, 10)
     with pytest.raises(SettingError, match="at least one group of coordinates, got none"):
         gradient_splitting(x, 2, [], krum)
     with pytest.raises(SettingError, match="gas needs at least one update without NaN"):
