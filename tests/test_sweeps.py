@@ -75,7 +75,7 @@ def test_it_keeps_the_schema(path):
     assert set(content["metric"]) == {"name", "goal"}
     assert content["metric"]["goal"] in {"minimize", "maximize"}
     assert content["name"] == path.stem
-    assert content["project"] == conf.compose("run_dir=unused", "run_name=unused").logger.project
+    assert content["project"] == conf.compose("run_dir=unused", "run_name=unused").logger.wandb.project
     assert (content["method"] == "grid") == ("run_cap" not in content), "random and bayes know no end"
     for name, spec in content["parameters"].items():
         assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name)

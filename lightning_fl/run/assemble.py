@@ -88,9 +88,9 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
 
 
 def add_loggers(trainer: pl.Trainer, config: DictConfig) -> None:
-    """Give the trainer the run's logger, if it has one; a logger may leave files, so what can fail comes first."""
-    logger = make(config.get("logger"))
-    trainer.loggers = [logger] if logger is not None else []
+    """Give the trainer the run's loggers; a logger may leave files, so what can fail comes first."""
+    chosen = config.get("logger") or {}
+    trainer.loggers = [make(node) for node in ([chosen] if "_target_" in chosen else chosen.values()) if node]
 
 
 def check_together(module: FederatedModule, data: FederatedDataModule, trainer: pl.Trainer) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def check(config: DictConfig) -> None:
         check_kind(key, given.get(key), kind)
     for key in [*GROUPS, "federation", "trainer"]:
         _check_part(key, given.get(key))
+    _check_loggers(given.get("logger") or {})
     _check_trainer(given["trainer"])
     for key in ("checkpoint_every", "trainer.max_steps", "trainer.val_check_interval", "trainer.log_every_n_steps"):
         rounds: Any = OmegaConf.select(config, key)
@@ -82,6 +84,7 @@ _KINDS: dict[str, Any] = {
     "run_name": str,
     "checkpoint_every": int,
 }
+_PACKAGES = {"TensorBoardLogger": ["tensorboard", "tensorboardX"], "MLFlowLogger": ["mlflow"]}  # the first as an extra
 _NEEDED = ("data", "partition", "model", "client", "server", "federation", "trainer")
 _NO_ROUNDS = "a run has trainer.max_steps rounds, each on all of its clients"
 _ONE_STEP = "the server steps once a round, by its own optimizer (server=...)"
@@ -107,10 +110,29 @@ def _check_part(key: str, given: Any) -> None:
     """Check that a group or node is a part with settings of the right kinds, or nothing where nothing may be chosen."""
     if isinstance(given, dict) and "_target_" in given:
         check_kinds(given, key)
+    elif key == "logger" and isinstance(given, dict):  # several, by name; see `_check_loggers`
+        return
     elif key not in GROUPS:
         raise SettingError(f"{key} needs its settings ({key}.NAME=VALUE changes one), got {given!r}.")
     elif given or key in _NEEDED:
         raise SettingError(f"a run needs a choice of {key}, got {given or 'none'}; valid: {', '.join(choices(key))}.")
+
+
+def _check_loggers(given: dict[str, Any]) -> None:
+    """Check every logger, and that the package it records with is installed."""
+    for name, node in {"logger": given}.items() if "_target_" in given else given.items():
+        if not node:
+            continue
+        if not isinstance(node, dict) or "_target_" not in node:
+            raise SettingError(
+                f"logger needs loggers by their names, got {name}={node!r}; choose by logger=[wandb,tensorboard], and "
+                f"give a file of your own in conf/logger the first line # @package logger.NAME."
+            )
+        if node is not given:
+            check_kinds(node, f"logger.{name}")
+        package, *others = _PACKAGES.get(str(node["_target_"]).rpartition(".")[-1], [""])
+        if package and not any(map(find_spec, [package, *others])):
+            raise SettingError(f'logger={name} needs {package}, got none; pip install -e ".[{package}]".')
 
 
 def _check_trainer(given: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from lightning_fl.errors import SettingError
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 _FLAGS = "config-(dir|path|name)|cfg|package|info|experimental-rerun"  # options of Hydra that take a value
+_SEVERAL = ("experiment", "logger", "method")  # groups of which a run may have several, in brackets
 OWN = "LIGHTNING_FL_CONF"  # an environment variable, so that processes started from here know it, too
 
 
@@ -149,9 +150,12 @@ def check_choices(arguments: Sequence[str]) -> None:
             continue  # Hydra's own: glob(*), choice(a,b)
         if named is None:
             raise SettingError(f"{key} needs the name of a choice, got {given!r}; valid: {', '.join(choices(group))}.")
-        if named[1] and "," in given and not several:
+        if "," in given and group == "logger" and named[1] and not several:
+            raise SettingError(f"several loggers of a run stand in brackets, got {given}; give logger=[{given}].")
+        if "," in given and (not several if named[1] else group not in _SEVERAL):
             raise SettingError(
-                f"a run has one choice of {group}, got {given} (train.py -m trains them one after the other)."
+                f"a run has one choice of {group}, got {given} (train.py -m {group}={named[1] or named[2]} trains them "
+                f"one after the other)."
             )
         for choice in (named[1] or named[2]).split(","):
             choose(choice, choices(group), group)

@@ -95,5 +95,12 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
         if not isinstance(inner, DictConfig):
             break
         node = inner
+    name = key.rsplit(".", 1)[-1]
     valid = {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
-    return no_such("setting", key, sorted(map(str, valid)), like=key.rsplit(".", 1)[-1])
+    inside = [
+        part for part, inner in node.items_ex(resolve=False) if path and isinstance(inner, DictConfig) and name in inner
+    ]
+    if inside:
+        valid = {f"{part}.{name}" for part in inside} | valid
+        name = f"{inside[0]}.{name}"
+    return no_such("setting", key, sorted(map(str, valid)), like=name)

@@ -4,14 +4,18 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
+from statistics import fmean as mean
 from typing import Any
 
 from omegaconf import OmegaConf
+from pytorch_lightning.loggers import Logger
 
 from lightning_fl import __version__, files
 from lightning_fl.callback.record import Record, Row, Table
+from lightning_fl.logger.place import place, shown
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.identity import Config
@@ -103,6 +107,14 @@ def _robustness(module: FederatedModule, kappas: list[float]) -> dict[str, float
     }
 
 
+def places(folder: Path, loggers: Sequence[Logger]) -> str:
+    """Say where a run records, and how to turn its loggers off."""
+    off = f"logger=none turns {'it' if len(loggers) == 1 else 'them'} off"
+    lines = [f"Folder     {shown(folder)}"]
+    lines += [f"{'' if i else 'Logger':<11}{place(logger)}" for i, logger in enumerate(loggers)]
+    return "\n".join([*lines, *([f"           {off}"] if loggers else [])])
+
+
 def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> str:
     """Describe the results of a run and where its files are.
 
@@ -139,11 +151,10 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows.append(["rule", summary["guarantee"]])
     if kappa := kappa_text(summary["robustness"]):
         rows.append(["robustness", f"kappa {kappa}"])
-    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
     rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    rows.append(["files", f"{shown}{os.sep}: {', '.join(names)}"])
+    rows.append(["files", f"{shown(folder)}{os.sep}: {', '.join(names)}"])
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
 
@@ -153,7 +164,7 @@ def write(
 ) -> None:
     """Write ``summary.json``, ``clients.csv``, the pictures and ``report.html`` into the run's folder.
 
-    Loggers that take pictures get them.
+    Loggers that take pictures or curves get them.
 
     Args:
         module: The trained module.
@@ -179,6 +190,39 @@ def write(
         for logger in module.trainer.loggers:
             if hasattr(logger, "log_image"):
                 logger.log_image(f"curves/{name}", [str(picture)])
+    for name, (title, rounds, curves) in series(run).items():
+        for logger in module.trainer.loggers:
+            if hasattr(logger, "log_series"):
+                logger.log_series(f"charts/{name}", title, rounds, curves)
+
+
+def series(run: SavedRun) -> dict[str, tuple[str, list[int], dict[str, list[float]]]]:
+    """Give loggers curves that belong into one chart: each class's recall, the weight of honest and Byzantine clients.
+
+    Returns:
+        By name the heading, the rounds, and the values of each curve by its label; nothing for a run without any.
+    """
+    found: dict[str, tuple[str, list[int], dict[str, list[float]]]] = {}
+    evaluated = [row for row in run.metrics if row.get("accuracy") is not None]
+    if evaluated:
+        classes = sorted((name for name in evaluated[0] if name.startswith("recall/")), key=lambda name: int(name[7:]))
+        curves = {"accuracy": [100 * row["accuracy"] for row in evaluated]}
+        curves |= {f"class {name[7:]}": [100 * row[name] for row in evaluated] for name in classes}
+        found["recall"] = ("Recall of each class (%)", [row["round"] for row in evaluated], curves)
+    if run.weights:
+        attackers = {str(client) for client in run.byzantine}
+        groups: list[tuple[list[float], list[float]]] = []
+        for row in run.weights:
+            shares = {client: 100 * weight for client, weight in row.items() if client != "round"}
+            honest = [share for client, share in shares.items() if client not in attackers]
+            groups.append((honest, [share for client, share in shares.items() if client in attackers]))
+        curves = {"honest, mean": [mean(honest) for honest, _ in groups]}
+        curves["honest, smallest"] = [min(honest) for honest, _ in groups]
+        if all(byzantine for _, byzantine in groups):
+            curves["Byzantine, mean"] = [mean(byzantine) for _, byzantine in groups]
+            curves["Byzantine, largest"] = [max(byzantine) for _, byzantine in groups]
+        found["weight"] = ("Weight of a client (%)", [row["round"] for row in run.weights], curves)
+    return found
 
 
 def clients(module: FederatedModule, record: Record) -> list[Row]:

@@ -53,6 +53,8 @@ def train(
             # A sweep's agent locks its parameters' names: aggregator stays "boba", and its settings would be lost.
             logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
 
+        if describe:
+            print(report.places(folder, trainer.loggers), flush=True)
         trainer.fit(module, datamodule=data, ckpt_path=start)
         trainer.save_checkpoint(checkpoint.path)
         if not module.diverged:

@@ -19,7 +19,7 @@ from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.commands import train
 from lightning_fl.contract import conf
 from lightning_fl.data.mnist import CHECKSUMS
-from lightning_fl.run import reference
+from lightning_fl.run import check, reference
 from tests.commands.command import outcome
 
 ROOT = Path(lightning_fl.__file__).parents[1]
@@ -197,7 +197,22 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["method=frpg", "reference=run"], "plain averaging, which cannot replace clipped_sum"),
         (["+trainer.precision=64-true"], "got trainer.precision=64-true; leave it at 32-true"),
         (["experiment=null"], "there is no experiment null; valid: boba_ag_news, "),
-        (["+aggregator=boba,krum"], "a run has one choice of aggregator, got boba,krum .train.py -m trains"),
+        (
+            ["logger=wandb,none"],
+            r"several loggers of a run stand in brackets, got wandb,none; give logger=.wandb,none.",
+        ),
+        (["logger=[wandb,tensorbord]"], "there is no logger tensorbord; did you mean tensorboard"),
+        (["logger=wandb", "logger.project=p"], "no setting logger.project; did you mean wandb.project"),
+        (["logger=wandb", "+logger.other=3"], "logger needs loggers by their names, got other=3; choose by logger="),
+        (["logger=tensorboard", "+logger.tensorboard.log_graph=7"], "logger.tensorboard.log_graph needs true or false"),
+        (
+            ["aggregator=[boba,krum]"],
+            "a run has one choice of aggregator, got .boba,krum. .train.py -m aggregator=boba",
+        ),
+        (
+            ["+aggregator=boba,krum"],
+            "a run has one choice of aggregator, got boba,krum .train.py -m aggregator=boba,krum",
+        ),
         (["model.hidden=16"], r"model.hidden needs a list .a whole number each., got 16"),
         (["trainer.max_steps=0"], "trainer.max_steps counts rounds and must be at least 1, got 0"),
         (["trainer.val_check_interval=0"], "trainer.val_check_interval counts rounds and must be at least 1, got 0"),
@@ -301,6 +316,15 @@ def test_ctrl_c_leaves_a_run_that_resumes_bit_for_bit(command, tmp_path):
     assert all(torch.equal(value, whole[name]) for name, value in parameters(tmp_path / "resumed").items())
     rows = read(tmp_path / "resumed/metrics.csv")
     assert [int(row["round"]) for row in rows] == list(range(1, result["rounds"] + 4))
+
+
+@pytest.mark.parametrize(("logger", "package"), [("tensorboard", "tensorboard"), ("[none,mlflow]", "mlflow")])
+def test_a_logger_without_its_package_is_refused_before_the_run(command, monkeypatch, tmp_path, logger, package):
+    monkeypatch.setattr(check, "find_spec", lambda name: None)
+    code, _, err = command(f"logger={logger}", "hydra.run.dir=x")
+    assert code == 2
+    assert f'logger={package} needs {package}, got none; pip install -e ".[{package}]"' in err
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.slow

@@ -1,10 +1,14 @@
 """Weights & Biases: online with a key, offline without."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
-from lightning_fl.logger.wandb import has_key, wandb_logger
+from lightning_fl.logger.wandb import Wandb, has_key, wandb_logger
+from tests.commands.test_train import read, start
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +124,53 @@ def test_an_offline_run_is_written(monkeypatch, tmp_path):
     logger.experiment.finish()
     wandb.teardown()
     assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+@pytest.mark.slow
+def test_recalls_and_weights_stand_in_one_chart_each(tmp_path, monkeypatch):
+    """Several loggers at once: each gets the run, and the first lines say where."""
+    two = [
+        "+logger.csv._target_=pytorch_lightning.loggers.CSVLogger",
+        "+logger.csv.save_dir=${run_dir}/second",
+    ]
+    process = start(tmp_path, "aggregator=boba", "trainer.max_steps=20", "logger=[wandb]", *two, "hydra.run.dir=x")
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, out
+    (offline,) = (tmp_path / "x/wandb").glob("offline-run-*")
+    before, _, _ = out.partition("Clients ")
+    assert f"project lightning-fl, offline; wandb sync x/wandb/{offline.name} uploads the run" in before
+    assert "CSV, x/second/" in before
+    assert "logger=none turns them off" in before
+    assert (tmp_path / "x/second/lightning_logs/version_0/metrics.csv").is_file()
+    paths = sorted(offline.glob("files/media/table/charts/*.table.json"))
+    assert [path.name.split("_")[0] for path in paths] == ["recall", "weight"]
+    tables = [json.loads(path.read_text()) for path in paths]
+    assert [table["columns"] for table in tables] == [["step", "lineKey", "lineVal"]] * 2
+    recall, weight = ({(step, label): value for step, label, value in table["data"]} for table in tables)
+    metrics, weights = (read(tmp_path / f"x/{name}.csv") for name in ("metrics", "weights"))
+    evaluated = [row for row in metrics if row["accuracy"]]
+    assert [int(row["round"]) for row in evaluated] == [10, 20]
+    lines = {f"class {z}": f"recall/{z}" for z in range(10)} | {"accuracy": "accuracy"}
+    assert recall == pytest.approx(
+        {(int(row["round"]), label): 100 * float(row[name]) for row in evaluated for label, name in lines.items()}
+    )
+    expected = {}
+    for row in weights:
+        honest, byzantine = ([100 * float(row[str(i)]) for i in ids] for ids in (range(100), range(100, 115)))
+        expected[int(row["round"]), "honest, mean"] = sum(honest) / 100
+        expected[int(row["round"]), "honest, smallest"] = min(honest)
+        expected[int(row["round"]), "Byzantine, mean"] = sum(byzantine) / 15
+        expected[int(row["round"]), "Byzantine, largest"] = max(byzantine)
+    assert weight == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"offline": False, "url": "https://wandb.ai/me/p/runs/1"}, "project p, https://wandb.ai/me/p/runs/1"),
+        ({"disabled": True}, "disabled by WANDB_MODE"),
+    ],
+)
+def test_says_where_it_records(state, said, monkeypatch):
+    monkeypatch.setattr(WandbLogger, "experiment", SimpleNamespace(project="p", **state))
+    assert Wandb.place.fget(object.__new__(Wandb)) == f"Weights & Biases, {said}"

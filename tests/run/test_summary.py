@@ -30,11 +30,14 @@ class Fixed(Partition):
 
 
 class Pictures(DummyLogger):
-    """A logger that takes pictures."""
+    """A logger that takes pictures and curves."""
 
     def __init__(self):
         super().__init__()
-        self.taken = {}
+        self.taken, self.charts = {}, {}
+
+    def log_series(self, key, title, rounds, series):
+        self.charts[key] = rounds, series
 
     def log_image(self, key, images):
         self.taken[key] = images
@@ -253,6 +256,17 @@ def test_write(n_byzantine, tmp_path):
     drawn = ("recall", "confusion", "robustness", "weights", "clients")
     assert all((tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG" for name in drawn)
     assert pictures.taken == {f"curves/{name}": [str(tmp_path / f"{name}.png")] for name in drawn}
+    rounds, weights = pictures.charts["charts/weight"]
+    assert rounds == [1, 2]
+    names = ["honest, mean", "honest, smallest", *(["Byzantine, mean", "Byzantine, largest"] if n_byzantine else [])]
+    assert list(weights) == names
+    assert all(values == pytest.approx([100 / (3 + n_byzantine)] * 2) for values in weights.values())
+    rounds, recalls = pictures.charts["charts/recall"]
+    assert rounds == [2]
+    assert {name: round(values[0], 3) for name, values in recalls.items()} == {
+        "accuracy": round(100 * summary["accuracy"], 3),
+        **{f"class {z}": round(100 * value, 3) for z, value in enumerate(summary["recall"])},
+    }
     title = "Average, 2 Ipm" if n_byzantine else "Average, no attack"
     assert f"<h1>{title}</h1>" in (tmp_path / "report.html").read_text()
 

@@ -1,0 +1,26 @@
+"""Where a logger records, in words."""
+
+from pathlib import Path
+
+from pytorch_lightning.loggers import Logger
+
+
+def place(logger: Logger) -> str:
+    """Say where a logger records: its own ``place`` if it has one, else its kind and its folder or address.
+
+    Args:
+        logger: The logger; it is started if it was not.
+    """
+    own = getattr(logger, "place", None)
+    if isinstance(own, str):
+        return own
+    kind = type(logger).__name__.removesuffix("Logger")
+    folder = logger.log_dir or logger.save_dir
+    where = shown(folder) if folder else getattr(logger.experiment, "tracking_uri", None)
+    return f"{kind}, {where}" if where else kind
+
+
+def shown(folder: str | Path) -> str:
+    """Name a folder from the working folder, if it lies in there."""
+    path = Path(folder).absolute()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
