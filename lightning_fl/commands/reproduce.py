@@ -5,9 +5,11 @@ python scripts/reproduce.py boba_2_mnist                            every cell a
 python scripts/reproduce.py boba_2_mnist --rows BOBA,Average --columns IPM --seeds 3
 python scripts/reproduce.py fed_nga_3 --scale 0.1 --workers 2       a tenth of the rounds
 python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train.py
+python scripts/reproduce.py my_table.yaml                           a table of one's own: rules x attacks, over seeds
 
 Tables are files of scripts/tables; scripts/tables/measured holds finished cells (--keep writes them).  FOLDER/TABLE.md,
-.csv and .png show what is measured so far, beside what the paper prints.
+.csv, .tex and .png show what is measured so far, beside what the paper prints.  CONTRIBUTING.md shows a table of one's
+own.
 """
 
 import argparse
@@ -48,11 +50,11 @@ def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", help="name of a file of scripts/tables; without: list them")
+    parser.add_argument("table", nargs="?", help="a name, or a file of one's own; without: list them")
     parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
     parser.add_argument("--rows", help="only these, separated by commas")
     parser.add_argument("--columns", help="only these, separated by commas")
-    parser.add_argument("--seeds", default="1", help="how many (3), or which (0,1,2); default 1")
+    parser.add_argument("--seeds", help="how many (3), or which (0,1,2); default 1, or what a table of one's own says")
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores")
     parser.add_argument("--folder", type=Path, default=Path("runs/tables"), help="of runs and reports")
@@ -64,7 +66,9 @@ def arguments() -> argparse.Namespace:
 
 def reproduce(given: argparse.Namespace) -> int:
     """Train what is missing and write the report; gives the exit code."""
-    table, seeds = Table.load(given.table), seeds_of(given.seeds)
+    table = Table.load(given.table)
+    own = table.spelled != table.name
+    seeds = seeds_of(given.seeds or (str(table.seeds) if own else "1"))
     if not given.scale > 0:
         raise SettingError(f"--scale must be above 0, got {given.scale:g}.")
     if given.workers < 1:
@@ -73,6 +77,8 @@ def reproduce(given: argparse.Namespace) -> int:
         raise SettingError("--prune drops rows of the kept file and needs --keep; give both, or neither.")
     if given.keep and not IN_CHECKOUT:
         raise SettingError("--keep writes into scripts/tables of a checkout, got an installed package; leave it out.")
+    if given.keep and own:
+        raise SettingError(f"--keep is for the tables of scripts/tables, got {given.table}; leave it out.")
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
     print(f"{table.title}", flush=True)

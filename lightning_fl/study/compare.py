@@ -48,6 +48,15 @@ def t_quantile(degrees: int) -> float:
     return low
 
 
+def half_interval(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of the mean of two values or more (Student's t).
+
+    >>> round(half_interval([1.0, 2.0, 3.0]), 3)
+    2.484
+    """
+    return t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values))
+
+
 def _within(t: float, degrees: int) -> float:
     """P(|T| <= t), by its finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = atan(t / sqrt(degrees))
@@ -85,8 +94,7 @@ class Cell:
     @property
     def half(self) -> float | None:
         """Half of the 95 % interval of the mean (Student's t over seeds); None for fewer than two runs."""
-        n = len(self.values)
-        return t_quantile(n - 1) * stdev(self.values) / sqrt(n) if n > 1 else None
+        return half_interval(self.values) if len(self.values) > 1 else None
 
     def __str__(self) -> str:
         """The mean, half of its interval, and how many runs are lost."""

@@ -79,6 +79,7 @@ class Grid:
         seeds: Of every cell.
         folder: Of runs and reports.
         asked: Cells to know, beside those measured before and those of the same runs; None: all.
+        kept_only: Whether to know what scripts/tables/measured has of the table and nothing else, without composing.
     """
 
     table: Table
@@ -87,12 +88,19 @@ class Grid:
     seeds: list[int]
     folder: Path
     asked: Collection[Cell] | None = None
+    kept_only: bool = False
 
     def __post_init__(self) -> None:
         if any(override.lstrip("+~").startswith("seed=") for override in self.more):
             raise SettingError("a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...")
         self.plan: dict[tuple[Cell, int], Run] = {}
         self.records: dict[str, Record] = {}
+        if self.kept_only:
+            for row in read(TABLES / "measured" / f"{self.stem}.csv"):
+                cell, name = (row["row"], row["column"]), row["identity"]
+                self.plan[cell, int(row["seed"])] = Run(", ".join(cell), (), self.folder / name)
+                self.records[name] = row
+            return
         known: dict[tuple[str, ...], list[str]] = {}
         kept = [path / f"{self.stem}.csv" for path in (self.folder, TABLES / "measured")]
         before = {(row["row"], row["column"]) for path in kept for row in read(path)}

@@ -1,12 +1,13 @@
-"""The published tables: scripts/tables/*.yaml read, and their claims judged.
+"""Tables of runs: the published ones of scripts/tables and those of one's own read, and their claims judged.
 
-A file has ``title``, ``source``, ``base`` (overrides of train.py), ``rows`` and ``columns`` (label: overrides), and
-what the paper prints as ``published`` (row: texts in the columns' order). A column may also be a mapping of
-``overrides`` and ``value`` (another one of `VALUES` than the table's), or of ``worst``: the least of other columns.
-Optional: ``value``; ``reference`` (rows that mrd compares with, each for those down to the next); ``target`` (of
-rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (of the paper); ``corner`` (head of the rows); ``x``
-(the columns are its values: draw lines); ``note``; ``cells`` (``rows``, ``columns``, ``overrides``: further ones of
-some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
+A file has ``title``, ``base`` (overrides of train.py), ``rows`` and ``columns`` (label: overrides; or a list of
+overrides, which are their own labels).  A column may also be a mapping of ``overrides`` and ``value`` (another one of
+`VALUES` than the table's), or of ``worst``: the least of other columns, or of ``all``.  A paper's table has ``source``
+and what it prints as ``published`` (row: texts in the columns' order).  Optional: ``value``; ``interval`` (true: the
+mean's 95 % interval in place of the deviation); ``reference`` (rows that mrd compares with, each for those down to the
+next); ``target`` (of rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (how many); ``corner`` (head of the
+rows); ``x`` (the columns are its values: draw lines); ``note``; ``cells`` (``rows``, ``columns``, ``overrides``:
+further ones of some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
 """
 
 import re
@@ -69,25 +70,49 @@ class Printed:
         return cls(text, float(match[1]), float(match[2]) if match[2] else None)
 
 
+_NEEDED = ("title", "rows", "columns")
+_KNOWN = (
+    *_NEEDED,
+    *("source", "base", "published", "value", "interval", "reference", "target", "chance", "seeds", "corner", "x"),
+    *("note", "cells", "doubtful", "claims"),
+)
+
+
 class Table:
-    """A file of scripts/tables.
+    """A file of scripts/tables, or of one's own.
 
     Args:
         name: Its stem.
         given: Its content, all leaves text.
+        spelled: What the command line calls it; None: its name.
+
+    Raises:
+        SettingError: If it lacks something, or has something that no table has.
     """
 
-    def __init__(self, name: str, given: dict[str, Any]):
-        self.name = name
-        self.title, self.source, self.base = given["title"], given["source"], given["base"]
+    def __init__(self, name: str, given: dict[str, Any], spelled: str | None = None):
+        self.name, self.spelled = name, spelled or name
+        for key in given:
+            choose(key, _KNOWN, "entry of a table called")
+        for key in _NEEDED:
+            if not given.get(key):
+                raise SettingError(f"a table needs {', '.join(_NEEDED)}, {self.spelled} has no {key}.")
+        given = given | {key: _labelled(given[key], key, self.spelled) for key in ("rows", "columns")}
+        self.title, self.source, self.base = given["title"], given.get("source", ""), given.get("base", "")
+        self.interval = given.get("interval") == "true"
         self.note, self.corner = given.get("note", ""), given.get("corner", "")
         value = given.get("value", "accuracy")
         self.rows: dict[str, str] = given["rows"]
         self.columns: dict[str, Column] = {}
         for label, entry in given["columns"].items():
             entry = {"overrides": entry} if isinstance(entry, str) else entry
-            worst = tuple(entry.get("worst", ()))
-            self.columns[label] = Column(entry.get("overrides", ""), entry.get("value", value), worst)
+            worst = entry.get("worst", ())
+            if worst == "all":
+                worst = list(self.columns)
+            for other in worst:
+                choose(other, given["columns"], "column")
+            shown = choose(entry.get("value", value), VALUES, "value")
+            self.columns[label] = Column(entry.get("overrides", ""), shown, tuple(worst))
         self.chance = float(given.get("chance", "nan"))
         self.reference: dict[str, str] = {}
         for row in self.rows:
@@ -109,8 +134,25 @@ class Table:
 
     @classmethod
     def load(cls, name: str) -> "Table":
-        """Read a table by its name."""
-        return cls(name, yaml.load((TABLES / f"{choose(name, names(), 'table')}.yaml").read_text(), yaml.BaseLoader))
+        """Read a table by its name, or one's own by the path of its file, which ends in .yaml.
+
+        Raises:
+            SettingError: If there is no such table, or the file is not one.
+        """
+        own = name.endswith((".yaml", ".yml"))
+        path = Path(name) if own else TABLES / f"{choose(name, names(), 'table')}.yaml"
+        try:
+            given = yaml.load(path.read_text(), yaml.BaseLoader)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise SettingError(f"{name} cannot be read as a table: {' '.join(str(error).split())}.") from error
+        if not isinstance(given, dict):
+            raise SettingError(f"a table needs {', '.join(_NEEDED)}, {name} has no names.")
+        return cls(path.stem, given, name)
+
+    @property
+    def whose(self) -> str:
+        """Whose settings the file has."""
+        return "the paper's" if self.source else "the table's"
 
     def cells(self, where: dict[str, Any], same: Cell | None = None) -> list[Cell]:
         """List the cells of ``where``: its rows by its columns, by default those of ``same``, else all."""
@@ -147,6 +189,18 @@ class Table:
             partner = dict(zip(claim["left"]["rows"], right["rows"], strict=True))
             return [([cell, (partner[cell[0]], cell[1])], None) for cell in left]
         return [([cell, other], None) for cell in left for other in self.cells(right, cell)]
+
+
+def _labelled(given: Any, what: str, table: str) -> dict[str, Any]:
+    """Give overrides without a label themselves as one."""
+    found = {text: text for text in given} if isinstance(given, list) and all(map(_is_text, given)) else given
+    if not isinstance(found, dict) or not all(_is_text(entry) or isinstance(entry, dict) for entry in found.values()):
+        raise SettingError(f"{what} of {table} need overrides, with labels (LABEL: OVERRIDES) or as a list.")
+    return found
+
+
+def _is_text(entry: Any) -> bool:
+    return isinstance(entry, str)
 
 
 def names() -> list[str]:

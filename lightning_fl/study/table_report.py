@@ -1,17 +1,39 @@
 """What a table's runs measured, as Markdown, CSV and a picture beside what the paper prints."""
 
 import shlex
+from collections.abc import Sequence
 from itertools import product
 from math import isinf
 from pathlib import Path
-from statistics import stdev
+from statistics import mean, stdev
 from typing import Any
 
 from lightning_fl import plot
 from lightning_fl.run.lock import held
+from lightning_fl.study.compare import half_interval
 from lightning_fl.study.grid import MISS, Grid, Record, read, write
 from lightning_fl.study.pool import duration
 from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
+from lightning_fl.text import latex as lay_out
+
+
+def _spread(grid: Grid, values: Sequence[float]) -> str:
+    """Write how far the seeds lie apart: the deviation, or half of the mean's 95 % interval."""
+    digits = grid.table.digits
+    if len(values) < 2 or isinf(mean(values)):
+        return ""
+    if grid.table.interval:
+        return f" ± {half_interval(values):.{digits}f}"
+    return f" ({stdev(values):.{digits}f})"
+
+
+def _plain(grid: Grid, cell: Cell) -> str:
+    """Write a cell's mean and spread, without marks or what the paper has."""
+    value = grid.mean(*cell)
+    if value is None:
+        return "diverged" if any(record["status"] == "diverged" for record in grid.measured(cell)) else "-"
+    values = [] if grid.table.columns[cell[1]].worst else grid.over_seeds(cell)[0]
+    return "not reached" if isinf(value) else f"{value:.{grid.table.digits}f}{_spread(grid, values)}"
 
 
 def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
@@ -31,8 +53,8 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     if isinf(value):
         reached = sum(not isinf(v) for v in values)
         text = f"reached by {reached} of {len(values)}" if reached else "not reached"
-    if len(values) > 1 and not isinf(value):
-        text += f" ({stdev(values):.{digits}f})"
+    else:
+        text += _spread(grid, values)
     if printed is None:
         return text + marks, ""
     difference = value - printed.mean
@@ -49,19 +71,43 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
 def markdown(grid: Grid) -> str:
     """Write the report."""
     table = grid.table
-    texts = {cell: cell_text(grid, cell) for cell in product(table.rows, table.columns)}
-    rows = [row for row in table.rows if any(texts[row, column][0] for column in table.columns)]
-    columns = [column for column in table.columns if any(texts[row, column][0] for row in rows)]
+    options = [f"--scale={grid.scale:g}"] if grid.scale != 1 else []
+    command = shlex.join(["python", "scripts/reproduce.py", table.spelled, *options, *grid.more])
+    source = f"{table.source}. " if table.source else ""
+    lines = [f"# {table.title}", "", f"{source}Measured by `{command}`", "", *measured(grid)]
+    misses = [miss for cell in product(table.rows, table.columns) if (miss := cell_text(grid, cell)[1])]
+    compared = sum(grid.mean(*cell) is not None for cell in table.published if cell not in table.doubtful)
+    if compared:
+        lines += [f"## Apart from the paper: {len(misses)} of {compared} cells", "", *[f"- {m}" for m in misses], ""]
+    diverged = {cell: grid.over_seeds(cell)[1] for cell, _ in table.runs()}
+    if any(diverged.values()):
+        lines += ["## Diverged", ""]
+        for cell, found in diverged.items():
+            last = ["none" if r["accuracy"] is None else f"{r['accuracy']:.1f} %" for r in found]
+            if found:
+                after = ", ".join(f"{r['rounds']:.0f}" for r in found)
+                lines.append(f"- {', '.join(cell)}: after {after} rounds; last measured accuracy {', '.join(last)}")
+        lines.append("")
+    if table.doubtful:
+        lines += ["## Doubtful in the paper", ""]
+        lines += [f"- {row}, {column}: {reason}" for (row, column), reason in table.doubtful.items()] + [""]
+    return "\n".join(lines)
+
+
+def measured(grid: Grid) -> list[str]:
+    """Write what is measured: what it shows, the table, and the claims."""
+    table = grid.table
+    texts = {cell: cell_text(grid, cell)[0] for cell in product(table.rows, table.columns)}
+    rows = [row for row in table.rows if any(texts[row, column] for column in table.columns)]
+    columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
     counted = list(table.published) or list(texts)
-    done = sum(bool(texts[cell][0]) for cell in counted)
+    done = sum(bool(texts[cell]) for cell in counted)
     seeds = sorted({seed for (_, seed), run in grid.plan.items() if run.folder.name in grid.records})
     records = {run.folder.name: grid.records.get(run.folder.name) for run in grid.plan.values()}
     seconds = [record["seconds"] or 0.0 for record in records.values() if record]
-    options = [f"--scale={grid.scale:g}"] if grid.scale != 1 else []
-    command = shlex.join(["python", "scripts/reproduce.py", table.name, *options, *grid.more])
-    lines = [f"# {table.title}", "", f"{table.source}. Measured by `{command}`", ""]
+    lines = []
     if grid.changes:
-        lines += [f"**Not the paper's setting: {', '.join(f'`{change}`' for change in grid.changes)}.**", ""]
+        lines += [f"**Not {table.whose} setting: {', '.join(f'`{change}`' for change in grid.changes)}.**", ""]
     kinds: dict[str, list[str]] = {}
     for label, column in table.columns.items():
         if not column.worst:
@@ -83,44 +129,39 @@ def markdown(grid: Grid) -> str:
             f"its accuracy counts as chance, {table.chance:g}; `?` doubtful in the paper, not counted.",
             "",
         ]
+    elif len(seeds) > 1:
+        around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
+        lines += [f"Each cell: **mean** over seeds {around}; `†` a run diverged.", ""]
     if rows:
         lines += [f"| {table.corner or ' '} | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
         for row in rows:
             printed = [table.published.get((row, column)) for column in columns]
-            shown = [texts[row, column][0] or "·" for column in columns]
+            shown = [texts[row, column] or "·" for column in columns]
             both = [f"{text}<br>{p.text}" if p else text for text, p in zip(shown, printed, strict=True)]
             lines.append(f"| {row} | {' | '.join(both)} |")
         lines.append("")
-    misses = [miss for _, miss in texts.values() if miss]
-    compared = sum(grid.mean(*cell) is not None for cell in table.published if cell not in table.doubtful)
-    if compared:
-        lines += [f"## Apart from the paper: {len(misses)} of {compared} cells", "", *[f"- {m}" for m in misses], ""]
-    diverged = {cell: grid.over_seeds(cell)[1] for cell, _ in table.runs()}
-    if any(diverged.values()):
-        lines += ["## Diverged", ""]
-        for cell, found in diverged.items():
-            last = ["none" if r["accuracy"] is None else f"{r['accuracy']:.1f} %" for r in found]
-            if found:
-                after = ", ".join(f"{r['rounds']:.0f}" for r in found)
-                lines.append(f"- {', '.join(cell)}: after {after} rounds; last measured accuracy {', '.join(last)}")
-        lines.append("")
-    if table.doubtful:
-        lines += ["## Doubtful in the paper", ""]
-        lines += [f"- {row}, {column}: {reason}" for (row, column), reason in table.doubtful.items()] + [""]
     if table.claims:
-        lines += ["## Claims", "", "| Claim | Measured | |", "|---|---|---|"]
+        lines += ["| Claim | Measured | |", "|---|---|---|"]
         for claim in table.claims:
             verdict, detail = judge(table, claim, grid.mean)
             note = f"; {claim['note']}" if "note" in claim else ""
             lines.append(f"| {claim['text']} | {verdict} | {detail}{note} |")
         lines.append("")
-    return "\n".join(lines)
+    return lines
+
+
+def latex(grid: Grid) -> str:
+    """Write what is measured in LaTeX, for the package booktabs."""
+    table = grid.table
+    body = [[row, *(_plain(grid, (row, column)) for column in table.columns)] for row in table.rows]
+    measured = [line for line in body if set(line[1:]) != {"-"}]
+    return "\n".join([f"% {table.title}", *lay_out([table.corner, *table.columns], measured), ""])
 
 
 def figure(grid: Grid) -> Any:
     """Draw what is measured: against the paper, over a parameter, or by name; None if there is nothing."""
     table = grid.table
-    title = table.title + (f"\nNot the paper's setting: {', '.join(grid.changes)}" if grid.changes else "")
+    title = table.title + (f"\nNot {table.whose} setting: {', '.join(grid.changes)}" if grid.changes else "")
     if table.published:
         found = {cell: grid.over_seeds(cell)[0] for cell, _ in table.runs() if cell in table.published}
         cells = [
@@ -145,11 +186,12 @@ def figure(grid: Grid) -> Any:
 
 
 def report(grid: Grid) -> Path:
-    """Write the table's Markdown, CSV and picture of all that is measured by now; give the first."""
+    """Write the table's Markdown, CSV, LaTeX and picture of all that is measured by now; give the first."""
     grid.refresh()
     path = grid.folder / f"{grid.stem}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(markdown(grid))
+    path.with_name(f"{grid.stem}.tex").write_text(latex(grid))
     write(path.with_name(f"{grid.stem}.csv"), grid.rows())
     picture = figure(grid)
     if picture is not None:

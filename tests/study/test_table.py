@@ -246,3 +246,55 @@ def test_claims(given, verdict):
 def test_a_target_that_neither_reached_decides_nothing(known, verdict):
     given = claim("<=", {"rows": ["Average"]})
     assert judge(Table("small", SMALL), given, lambda row, column: known.get(row)) == verdict
+
+
+OWN = """
+title: My comparison
+seeds: 3
+interval: true
+rows: [aggregator=krum, aggregator=boba aggregator.f=3]
+columns: {IPM: adversary=ipm, LIE: adversary=lie, worst: {worst: all}}
+"""
+
+
+def test_a_table_of_ones_own(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(OWN)
+    table = Table.load(str(path))
+    assert (table.name, table.spelled, table.seeds, table.interval) == ("mine", str(path), 3, True)
+    assert dict(table.runs()) == {
+        ("aggregator=krum", "IPM"): ["adversary=ipm", "aggregator=krum"],
+        ("aggregator=krum", "LIE"): ["adversary=lie", "aggregator=krum"],
+        ("aggregator=boba aggregator.f=3", "IPM"): ["adversary=ipm", "aggregator=boba", "aggregator.f=3"],
+        ("aggregator=boba aggregator.f=3", "LIE"): ["adversary=lie", "aggregator=boba", "aggregator.f=3"],
+    }
+    assert table.columns["worst"].worst == ("IPM", "LIE")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (("title: My comparison", ""), "a table needs title, rows, columns, .*mine.yaml has no title"),
+        (("rows:", "row:"), "there is no entry of a table called row; did you mean rows"),
+        (
+            ("[aggregator=krum, aggregator=boba aggregator.f=3]", "aggregator=krum"),
+            "rows of .*mine.yaml need over",
+        ),
+        (("{IPM", "[IPM"), "mine.yaml cannot be read as a table: .*expected"),
+        ((OWN, "just words"), "mine.yaml has no names"),
+        (("interval: true", "values: best"), "there is no entry of a table called values; did you mean value"),
+        (("{worst: all}", "{worst: [IMP]}"), "there is no column IMP; did you mean IPM"),
+        (("interval: true", "value: best accuracy"), "there is no value best accuracy"),
+    ],
+)
+def test_a_wrong_table_is_refused_in_one_line(tmp_path, changed, message):
+    path = tmp_path / "mine.yaml"
+    path.write_text(OWN.replace(*changed))
+    with pytest.raises(SettingError, match=message) as error:
+        Table.load(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(SettingError, match=r"nowhere\.yaml cannot be read as a table: .*No such file"):
+        Table.load("nowhere.yaml")

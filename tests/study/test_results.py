@@ -1,0 +1,49 @@
+"""The tables inside RESULTS.md."""
+
+from pathlib import Path
+
+import pytest
+
+from lightning_fl import SettingError
+from lightning_fl.study import grid, results, table
+from lightning_fl.study.grid import FIELDS
+from lightning_fl.study.results import filled
+
+PAGE = Path(__file__).parents[2] / "RESULTS.md"
+
+
+def test_the_page_has_what_is_kept():
+    """If this fails: python scripts/results.py."""
+    page = PAGE.read_text()
+    assert page.count("<!-- measured:") == page.count("<!-- end -->") >= 7
+    assert filled(page) == page
+
+
+def test_a_table_is_filled_in_and_the_text_around_it_stays(tmp_path, monkeypatch):
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "mine.yaml").write_text(
+        "{title: Mine, rows: {Average: aggregator=average}, columns: {IPM: adversary=ipm, LIE: adversary=lie},"
+        " published: {Average: [9.8, 92.5]}, claims: [{text: LIE is weak, left: {rows: [Average], columns: [LIE]},"
+        " relation: '>=', right: 90}, {text: IPM is strong, left: {rows: [Average], columns: [IPM]}, relation: '<=',"
+        " right: '90'}]}"
+    )
+    cell = {"row": "Average", "column": "IPM", "seed": "0", "status": "completed", "accuracy": "10.8"}
+    cell |= {"identity": "abc", "seconds": "61"}
+    (tmp_path / "measured" / "mine.csv").write_text(
+        f"{','.join(FIELDS)}\n{','.join(cell.get(field, '') for field in FIELDS)}\n"
+    )
+    for module in (grid, results, table):
+        monkeypatch.setattr(module, "TABLES", tmp_path)
+    page = filled("before\n<!-- measured: mine -->\nold\n<!-- end -->\nafter <!-- end -->\n")
+    assert page.startswith("before\n<!-- measured: mine -->\n\nShown: test accuracy")
+    assert page.endswith("\n\n<!-- end -->\nafter <!-- end -->\n")
+    assert "1 of 2 cells measured, seed 0; 1 runs, 1 min 1 s of training." in page
+    assert "| Average | **10.8** +1.0<br>9.8 |" in page
+    assert "| IPM is strong | passed | 1 of 1 hold |" in page
+    assert "LIE is weak" not in page
+    assert filled(page) == page
+
+
+def test_a_table_without_kept_cells_is_an_error():
+    with pytest.raises(SettingError, match=r"nothing is kept of boba_1_mnist --scale 0\.5"):
+        filled("<!-- measured: boba_1_mnist --scale 0.5 -->\n<!-- end -->")
