@@ -272,6 +272,25 @@ class FederatedModule(pl.LightningModule):
         self.trainer.should_stop = True
         return {"metrics": {}, "weights": None, "label_distributions": None}
 
+    def measured(self) -> dict[str, float]:
+        """Measure accuracy and recalls of the model as it is, outside of Lightning's evaluations.
+
+        Neither the attack nor any later evaluation knows of it.
+        """
+        counts = torch.zeros(self.data.n_classes, self.data.n_classes, dtype=torch.int64)
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            for inputs, targets in self.data.test.batches(self.data.eval_batch_size):
+                pairs = targets * self.data.n_classes + self.model(inputs).argmax(1)
+                counts += pairs.bincount(minlength=counts.numel()).view_as(counts).cpu()
+        self.model.train(training)
+        recall = (counts.diag() / counts.sum(1).clamp(min=1)).tolist()
+        return {
+            "accuracy": round(counts.trace().item() / max(counts.sum().item(), 1), 6),
+            **{f"recall/{z}": round(value, 6) for z, value in enumerate(recall)},
+        }
+
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count one batch of test samples."""
         inputs, targets = batch

@@ -38,6 +38,7 @@ SUMMARY = {
     "reason": None,
     "rounds": 2,
     **RESULTS,
+    "first_evaluation": {"accuracy": 0.5, "recall": [0.0, 1.0]},
     "last_evaluation": {"round": 2, **RESULTS},
     "mean_weight": {"honest": 0.75, "byzantine": 0.25},
     "robustness": {"mean": 0.5, "max": 2.0, "infinite_rounds": 0, "bound": 12.0},

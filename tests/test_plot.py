@@ -46,6 +46,7 @@ def lines(figure):
     return {
         line.get_label(): (np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist())
         for line in figure.axes[0].lines
+        if not line.get_label().startswith("_")  # beside the names
     }
 
 
@@ -77,8 +78,29 @@ def test_classes_of_two_digits_stand_in_their_order_and_have_their_own_line():
     drawn = lines(recall_curves([row], ""))
     assert list(drawn) == [*(f"class {z}" for z in range(12)), "accuracy"]
     assert drawn["class 11"][1] == pytest.approx([11])
-    looks = {(line.get_linestyle(), str(line.get_color())) for line in recall_curves([row], "").axes[0].lines}
-    assert len(looks) == 13
+    named = [line for line in recall_curves([row], "").axes[0].lines if not line.get_label().startswith("_")]
+    assert len({(line.get_linestyle(), str(line.get_color())) for line in named}) == 13
+
+
+@pytest.mark.parametrize("c", [1, 10, 20])
+def test_classes_are_named_beside_their_last_points_and_told_apart_without_colours(c, tmp_path):
+    """Names keep clear of each other, inside the axes' height, in the order of the ends."""
+    values = np.random.default_rng(0).integers(0, 4, c) / 3  # several end in the same place
+    rows = [{"round": t, "accuracy": 0.5} | {f"recall/{z}": v for z, v in enumerate(values)} for t in range(50)]
+    figure = recall_curves(rows, "")
+    (axes,) = figure.axes
+    named = [(text.get_position()[1], text.get_text()) for text in axes.texts]
+    heights = [y for y, _ in named]
+    assert sorted(name for _, name in named) == sorted(["accuracy", *(f"class {z}" for z in range(c))])
+    assert min(np.diff(heights), default=6) > 4.5
+    assert min(heights) >= -2
+    assert max(heights) <= 102
+    ends = {f"class {z}": 100 * v for z, v in enumerate(values)} | {"accuracy": 50}
+    assert [ends[name] for _, name in named] == sorted(ends.values())
+    drawn = [line for line in axes.lines if not line.get_label().startswith("_")]
+    looks = {(line.get_marker(), line.get_linestyle(), line.get_linewidth()) for line in drawn}
+    assert len(looks) == c + 1
+    figure.savefig(tmp_path / "recall.png")
 
 
 def test_of_many_classes_the_spread_is_drawn():
@@ -95,10 +117,12 @@ def test_of_many_classes_the_spread_is_drawn():
 
 
 def test_a_single_evaluation_is_a_point():
-    (one,) = {line.get_marker() for line in recall_curves(METRICS[1:2], "").axes[0].lines}
-    assert one == "o"
+    def markers(rows):
+        return {line.get_label(): line.get_marker() for line in recall_curves(rows, "").axes[0].lines}
+
+    assert "None" not in [markers(METRICS[1:2])[name] for name in ("class 0", "class 1", "accuracy")]
     many = [{"round": t, "accuracy": 0.5, "recall/0": 0.5} for t in range(1, 50)]
-    assert {line.get_marker() for line in recall_curves(many, "").axes[0].lines} == {"None"}
+    assert markers(many)["accuracy"] == "None"
 
 
 @pytest.mark.parametrize("rows", [[], [{"round": 1, "loss": 0.5}]])

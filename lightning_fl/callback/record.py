@@ -39,6 +39,16 @@ class Record(pl.Callback):
         self.weights = Table(self._folder and self._folder / "weights.csv")
         self.label_distributions: dict[int, list[float]] = {}
         """By client, the shares of the classes that the rule has estimated last."""
+        self.first: Row | None = None
+        """Accuracy and recalls before the first round: where curves start."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Measure the initial model, unless the run goes on from a checkpoint."""
+        assert isinstance(pl_module, FederatedModule)
+        if trainer.global_step == 0:
+            self.first = pl_module.measured()
+            for logger in trainer.loggers:
+                logger.log_metrics(self.first, step=0)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -85,10 +95,10 @@ class Record(pl.Callback):
         return self._earlier + perf_counter() - self._started
 
     def state_dict(self) -> dict[str, Any]:
-        """What finds the rows again, what the rule has estimated, and the seconds so far."""
+        """What finds the rows again, the first evaluation, what the rule has estimated, and the seconds so far."""
         tables = {"metrics": self.metrics.state(), "weights": self.weights.state()}
         where = {} if self._folder is None else {"folder": str(self._folder)}
-        estimated = {"label_distributions": dict(self.label_distributions)}
+        estimated = {"label_distributions": dict(self.label_distributions), "first": self.first}
         return {**tables, **estimated, **where, "seconds": self.seconds}
 
     def on_save_checkpoint(
@@ -113,6 +123,7 @@ class Record(pl.Callback):
         """
         self._earlier = state_dict["seconds"]
         self.label_distributions = dict(state_dict.get("label_distributions", {}))
+        self.first = state_dict.get("first")
         folders = [Path(state_dict["folder"])] if "folder" in state_dict else []
         if self._resumed is not None:
             beside = self._resumed.parent

@@ -7,7 +7,7 @@ python scripts/compare.py runs --metric mrd                                     
 
 A row, column or panel is a value of a setting, as the command line of train.py spells it.  Runs that differ in nothing
 but the seed are one group: mean and 95 % interval (Student's t).  What else differs makes further panels.  It writes
-compare.md, .csv, .tex and .png and curves.png.
+compare.md, .csv, .tex and .png and curves.png; of more than seven rows or twelve panels curves_2.png and so on, too.
 """
 
 import argparse

@@ -15,7 +15,7 @@ HONEST, BYZANTINE = "#0072B2", "#D55E00"
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 STYLES = ["-", "--", ":", "-."]
 MAP = mpl.colormaps["cividis"].with_extremes(bad="#dddddd")
-MARKERS = "os^Dv<>P"
+MARKERS = "os^Dv<>PX*"
 
 
 def number_at(row: Row, name: str) -> float:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from lightning_fl.plot._parts import MAP, PALETTE, STYLES, name_rows, whole, wrapped
 
 MOST_LINES = len(PALETTE)
-_MOST_AXES = 12
+MOST_AXES = 12
 
 
 def grouped(
@@ -60,6 +60,8 @@ def grouped_curves(
 
     A line ends where the first of its runs does: the mean of those that are left would say something else.
 
+    A reader tells `MOST_LINES` rows in `MOST_AXES` pairs of axes apart.
+
     Args:
         curves: By panel, row and column: the points of each run, and whether it diverged.
         rows: What the lines are.
@@ -68,7 +70,7 @@ def grouped_curves(
     """
     panels, columns = (list(dict.fromkeys(names)) for names in (zip(*[(p, c) for p, _, c in curves], strict=True)))
     there = {(panel, column) for panel, _, column in curves}
-    places = [(panel, column) for panel in panels for column in columns if (panel, column) in there][:_MOST_AXES]
+    places = [(panel, column) for panel in panels for column in columns if (panel, column) in there]
     names = list(dict.fromkeys(row for _, row, _ in curves))
     wide = min(len(places), 3 if len(panels) == 1 or len(columns) > 3 else max(len(columns), 2))
     deep = -(-len(places) // wide)

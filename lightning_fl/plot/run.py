@@ -1,14 +1,15 @@
 """Pictures of one run: recall, trust, confusion."""
 
 from collections.abc import Sequence
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
 from lightning_fl.plot._parts import (
     BYZANTINE,
     HONEST,
+    MARKERS,
     STYLES,
     Row,
     class_ticks,
@@ -18,6 +19,9 @@ from lightning_fl.plot._parts import (
     one_axes,
     round_marker,
 )
+
+# Of classes; black is the accuracy's, vermilion the attack's.
+_COLOURS = [HONEST, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4A1D", "#777777"]
 
 
 def recall_curves(rows: Sequence[Row], title: str) -> Figure:
@@ -43,9 +47,10 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
         axes.plot(rounds, low, ":", color=HONEST, linewidth=1.4, label="lowest recall", marker=marker)
         axes.plot(rounds, middle, color=HONEST, linewidth=1.4, label="median", marker=marker)
     else:
-        colours = mpl.colormaps["viridis"](np.linspace(0, 0.92, max(len(names), 1)))
         for z in range(len(names)):
-            style = {"color": colours[z], "linestyle": STYLES[z % 4], "marker": marker}
+            style = {"color": _COLOURS[z % len(_COLOURS)], "linestyle": STYLES[z % len(STYLES)]}
+            every = max(len(rounds) // 10, 1)  # about ten points, each line's at rounds of its own
+            style |= {"marker": MARKERS[z % len(MARKERS)], "markersize": 5, "markevery": (z % every, every)}
             axes.plot(rounds, table[:, z], linewidth=1.4, label=f"class {z}", **style)
     accuracy = [100 * float(row["accuracy"]) for row in evaluated]
     axes.plot(rounds, accuracy, color="black", linewidth=2.4, label="accuracy", marker=marker)
@@ -55,8 +60,35 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
         label = name.replace("/", " ").replace("_", " ")
         axes.plot(rounds, values, dashes, color=BYZANTINE, linewidth=2.4, label=label, marker=marker)
     axes.set_ylim(-2, 102)
-    legend_beside(axes)
+    if len(names) > 20 or not rounds:
+        legend_beside(axes)
+    else:
+        axes.margins(x=0.01)
+        _name_ends(axes)
     return figure
+
+
+def _name_ends(axes: Any) -> None:
+    """Name each line beside its last point, in its colour and with its marker; names keep clear of each other."""
+    lines = axes.get_lines()
+    ends = [[y for y in line.get_ydata() if np.isfinite(y)][-1:] or [0.0] for line in lines]
+    order = sorted(range(len(lines)), key=lambda i: ends[i][0])
+    low, high = axes.get_ylim()
+    gap = min(5.2, (high - low) / max(len(lines) - 1, 1))
+    places = [ends[i][0] for i in order]
+    for i in range(1, len(places)):  # push up what is too near to the one below ...
+        places[i] = max(places[i], places[i - 1] + gap)
+    for i in reversed(range(len(places))):  # ... and down again what is beyond the top
+        places[i] = min(places[i], high - (len(places) - 1 - i) * gap)
+    beside = axes.get_yaxis_transform()
+    for place, i in zip(places, order, strict=True):
+        line, outside = lines[i], {"transform": beside, "clip_on": False}
+        look = {"color": line.get_color(), "linestyle": line.get_linestyle(), "linewidth": line.get_linewidth()}
+        axes.plot([1.0, 1.03], [ends[i][0], place], color="grey", linewidth=0.5, **outside, label="_to name")
+        mark = {"marker": line.get_marker(), "markersize": 5, "markevery": [1]}
+        axes.plot([1.03, 1.055, 1.08], [place] * 3, **look, **mark, **outside, label="_name")
+        weight = "bold" if line.get_linewidth() > 2 else "normal"
+        axes.text(1.095, place, line.get_label(), va="center", fontsize=9, fontweight=weight, transform=beside)
 
 
 def recall_drops(recall: Sequence[float], reference: Sequence[float], title: str) -> Figure:

@@ -75,7 +75,7 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
     end = f", diverged after round {run.summary['rounds']}" if run.diverged else ""
     when = f"{title}, round {last['round']}{end}"
     if last["accuracy"] is not None:
-        figures["recall"] = plot.recall_curves(run.metrics, title + end)
+        figures["recall"] = plot.recall_curves(run.evaluations, title + end)
     if run.reference and last["recall"]:
         figures["drop"] = plot.recall_drops(last["recall"], run.reference, when)
     if run.summary["confusion"]:
@@ -93,7 +93,7 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
 def compare(runs: Mapping[str, SavedRun], title: str) -> dict[str, Figure]:
     """Draw several runs beside each other."""
     diverged = [label for label, run in runs.items() if run.diverged]
-    figures = {"accuracy": plot.accuracies({label: run.metrics for label, run in runs.items()}, title, diverged)}
+    figures = {"accuracy": plot.accuracies({label: run.evaluations for label, run in runs.items()}, title, diverged)}
     why = {label: "diverged" if run.diverged else "not evaluated" for label, run in runs.items()}
     figures["recall"] = plot.recalls({label: run.summary["recall"] or why[label] for label, run in runs.items()}, title)
     drops = {label: run.summary["mrd"] for label, run in runs.items()}

@@ -21,6 +21,7 @@ _NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy")
 _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
     **dict.fromkeys(("byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),
+    "first_evaluation": ("accuracy", "recall"),
     "last_evaluation": ("round", *_NUMBERS),
     "mean_weight": ("honest", "byzantine"),
     "robustness": ("mean", "max", "infinite_rounds", "bound"),
@@ -79,6 +80,16 @@ class SavedRun:
     def diverged(self) -> bool:
         """Whether the run ended before its time, with no result."""
         return self.status == "diverged"
+
+    @property
+    def evaluations(self) -> list[Row]:
+        """Rows of ``metrics.csv`` with an evaluation; before them round 0, where the run has measured it."""
+        first = self.summary.get("first_evaluation") or {}
+        start: list[Row] = []
+        if first.get("accuracy") is not None:
+            recall = {f"recall/{z}": value for z, value in enumerate(first["recall"] or [])}
+            start = [{"round": 0, "accuracy": first["accuracy"]} | recall]
+        return start + [row for row in self.metrics if row.get("accuracy") is not None]
 
     @property
     def reference(self) -> list[float] | None:

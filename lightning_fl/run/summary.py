@@ -51,8 +51,9 @@ def summarise(
 
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
-        evaluation stands under "last_evaluation".  "attack" is there for attacks with a measure of their own success;
-        "guarantee" is null unless the rule says that it guarantees nothing for so many clients.
+        evaluation stands under "last_evaluation".  "first_evaluation" is that of the initial model.  "attack" is
+        there for attacks with a measure of their own success; "guarantee" is null unless the rule says that it
+        guarantees nothing for so many clients.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else {}
@@ -79,6 +80,7 @@ def summarise(
         "reason": module.diverged or reason,
         "rounds": record.metrics.rows[-1]["round"] if record.metrics.rows else 0,
         **(dict.fromkeys(results) if diverged else results),
+        "first_evaluation": _first(record),
         "last_evaluation": {"round": last.get("round"), **results},
         "guarantee": module.aggregator.guarantee(module.data.federation.n, module.data.n_classes),
         "mean_weight": weights,
@@ -90,6 +92,13 @@ def summarise(
         "reference_recall": module.reference_recall,
         "confusion": module.confusion,
     }
+
+
+def _first(record: Record) -> dict[str, Any]:
+    """Accuracy and recall of each class before the first round; None where they were not measured."""
+    first = record.first or {}
+    recall = [value for name, value in first.items() if name.startswith("recall/")]
+    return {"accuracy": first.get("accuracy"), "recall": recall or None}
 
 
 def _robustness(module: FederatedModule, kappas: list[float]) -> dict[str, float | int | None]:
@@ -203,7 +212,7 @@ def series(run: SavedRun) -> dict[str, tuple[str, list[int], dict[str, list[floa
         By name the heading, the rounds, and the values of each curve by its label; nothing for a run without any.
     """
     found: dict[str, tuple[str, list[int], dict[str, list[float]]]] = {}
-    evaluated = [row for row in run.metrics if row.get("accuracy") is not None]
+    evaluated = run.evaluations
     if evaluated:
         classes = sorted((name for name in evaluated[0] if name.startswith("recall/")), key=lambda name: int(name[7:]))
         curves = {"accuracy": [100 * row["accuracy"] for row in evaluated]}

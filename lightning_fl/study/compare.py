@@ -227,7 +227,8 @@ class Comparison:
             else:
                 lost[f"without {self.metric}" if run.status == "completed" else run.status] += 1
             column = _CURVES[self.metric]
-            points = {int(row["round"]): self._scale * row[column] for row in run.metrics if column in row}
+            rows = run.evaluations if self.metric == "accuracy" else run.metrics
+            points = {int(row["round"]): self._scale * row[column] for row in rows if column in row}
             curves.append((points, run.diverged))
         return Cell(values, lost, curves, self._scale == 100)
 
@@ -322,15 +323,27 @@ class Comparison:
         """
         folder.mkdir(parents=True, exist_ok=True)
         figures = {"compare.png": plot.grouped(self._means(), self.rows_by, self.columns_by or "", self.unit)}
-        curves = {key: cell.curves for key, cell in self.cells.items() if any(points for points, _ in cell.curves)}
-        if curves and len(self.rows) <= plot.MOST_LINES:
-            figures["curves.png"] = plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile)
+        for i, curves in enumerate(self._pages(), 1):
+            name = f"curves_{i}.png" if i > 1 else "curves.png"
+            figures[name] = plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile)
         texts = {"compare.md": self.markdown(worst), "compare.csv": self.csv(), "compare.tex": self.latex(worst)}
         for name, content in texts.items():
             files.write(folder / name, content.encode())
         for name, figure in figures.items():
             figure.savefig(folder / name)
         return [folder / name for name in [*texts, *figures]]
+
+    def _pages(self) -> Iterator[dict[Key, Sequence[tuple[dict[int, float], bool]]]]:
+        """The curves of each picture: as many rows, panels and columns as a reader tells apart."""
+        curves = {key: cell.curves for key, cell in self.cells.items() if any(points for points, _ in cell.curves)}
+        rows = [row for row in self.rows if any(key[1] == row for key in curves)]
+        places = [(p, c) for p in self.panels for c in self.columns if any((p, row, c) in curves for row in rows)]
+        for i in range(0, len(rows), plot.MOST_LINES):
+            for j in range(0, len(places), plot.MOST_AXES):
+                keys = [(p, row, c) for p, c in places[j : j + plot.MOST_AXES] for row in rows[i : i + plot.MOST_LINES]]
+                page = {key: curves[key] for key in keys if key in curves}
+                if page:
+                    yield page
 
     def _means(self) -> dict[str, dict[str, dict[str, tuple[float | None, str]]]]:
         """Panel, row, column: the mean and what stands in the cell."""

@@ -14,6 +14,7 @@ from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.callback.record import Record, Table
 from lightning_fl.callback.round_checkpoint import RoundCheckpoint
+from lightning_fl.contract import world
 from tests import training
 
 
@@ -358,3 +359,24 @@ def test_what_the_rule_has_estimated_last_survives_resuming(tmp_path):
         last |= dict.fromkeys(federation.participants(index)[0], index + 1)
     assert whole.label_distributions == {i: [t, i, 0] for i, t in last.items()}
     assert len(set(last.values())) > 1  # some were absent in the last round
+
+
+def test_the_initial_model_is_measured_once(tmp_path):
+    """Sample by sample, by hand; a run that goes on from a checkpoint keeps what was measured."""
+    test, model = training.data().load()[1], world.model()
+    right = [[], [], []]
+    for x, y in zip(test.inputs, test.targets, strict=True):
+        right[y].append(int(model(x[None]).argmax()) == int(y))
+    expected = {"accuracy": round(sum(map(sum, right)) / 9, 6)}
+    expected |= {f"recall/{z}": round(sum(found) / len(found), 6) for z, found in enumerate(right)}
+    record = Record(tmp_path / "first")
+    trainer = training.trainer([record], rounds=2)
+    module = training.fit(trainer)
+    assert record.first == expected
+    assert module.training
+    assert module.measured() == module.evaluation != expected
+    trainer.save_checkpoint(tmp_path / "half.ckpt")
+    later = Record(tmp_path / "second")
+    training.fit(training.trainer([later], rounds=4), ckpt_path=tmp_path / "half.ckpt")
+    assert later.first == expected
+    assert [row["round"] for row in later.metrics.rows] == [1, 2, 3, 4]

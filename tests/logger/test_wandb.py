@@ -151,9 +151,12 @@ def test_recalls_and_weights_stand_in_one_chart_each(tmp_path, monkeypatch):
     evaluated = [row for row in metrics if row["accuracy"]]
     assert [int(row["round"]) for row in evaluated] == [10, 20]
     lines = {f"class {z}": f"recall/{z}" for z in range(10)} | {"accuracy": "accuracy"}
-    assert recall == pytest.approx(
-        {(int(row["round"]), label): 100 * float(row[name]) for row in evaluated for label, name in lines.items()}
-    )
+    expected = {
+        (int(row["round"]), label): 100 * float(row[name]) for row in evaluated for label, name in lines.items()
+    }
+    first = json.loads((tmp_path / "x/summary.json").read_text())["first_evaluation"]
+    expected |= {(0, f"class {z}"): 100 * value for z, value in enumerate(first["recall"])}
+    assert recall == pytest.approx(expected | {(0, "accuracy"): 100 * first["accuracy"]})
     expected = {}
     for row in weights:
         honest, byzantine = ([100 * float(row[str(i)]) for i in ids] for ids in (range(100), range(100, 115)))

@@ -19,6 +19,8 @@ def test_reads_what_was_written(tmp_path):
     assert run.summary == saved.SUMMARY
     assert (run.status, run.diverged, run.byzantine, run.reference) == ("completed", False, [3, 4], [0.9, 0.75])
     assert run.topics == ["boba", "2 ipm", "mnist_5k"]
+    first = {"round": 0, "accuracy": 0.5, "recall/0": 0.0, "recall/1": 1.0}
+    assert run.evaluations == [first, saved.METRICS[1]]
 
 
 def test_a_summary_of_another_version(tmp_path):
@@ -38,6 +40,7 @@ def test_a_summary_of_another_version(tmp_path):
         "validation_accuracy": None,
     }
     assert run.summary["mean_weight"] == {"honest": None, "byzantine": None}
+    assert run.evaluations == saved.METRICS[1:]
     assert run.summary["schema"] is run.summary["version"] is run.summary["seconds"] is None
     assert (run.status, run.byzantine, run.reference) == ("completed", [], None)
     assert trust_shares(run.summary) is None

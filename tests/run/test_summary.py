@@ -99,6 +99,7 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "recall": [1.0, 0.5],
         "mrd": 0.25,
         "validation_accuracy": None,
+        "first_evaluation": {"accuracy": None, "recall": None},
         "last_evaluation": {"round": 2, **LAST},
         "guarantee": None,
         "mean_weight": {"honest": 0.75, "byzantine": 0.25},
@@ -262,8 +263,8 @@ def test_write(n_byzantine, tmp_path):
     assert list(weights) == names
     assert all(values == pytest.approx([100 / (3 + n_byzantine)] * 2) for values in weights.values())
     rounds, recalls = pictures.charts["charts/recall"]
-    assert rounds == [2]
-    assert {name: round(values[0], 3) for name, values in recalls.items()} == {
+    assert rounds == [0, 2]
+    assert {name: round(values[1], 3) for name, values in recalls.items()} == {
         "accuracy": round(100 * summary["accuracy"], 3),
         **{f"class {z}": round(100 * value, 3) for z, value in enumerate(summary["recall"])},
     }

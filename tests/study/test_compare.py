@@ -4,8 +4,9 @@ from collections import Counter
 from math import sqrt
 
 import pytest
+from matplotlib.figure import Figure
 
-from lightning_fl import DataError, SettingError
+from lightning_fl import DataError, SettingError, plot
 from lightning_fl.study.compare import Cell, Comparison, find, t_quantile, varying
 from tests import saved
 
@@ -160,6 +161,24 @@ def test_files(grid, tmp_path):
     latex = paths[2].read_text(encoding="utf-8")
     assert r"boba & 72.0 $\pm$ 5.0 & 60.0 $\pm$ 0.0 & 60.0 $\pm$ 0.0 \\" in latex
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths[3:])
+
+
+def test_curves_of_many_rows_and_panels_fill_several_pictures(tmp_path, monkeypatch):
+    """Seven lines in twelve pairs of axes, the rest in further pictures; curves start where the initial model is."""
+    drawn = []
+    monkeypatch.setattr(
+        plot, "grouped_curves", lambda curves, *args: drawn.append(curves) or Figure() if curves else None
+    )
+    for f in range(8):
+        for factor in range(13):
+            name = f"{f}-{factor}"
+            run(tmp_path / "runs" / name, 0.5, aggregator__f=f, adversary__factor=float(factor))
+    found = Comparison(find([tmp_path / "runs"]), "aggregator.f", "adversary.factor")
+    names = [path.name for path in found.write(tmp_path / "out")]
+    assert names[4:] == ["curves.png", "curves_2.png", "curves_3.png", "curves_4.png"]
+    assert [len(curves) for curves in drawn] == [7 * 12, 7, 12, 1]
+    assert len(set().union(*drawn)) == 8 * 13
+    assert all(points == {0: 50.0, 2: 75.0} for curves in drawn for ((points, _),) in curves.values())
 
 
 def test_folders_are_searched_for_runs(tmp_path):
