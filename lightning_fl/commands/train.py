@@ -10,19 +10,31 @@ python scripts/train.py --help                               every group and set
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import CONF, check_choices, own_folder, settle, spelled, take_own
 from lightning_fl.run.explain import explained
 
-_trained: list[Path] = []  # folders of this command's runs
+_trained: list[Path] = []  # folders of the runs of this process
+_sweeps: list[tuple[Path, float]] = []  # folders of -m, and when it started: launchers may train in other processes
+
+
+class Sweeps(Callback):
+    """Note where ``-m`` puts its runs."""
+
+    def on_multirun_start(self, config: DictConfig, **more: Any) -> None:
+        """Note the folder and the time."""
+        _sweeps.append((Path(config.hydra.sweep.dir), time.time()))
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")
@@ -57,12 +69,15 @@ def _need_folder(overrides: Sequence[str]) -> None:
 
 
 def _compare() -> None:
-    """Print one table of several runs."""
-    runs = [folder for folder in _trained if (folder / "config.yaml").exists()]
-    if len(runs) > 1:
+    """Print one table of several runs: this process's, and what launchers have left of others."""
+    runs = [folder.resolve() for folder in _trained if (folder / "config.yaml").exists()]
+    for folder, started in _sweeps:
+        fresh = sorted(path for path in folder.rglob("config.yaml") if path.stat().st_mtime >= started)
+        runs += [path.parent.resolve() for path in fresh if "run_name: reference\n" not in path.read_text("utf-8")]
+    if len(set(runs)) > 1:
         from lightning_fl.study.compare import Comparison
 
-        print(f"\n{Comparison(runs).text()}", flush=True)
+        print(f"\n{Comparison(list(dict.fromkeys(runs))).text()}", flush=True)
 
 
 def main() -> None:
@@ -76,6 +91,7 @@ def main() -> None:
         rest = [argument for argument in arguments if argument not in flags]
         sys.argv[1:] = [*flags, *(["--config-dir", str(own)] if own else []), *rest]  # Hydra wants flags first
         _trained.clear()
+        _sweeps.clear()
         try:
             run()
         finally:

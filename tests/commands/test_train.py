@@ -337,11 +337,14 @@ def test_records_to_weights_and_biases_offline(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_launcher_starts_runs_in_processes_of_its_own(tmp_path):
-    """As on a cluster: the function that trains is pickled by name."""
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    launcher = ["-m", "hydra/launcher=submitit_local", "hydra.sweep.dir=many"]
+@pytest.mark.parametrize("launcher", ["submitit_local", "joblib"])
+def test_a_launcher_starts_runs_in_processes_of_its_own(tmp_path, launcher):
+    """As on a cluster: the function that trains is pickled by name; the table at the end is of all runs."""
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
+    launcher = ["-m", f"hydra/launcher={launcher}", "hydra.sweep.dir=many"]
     process = start(tmp_path, *launcher, "aggregator=average,median", "trainer.max_steps=2")
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, out
     assert [summary(tmp_path / "many" / str(i))["status"] for i in range(2)] == ["completed"] * 2
+    _, _, table = out.partition("mean of 1 completed runs. Rows: aggregator.")
+    assert re.findall(r"^ +(average|median) +[\d.]+$", table, re.M) == ["average", "median"]
