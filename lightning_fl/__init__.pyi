@@ -9,7 +9,7 @@ from .federation import Federation
 from .module import FederatedModule
 from .partition.base import Partition
 from .round import Round
-from .run.python import Run, load_model, train
+from .run.python import Run, load_model, load_module, train
 from .samples import ClientBatch, RoundBatch, Samples
 from .server_oracle import ServerOracle
 from .updates import Updates
@@ -45,6 +45,7 @@ __all__ = [
     "client",
     "data",
     "load_model",
+    "load_module",
     "logger",
     "metric",
     "model",

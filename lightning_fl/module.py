@@ -331,6 +331,20 @@ class FederatedModule(pl.LightningModule):
             metric.update(self.model(inputs), goals)
         return {"success_rate": metric.compute().item()}
 
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **settings: Any) -> Any:
+        """Load a checkpoint into a new module; ``model=`` gives the model, which the checkpoint does not describe.
+
+        Raises:
+            SettingError: If no model is given.
+        """
+        if "model" not in settings:
+            raise SettingError(
+                f"load_from_checkpoint needs the model, got none; give model=..., or take "
+                f"lightning_fl.load_module({str(checkpoint_path)!r}), which makes it from the config.yaml of the run."
+            )
+        return super().load_from_checkpoint(checkpoint_path, *args, **settings)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the last round's aggregated update, which attacks of the next round may use."""
         if self.adversary is not None:

@@ -30,7 +30,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
-from lightning_fl.run.assemble import make_model
+from lightning_fl.run.assemble import make_module
 from lightning_fl.run.config import own_folder
 from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
@@ -185,28 +185,32 @@ def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mod
     return made
 
 
-def load_model(folder: str | Path) -> nn.Module:
-    """Load the final model of a run from the command line.
+def load_module(folder: str | Path) -> FederatedModule:
+    """Load what a run from the command line has trained: the final model with its client, server and schedule.
 
     Args:
-        folder: The run's folder, with ``config.yaml`` and ``checkpoints/last.ckpt``.
+        folder: The run's folder, with ``config.yaml`` and ``checkpoints/last.ckpt``, or that checkpoint.
 
     Returns:
-        The model, on the CPU, in evaluation mode.
+        The module, on the CPU, in evaluation mode, as ``trainer.test`` takes it; what clients remember is left out.
 
     Raises:
         DataError: If a file is missing or broken.
     """
     own_folder()  # a model of one's own lies beside it
-    config = OmegaConf.create(saved_config(Path(folder) / "config.yaml"))
-    path = last_checkpoint(Path(folder))
+    path = Path(folder) if Path(folder).is_file() else last_checkpoint(Path(folder))
+    config = OmegaConf.create(saved_config(path.absolute().parents[1] / "config.yaml"))
     if not path.is_file():
         raise DataError(f"{path} is not there; give the folder of a run that has reached a checkpoint.")
-    model = make_model(config)
+    module = make_module(config)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-        ours = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
-        model.load_state_dict(ours)
+        module.load_state_dict({name: value for name, value in state.items() if not name.startswith("client.")})
     except Exception as error:  # whatever torch says of a broken file
         raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
-    return model.eval()
+    return module.eval()
+
+
+def load_model(folder: str | Path) -> nn.Module:
+    """Load the final model of a run from the command line, on the CPU, in evaluation mode; see `load_module`."""
+    return load_module(folder).model

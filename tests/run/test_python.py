@@ -175,6 +175,15 @@ def test_final_models_are_loaded_from_a_folder(tmp_path):
     path = folder / "checkpoints" / "last.ckpt"
     module = fl.FederatedModule.load_from_checkpoint(path, model=fl.model.Mlp(8, [4], 10))
     assert torch.equal(weights(module.model), weights(model))
+    with pytest.raises(
+        SettingError, match=rf"needs the model, got none; .*load_module\('{path}'\), which makes it from"
+    ):
+        fl.FederatedModule.load_from_checkpoint(path)
+    for given in (folder, path):
+        module = fl.load_module(given)
+        assert torch.equal(weights(module.model), weights(model))
+        assert type(module.client).__name__ == "Gradient"
+        assert not module.training
     path.write_bytes(b"broken")
     with pytest.raises(DataError, match=r"last\.ckpt cannot be read"):
         load_model(folder)
