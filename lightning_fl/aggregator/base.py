@@ -154,13 +154,7 @@ class Wrapper(Aggregator):
     """
 
     def __init__(self, rule: Aggregator):
-        passed = {"on_train_batch_end", "state_dict", "load_state_dict"}
-        for name, default in vars(pl.Callback).items():
-            if not name.startswith("_") and name not in passed and getattr(type(rule), name) is not default:
-                raise SettingError(
-                    f"{type(self).__name__} passes {', '.join(sorted(passed))} on to its rule and no other hook, got "
-                    f"{type(rule).__name__} with {name}; use that rule by itself."
-                )
+        check_hooks(rule, type(self).__name__)
         self.rule = rule
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
@@ -188,6 +182,25 @@ class Wrapper(Aggregator):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Give the rule back what it remembered."""
         self.rule.load_state_dict(state_dict)
+
+
+def check_hooks(rule: Aggregator, asker: str) -> None:
+    """Check that a rule has no other of Lightning's hooks than those that whoever asks it calls.
+
+    Args:
+        rule: The rule.
+        asker: Who asks it, for the error.
+
+    Raises:
+        SettingError: If it has another hook, which nobody would call.
+    """
+    passed = {"on_train_batch_end", "state_dict", "load_state_dict"}
+    for name, default in vars(pl.Callback).items():
+        if not name.startswith("_") and name not in passed and getattr(type(rule), name) is not default:
+            raise SettingError(
+                f"{asker} passes {', '.join(sorted(passed))} on to its rule and no other hook, got "
+                f"{type(rule).__name__} with {name}; use that rule by itself."
+            )
 
 
 def check_minority(n: int, f: int, rule: str) -> None:

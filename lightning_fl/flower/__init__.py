@@ -1,0 +1,5 @@
+"""Flower: real clients, whose replies any rule of this package aggregates."""
+
+from lightning_fl import _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)

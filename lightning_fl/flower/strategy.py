@@ -1,0 +1,479 @@
+"""A Flower strategy from any rule: what real clients send is aggregated as what simulated ones compute."""
+
+import io
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+try:
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+    from flwr.serverapp import Grid
+    from flwr.serverapp.strategy import FedAvg, Result
+except ImportError as error:
+    raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
+
+from lightning_fl import files, seeding
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_hooks
+from lightning_fl.client.base import Client
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.flower.replies import Answers, Layout, gather, median_metrics
+from lightning_fl.round import Round
+from lightning_fl.run.assemble import make
+from lightning_fl.run.config import check_choices, compose
+from lightning_fl.run.lock import BusyError, held
+from lightning_fl.samples import ClientBatch, Samples
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates import Updates, flatten, trainable, unflatten
+
+FILE = "strategy.pt"
+_LOG = logging.getLogger("flwr")
+# Rules are asked for the least number of clients that they take, up to this one.
+_MOST_CLIENTS = 10_000
+
+
+class RobustStrategy(FedAvg):
+    """Aggregate what clients train by a robust rule, and step by a server's optimizer.
+
+    What a client sends back, w_i, makes the update x_i = (w - w_i) / eta, with w as it was sent to the clients.  The
+    server subtracts what the rule makes of them, at a rate of eta unless ``server`` says otherwise: then plain averages
+    are FedAvg.
+
+    Nothing that a client sends stops a round.  A reply of NaN, of other names or shapes, or that differs from another
+    reply of the same node in the same round counts as one of the rule's f Byzantine rows; late replies are left out.
+    Rows are sorted by node id, so the order of arrival changes no bit.  A round that brings fewer updates than the rule
+    needs (BOBA: f > n - c) is skipped: the model, the optimizer and the rule's memory stay as they were.
+
+    The metrics of a round hold ``trust/NODE``, each node's weight if the rule is a weighting; ``refused/NODE`` of those
+    whose reply did not count; ``round/updates``, ``round/absent``, ``round/skipped`` and ``rule/NAME``, the rule's own
+    numbers.  Beside them, the median over clients of each metric that the clients report.
+
+    Args:
+        rule: Any rule, as an object or by the name of its configuration, such as "nnm_trimmed_mean".
+        server: Makes the server's optimizer from the model's parameters.  None: SGD at a rate of ``learning_rate``.
+        f: Byzantine clients that a rule given by name tolerates.
+        learning_rate: eta, the clients' rate, above 0: it puts updates into the unit of a gradient, in which the
+            settings of rules are given here.  1: an update is the difference of the models.
+        model: A module whose trainable parameters are the arrays, for rules that compute at the server.
+        samples: The server's samples, some of each class, for such rules.
+        client: What the clients do; the server's virtual clients do the same (BOBA's class updates).  None: one
+            gradient of all samples.
+        most_examples: None: all clients weigh the same, whatever they claim.  A number: a client weighs what its metric
+            ``num-examples`` claims, but no more than this, which an honest client may hold.
+        seed: Of the rule's draws.
+        folder: Where the strategy saves itself after each round; another process that starts with the same folder goes
+            on from there.  None: nothing is saved.
+        settings: Of Flower's ``FedAvg``.  ``min_train_nodes`` and ``min_available_nodes`` are by default as many as the
+            rule needs, so a run waits for them.
+
+    Raises:
+        SettingError: If settings are out of range, do not fit each other or the rule.
+    """
+
+    def __init__(
+        self,
+        rule: Aggregator | str,
+        server: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+        f: int | None = None,
+        *,
+        learning_rate: float = 1.0,
+        model: nn.Module | None = None,
+        samples: Samples | None = None,
+        client: Client | None = None,
+        most_examples: int | None = None,
+        seed: int = 0,
+        folder: str | Path | None = None,
+        **settings: Any,
+    ):
+        if not 0 < learning_rate < inf:
+            raise SettingError(f"learning_rate must be above 0 and finite, got {learning_rate}.")
+        if most_examples is not None and most_examples < 1:
+            raise SettingError(f"most_examples must be at least 1, or None for equal weights, got {most_examples}.")
+        if samples is not None and model is None:
+            raise SettingError("the server trains a model on its samples, got none; give model as well.")
+        self.rule = _rule(rule, f)
+        self.learning_rate = float(learning_rate)
+        self.make_server = partial(SGD, lr=learning_rate) if server is None else server
+        self.model = model
+        self.client = Gradient() if client is None else client
+        self.classes = _classes(samples)
+        self.n_classes = 1 if samples is None else samples.n_classes
+        self.most_examples = most_examples
+        self.seed = seed
+        self.folder = None if folder is None else Path(folder)
+        self._least = least = _least_clients(self.rule, self.n_classes)
+        settings = {"min_train_nodes": max(least, 2), "min_available_nodes": max(least, 2)} | settings
+        if settings["min_train_nodes"] < least and settings.get("fraction_train", 1) > 0:
+            raise SettingError(
+                f"{type(self.rule).__name__} needs at least {least} updates, got "
+                f"min_train_nodes={settings['min_train_nodes']}; leave it out, or lower f."
+            )
+        for kind in ("train", "evaluate"):
+            settings.setdefault(f"{kind}_metrics_aggr_fn", median_metrics)
+        super().__init__(**settings)
+        self._layout: Layout | None = None
+        self._asked: list[int] = []
+        self._before = 0  # rounds of earlier processes
+        self._history: dict[str, dict[int, dict[str, Any]]] = {"train": {}, "evaluate": {}, "server": {}}
+
+    # What Flower calls
+
+    def summary(self) -> None:
+        """Log the rule and what it needs, before Flower's own settings."""
+        _LOG.info("\t├──> Rule: %s, for at least %d clients a round", type(self.rule).__name__, self._least)
+        warning = self.rule.guarantee(self.min_train_nodes, self.n_classes)
+        if warning is not None:
+            _LOG.info("\t│\t└── With %d clients: %s", self.min_train_nodes, warning)
+        super().summary()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds, or those that are left of a run that was saved; see Flower's ``Strategy.start``.
+
+        Args:
+            grid: As there, like the others.
+            initial_arrays: The initial model; a saved one replaces it.
+            num_rounds: Of the whole run, those before a restart included.
+            timeout: Seconds after which a client that has not replied takes no part in a round.
+            train_config: Sent to clients that train.
+            evaluate_config: Sent to clients that evaluate.
+            evaluate_fn: Evaluates at the server.
+
+        Returns:
+            The final model and the metrics of all rounds.
+
+        Raises:
+            SettingError: If the model does not suit the rule, or the folder is another run's or in use.
+        """
+        try:
+            with nullcontext() if self.folder is None else held(self.folder):
+                self._prepare(initial_arrays)
+                self._load()
+                arrays = self._arrays()
+
+                def evaluate(server_round: int, at: ArrayRecord) -> MetricRecord | None:
+                    metrics = None if evaluate_fn is None else evaluate_fn(self._before + server_round, at)
+                    return self._note("server", self._before + server_round, metrics)
+
+                left = max(num_rounds - self._before, 0)
+                evaluated = evaluate if evaluate_fn else None
+                result: Result = super().start(grid, arrays, left, timeout, train_config, evaluate_config, evaluated)
+        except BusyError as error:
+            raise SettingError(f"{self.folder} is in use by another process; wait until it has ended.") from error
+        result.arrays = self._arrays()
+        result.train_metrics_clientapp = self._records("train")
+        result.evaluate_metrics_clientapp = self._records("evaluate")
+        result.evaluate_metrics_serverapp = self._records("server")
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose who trains; see Flower's ``FedAvg``."""
+        self._prepare(arrays)
+        number = self._before + server_round
+        messages = list(super().configure_train(number, arrays, config, grid))
+        for message in messages:
+            message.metadata.group_id = _group(number)
+        self._asked = [message.metadata.dst_node_id for message in messages]
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate what the clients trained, and step; see the class.
+
+        Args:
+            server_round: From 1.
+            replies: In any order.
+
+        Returns:
+            The new model, None if the round is skipped, and the round's metrics.
+        """
+        if not self._asked:
+            return None, None
+        assert self._layout is not None
+        number = self._before + server_round
+        answers = gather(
+            replies,
+            self._asked,
+            _group(number),
+            self._layout,
+            flatten(self._parameters).detach(),
+            self.learning_rate,
+            (self.arrayrecord_key, self.weighted_by_key),
+            self.most_examples,
+        )
+        metrics: dict[str, int | float] = {
+            "round/updates": len(answers.nodes),
+            "round/absent": len(answers.absent),
+            "round/skipped": 0,
+            **{f"refused/{node}": 1 for node in answers.refused},
+        }
+        trust: dict[int, float] = {}
+        try:
+            aggregation, trust = self._aggregate(answers, number)
+        except SettingError as error:
+            _LOG.warning("round %d is skipped: %s", number, error)
+            metrics["round/skipped"] = 1
+        else:
+            self._step(aggregation.update)
+            self.rule.on_train_batch_end(None, None, None, None, number - 1)  # type: ignore[arg-type]
+            metrics["round/update_norm"] = aggregation.update.norm().item()
+            metrics |= {f"rule/{name}": float(value) for name, value in aggregation.diagnostics.items()}
+            metrics |= {f"trust/{node}": weight for node, weight in trust.items()}
+        for reasons in (answers.refused, answers.absent):
+            for node, reason in sorted(reasons.items()):
+                _LOG.info("\t> node %d does not count: %s", node, reason)
+        if trust:
+            _LOG.info("\t> trust: %s", ", ".join(f"{node} {weight:.3f}" for node, weight in trust.items()))
+        reported = self.train_metrics_aggr_fn(answers.contents, self.weighted_by_key) if answers.contents else {}
+        record = self._note("train", number, MetricRecord({**reported, **metrics}))
+        self._save(number)
+        return None if metrics["round/skipped"] else self._arrays(), record
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose who evaluates; see Flower's ``FedAvg``."""
+        messages: Iterable[Message] = super().configure_evaluate(self._before + server_round, arrays, config, grid)
+        return messages
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Aggregate what the clients measured: of each metric the median, unless settings say otherwise.
+
+        Args:
+            server_round: From 1.
+            replies: In any order; errors are left out, and so is a node that sends several different ones.
+        """
+        by_node: dict[int, list[Message]] = {}
+        for reply in replies:
+            if not reply.has_error():
+                by_node.setdefault(reply.metadata.src_node_id, []).append(reply)
+        contents = [
+            found[0].content
+            for _, found in sorted(by_node.items())
+            if all(reply.content == found[0].content for reply in found)
+        ]
+        if not contents:
+            return None
+        number = self._before + server_round
+        record = self._note("evaluate", number, self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key))
+        self._save(number)
+        return record
+
+    # The round
+
+    def _aggregate(self, answers: Answers, number: int) -> tuple[Aggregation, dict[int, float]]:
+        """Ask the rule; give each node's weight, too.
+
+        Rows that are not finite count among the f that it tolerates.  A rule that tolerates none gets the others alone.
+
+        Raises:
+            SettingError: If it cannot serve the round.
+        """
+        if not answers.nodes:
+            raise SettingError("no client answered.")
+        server = ServerOracle(self._module, self.client, self.classes, Round(number - 1, self._rate, self.seed))
+        for refused in [True, False] if answers.refused else [True]:
+            if not refused and len(answers.refused) == len(answers.nodes):
+                break
+            updates = answers.updates(refused)
+            self.rule.check(updates.n, self.n_classes)
+            try:
+                result = self.rule.aggregate(updates, server)
+            except DivergedError:
+                continue
+            if result.update.isfinite().all():
+                weights = result.weights if result.trust is None else result.trust
+                given = {} if weights is None else dict(zip(updates.ids or (), weights.tolist(), strict=True))
+                return result, given and {node: given.get(node, 0.0) for node in answers.nodes}
+        raise DivergedError(f"{type(self.rule).__name__} finds no finite update.")
+
+    def _step(self, update: Float[Tensor, " d"]) -> None:
+        for parameter, gradient in zip(self._parameters, unflatten(update, self._parameters), strict=True):
+            parameter.grad = gradient.to(parameter)
+        self._optimizer.step()
+
+    @property
+    def _rate(self) -> float:
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    # The model
+
+    def _prepare(self, arrays: ArrayRecord) -> None:
+        """Take the global model, and check once that rule, server and model suit each other.
+
+        Raises:
+            SettingError: If they do not.
+        """
+        layout = Layout.of(arrays)
+        if self._layout is None:
+            self._begin(arrays, layout)
+        elif layout != self._layout:
+            raise SettingError("the global model keeps its arrays' names and shapes, got others; use a new strategy.")
+        for name, parameter in zip(layout.trained, self._parameters, strict=True):
+            parameter.data.copy_(torch.from_numpy(np.array(arrays[name].numpy())))
+        if self._layout is None:
+            self._layout = layout
+            self._rehearse(layout.d)
+
+    def _begin(self, arrays: ArrayRecord, layout: Layout) -> None:
+        if not layout.trained:
+            raise SettingError("a strategy needs arrays of floating-point numbers to train, got none.")
+        self._others = {name: arrays[name] for name in arrays if name not in layout.trained}
+        if self.model is None:
+            values = [torch.from_numpy(np.array(arrays[name].numpy())) for name in layout.trained]
+            self._module: nn.Module = nn.ParameterList(nn.Parameter(value) for value in values)
+            self._parameters = list(self._module.parameters())
+        else:
+            ours = {name: tuple(value.shape) for name, value in trainable(self.model).items()}
+            theirs = {name: layout.shapes[name] for name in layout.trained}
+            if ours != theirs or list(ours) != list(theirs):
+                raise SettingError(
+                    f"the arrays must be the trainable parameters of {type(self.model).__name__} in their order, got "
+                    f"{', '.join(list(theirs)[:4])} ...; start with ArrayRecord(lightning_fl.updates.trainable(model))."
+                )
+            self._module = self.model
+            self._parameters = [value for value in self.model.parameters() if value.requires_grad]
+        self._optimizer = self.make_server(self._parameters)
+
+    def _rehearse(self, d: int) -> None:
+        """Ask the rule about small random updates: what it lacks is said before clients work."""
+        rows = torch.randn(self._least, d, generator=seeding.generator(self.seed, "rehearsal")) * 1e-3
+        server = ServerOracle(self._module, self.client, self.classes, Round(0, self._rate, self.seed))
+        try:
+            self.rule.aggregate(Updates(rows, ids=range(self._least)), server)
+        except DivergedError:
+            pass  # of such updates
+        except SettingError as error:
+            raise SettingError(
+                f"{error} (A strategy has model, samples and client for the server's own work.)"
+            ) from error
+
+    def _arrays(self) -> ArrayRecord:
+        """The global model."""
+        assert self._layout is not None
+        arrays = dict(self._others)
+        for name, parameter in zip(self._layout.trained, self._parameters, strict=True):
+            arrays[name] = Array(parameter.detach().numpy())
+        return ArrayRecord({name: arrays[name] for name in self._layout.shapes})
+
+    # What outlives a process
+
+    def _note(self, kind: str, number: int, metrics: MetricRecord | None) -> MetricRecord | None:
+        if metrics is not None:
+            self._history[kind][number] = dict(metrics)
+        return metrics
+
+    def _records(self, kind: str) -> dict[int, MetricRecord]:
+        return {number: MetricRecord(metrics) for number, metrics in sorted(self._history[kind].items())}
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """What a saved run must share with this one."""
+        assert self._layout is not None
+        server = type(self._optimizer)
+        return {
+            "rule": f"{type(self.rule).__module__}.{type(self.rule).__qualname__}",
+            "server": f"{server.__module__}.{server.__qualname__}",
+            "shapes": dict(self._layout.shapes),
+        }
+
+    def _save(self, number: int) -> None:
+        if self.folder is None:
+            return
+        state = {
+            "round": number,
+            "parameters": [parameter.detach() for parameter in self._parameters],
+            "optimizer": self._optimizer.state_dict(),
+            "memory": self.rule.state_dict(),
+            "history": self._history,
+            **self._identity,
+        }
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        files.write(self.folder / FILE, buffer.getbuffer())
+
+    def _load(self) -> None:
+        """Go on where a process before this one stopped, if there was one."""
+        if self.folder is None or not (self.folder / FILE).exists():
+            return
+        state = torch.load(self.folder / FILE, weights_only=False)  # written by `_save`: a rule may remember any object
+        for name, ours in self._identity.items():
+            if state[name] != ours:
+                raise SettingError(
+                    f"{self.folder} holds a run of another {name}, {state[name]}, got {ours}; choose another folder."
+                )
+        with torch.no_grad():
+            for parameter, value in zip(self._parameters, state["parameters"], strict=True):
+                parameter.copy_(value)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.rule.load_state_dict(state["memory"])
+        self._history, self._before = state["history"], state["round"]
+        _LOG.info("%s: going on after round %d; Flower counts from there.", self.folder, self._before)
+
+
+def _group(number: int) -> str:
+    """What the messages of a round carry, and the replies to them."""
+    return f"round {number}"
+
+
+def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
+    if isinstance(rule, Aggregator):
+        if f is not None:
+            raise SettingError(f"{type(rule).__name__} has its own f, got f={f} as well; leave it out.")
+        check_hooks(rule, "RobustStrategy")
+        return rule
+    arguments = [f"aggregator={rule}", *([] if f is None else [f"f={f}"])]
+    check_choices(arguments)
+    config = compose(arguments).aggregator
+    if f is None and "oc.select:f," in OmegaConf.to_yaml(config):
+        raise SettingError(f"{rule} needs f, how many Byzantine clients it tolerates, got none; give f.")
+    made: Aggregator = make(config)
+    check_hooks(made, "RobustStrategy")
+    return made
+
+
+def _classes(samples: Samples | None) -> ClientBatch:
+    """The server's virtual clients, one for each class."""
+    if samples is None:
+        return ClientBatch(Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), 1), [], [])
+    indices = [(samples.targets == z).nonzero().flatten() for z in range(samples.n_classes)]
+    missing = [z for z, index in enumerate(indices) if not len(index)]
+    if missing:
+        raise SettingError(f"the server needs samples of each class, got none of class {missing[0]}.")
+    return ClientBatch(samples, indices, range(-1, -1 - len(indices), -1))
+
+
+def _least_clients(rule: Aggregator, n_classes: int) -> int:
+    """The least number of updates that the rule takes."""
+    refusal: SettingError | None = None
+    for n in range(1, _MOST_CLIENTS + 1):
+        try:
+            rule.check(n, n_classes)
+        except SettingError as error:
+            refusal = error
+        else:
+            return n
+    assert refusal is not None
+    raise refusal

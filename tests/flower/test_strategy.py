@@ -1,0 +1,591 @@
+"""The strategy, with nodes that are functions: honest ones, liars, and a server that is stopped."""
+
+import copy
+import os
+import random
+import signal
+import subprocess
+import sys
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch.optim import SGD
+
+pytest.importorskip("flwr", reason='needs flwr (pip install -e ".[flower]")')
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord, RecordDict
+
+import lightning_fl as fl
+from lightning_fl.contract import conf, world
+from lightning_fl.errors import SettingError
+from lightning_fl.flower import RobustStrategy
+from lightning_fl.flower.strategy import FILE
+from tests import training
+from tests.flower.grid import FakeGrid
+
+ROOT = Path(__file__).resolve().parents[2]
+DRAW = torch.Generator().manual_seed(0)
+MOVES = torch.randn(7, 8, generator=DRAW)  # what each of seven clients subtracts from the model
+START = {"layer.weight": torch.randn(2, 3, generator=DRAW), "layer.bias": torch.randn(2, generator=DRAW)}
+
+
+def client(move, claim=5, factor=1.0):
+    """A node that moves the model by a vector, ``factor`` times as far in each further round."""
+
+    def answer(message):
+        if message.metadata.message_type == "evaluate":
+            return RecordDict({"metrics": MetricRecord({"accuracy": float(move[0]), "num-examples": claim})})
+        model = message.content["arrays"].to_torch_state_dict()
+        number = message.content["config"]["server-round"]
+        changes = (move * factor**number).split([value.numel() for value in model.values()])
+        model = {
+            name: value - change.reshape(value.shape)
+            for (name, value), change in zip(model.items(), changes, strict=True)
+        }
+        loss = MetricRecord({"loss": float(number), "num-examples": claim})
+        return RecordDict({"arrays": ArrayRecord(model), "metrics": loss})
+
+    return answer
+
+
+def honest(n=7):
+    return {100 + i: client(MOVES[i]) for i in range(n)}
+
+
+def run(strategy, nodes, rounds=1, order=list, start=START, **settings):
+    return strategy.start(FakeGrid(nodes, order), ArrayRecord(start), rounds, **settings)
+
+
+def flat(result):
+    return torch.cat([value.flatten() for value in result.arrays.to_torch_state_dict().values()])
+
+
+BEGIN = torch.cat([value.flatten() for value in START.values()])
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (fl.aggregator.Average(), MOVES.mean(0)),
+        (fl.aggregator.Krum(f=1), fl.aggregator.krum.krum(MOVES, f=1)),
+        (fl.aggregator.TrimmedMean(f=2), MOVES.sort(0).values[2:5].mean(0)),
+        ("median", MOVES.median(0).values),
+    ],
+)
+def test_the_model_moves_by_what_the_rule_makes_of_the_differences(rule, expected):
+    result = run(RobustStrategy(rule), honest())
+    assert list(result.arrays) == list(START)
+    torch.testing.assert_close(flat(result), BEGIN - expected)
+
+
+def test_a_rule_by_name_is_the_rule():
+    for name, rule in [("krum", fl.aggregator.Krum(f=2)), ("nnm_trimmed_mean", None)]:
+        rule = rule or conf.make("aggregator", name, f=2)
+        ours, theirs = run(RobustStrategy(name, f=2), honest()), run(RobustStrategy(rule), honest())
+        assert torch.equal(flat(ours), flat(theirs))
+
+
+def test_updates_are_in_units_of_the_clients_rate_and_the_server_steps_as_it_wants():
+    """FedAvg in any unit; a server of its own subtracts its rate times the sum of gradients."""
+    result = run(RobustStrategy("average", learning_rate=0.1), honest())
+    torch.testing.assert_close(flat(result), BEGIN - MOVES.mean(0))
+    result = run(RobustStrategy("average", partial(SGD, lr=0.5), learning_rate=0.1), honest())
+    torch.testing.assert_close(flat(result), BEGIN - 5 * MOVES.mean(0))
+    assert result.train_metrics_clientapp[1]["round/update_norm"] == pytest.approx(10 * MOVES.mean(0).norm().item())
+
+
+def test_a_server_with_memory_steps_by_it():
+    """Momentum 0.5 on constant moves g: g, then 1.5 g, then 1.75 g."""
+    result = run(RobustStrategy("average", partial(SGD, lr=1.0, momentum=0.5)), honest(), rounds=3)
+    torch.testing.assert_close(flat(result), BEGIN - 4.25 * MOVES.mean(0))
+
+
+def test_metrics_say_whom_the_rule_trusted():
+    result = run(RobustStrategy(fl.aggregator.Krum(f=1)), honest())
+    metrics = result.train_metrics_clientapp[1]
+    chosen = 100 + int((fl.aggregator.krum.krum(MOVES, f=1) == MOVES).all(1).nonzero())
+    assert {key: value for key, value in metrics.items() if key.startswith("trust/")} == {
+        f"trust/{node}": float(node == chosen) for node in honest()
+    }
+    assert metrics["loss"] == 1.0
+    assert (metrics["round/updates"], metrics["round/absent"], metrics["round/skipped"]) == (7, 0, 0)
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(MOVES[:, 0].median().item())
+    coordinates = run(RobustStrategy("median"), honest()).train_metrics_clientapp[1]
+    assert not [key for key in coordinates if key.startswith("trust/")]
+
+
+def test_who_was_trusted_is_logged(caplog):
+    nodes = honest() | {50: client(torch.full((8,), torch.nan))}
+    with caplog.at_level("INFO", "flwr"):
+        run(RobustStrategy("average"), nodes)
+    assert "trust: 50 0.000, 100 0.143, 101 0.143" in caplog.text
+    assert "node 50 does not count: its numbers are not all finite" in caplog.text
+
+
+NAN = torch.full((8,), torch.nan)
+
+
+def altered(alter):
+    """A node whose arrays are altered before it sends them."""
+
+    def answer(message):
+        content = client(MOVES[0])(message)
+        if message.metadata.message_type == "evaluate":
+            return content
+        arrays = dict(content["arrays"])
+        alter(arrays)
+        return RecordDict({"arrays": ArrayRecord(arrays), "metrics": content["metrics"]})
+
+    return answer
+
+
+def rename(arrays):
+    arrays["layer.wait"] = arrays.pop("layer.weight")
+
+
+def forget(arrays):
+    del arrays["layer.bias"]
+
+
+def reshaped(message):
+    arrays = {"layer.weight": np.zeros((3, 2), np.float32), "layer.bias": np.zeros(2, np.float32)}
+    arrays = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+    return RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})})
+
+
+def two_answers(message):
+    return [client(MOVES[0])(message), client(MOVES[1])(message)]
+
+
+def empty(message):
+    return RecordDict()
+
+
+HOSTILE = {
+    "nan": client(NAN),
+    "inf": client(NAN.fill_(torch.inf).clone()),
+    "renamed": altered(rename),
+    "missing": altered(forget),
+    "reshaped": reshaped,
+    "two answers": two_answers,
+    "empty": empty,
+}
+
+
+@pytest.mark.parametrize("lie", HOSTILE)
+def test_a_reply_that_is_no_model_costs_that_client_and_never_the_round(lie):
+    nodes = honest() | {103: HOSTILE[lie]}
+    others = MOVES[[0, 1, 2, 4, 5, 6]]
+    result = run(RobustStrategy("average"), nodes)
+    torch.testing.assert_close(flat(result), BEGIN - others.mean(0))
+    metrics = result.train_metrics_clientapp[1]
+    assert metrics["refused/103"] == 1
+    assert metrics["trust/103"] == 0
+    assert (metrics["round/updates"], metrics["round/skipped"]) == (7, 0)
+    # It is one of the rule's f: of the other values f - 1 are cut at either end.
+    result = run(RobustStrategy(fl.aggregator.TrimmedMean(f=2)), nodes)
+    torch.testing.assert_close(flat(result), BEGIN - others.sort(0).values[1:-1].mean(0))
+
+
+def test_one_such_reply_cannot_make_the_others_too_few():
+    """Krum with f = 2 takes at least 5 updates: four models and a lie are enough, four models and nothing are not."""
+    strategy = RobustStrategy(fl.aggregator.Krum(f=2))
+    assert strategy.min_train_nodes == strategy.min_available_nodes == 5
+    result = run(strategy, honest(4) | {50: client(NAN)})
+    assert result.train_metrics_clientapp[1]["round/skipped"] == 0
+    result = run(RobustStrategy(fl.aggregator.Krum(f=2)), honest(4) | {50: lambda message: None})
+    assert result.train_metrics_clientapp[1]["round/skipped"] == 1
+    assert torch.equal(flat(result), BEGIN)
+
+
+def test_errors_and_silence_are_absences():
+    failing = {200: lambda message: Error(code=3, reason="out of memory"), 201: lambda message: None}
+    result = run(RobustStrategy("average"), honest() | failing)
+    torch.testing.assert_close(flat(result), BEGIN - MOVES.mean(0))
+    assert result.train_metrics_clientapp[1]["round/absent"] == 2
+
+
+def test_a_late_reply_is_left_out():
+    """Node 103 answers the first round's message in the second round, and then both at once."""
+    kept = []
+
+    def late(message):
+        if message.metadata.message_type == "evaluate":
+            return None
+        kept.append(message)
+        return fl_reply(kept[0], MOVES[3]) if len(kept) == 2 else client(MOVES[3])(message)
+
+    def fl_reply(message, move):
+        from flwr.app import Message
+
+        return Message(client(move)(message), reply_to=message)
+
+    result = run(RobustStrategy("average"), honest() | {103: late}, rounds=2)
+    others = MOVES[[0, 1, 2, 4, 5, 6]]
+    torch.testing.assert_close(flat(result), BEGIN - MOVES.mean(0) - others.mean(0))
+    assert result.train_metrics_clientapp[2]["round/absent"] == 1
+
+
+@pytest.mark.parametrize("rule", ["average", "krum", "nnm_krum", "bucketing_krum", "geometric_median", "trimmed_mean"])
+def test_the_order_of_arrival_changes_no_bit(rule):
+    def same(n_rounds=2):
+        f = None if rule in ("average", "geometric_median") else 1
+        nodes = honest() | {50: client(NAN), 60: two_answers, 70: client(MOVES[2])}  # 70 ties with 102
+        results = []
+        for seed in range(3):
+            shuffled = random.Random(seed)
+
+            def order(replies, shuffled=shuffled):
+                return shuffled.sample(replies, len(replies))
+
+            results.append(run(RobustStrategy(rule, f=f), nodes, n_rounds, order))
+        return results
+
+    first, *others = same()
+    for other in others:
+        assert all(first.arrays[name].data == other.arrays[name].data for name in START)
+        assert first.train_metrics_clientapp == other.train_metrics_clientapp
+
+
+def test_ties_go_to_the_lowest_node():
+    pair = {30: client(MOVES[0]), 20: client(MOVES[0]), 10: client(MOVES[1]), 40: client(MOVES[2])}
+    for order in permutations(range(4)):
+        strategy = RobustStrategy(fl.aggregator.Krum(f=1))
+        result = run(strategy, pair, order=lambda replies, order=order: [replies[i] for i in order])
+        assert result.train_metrics_clientapp[1]["trust/20"] == 1
+
+
+def test_claimed_samples_are_ignored_or_capped():
+    nodes = {1: client(MOVES[0], 10), 2: client(MOVES[1], 10**12), 3: client(MOVES[2], 20)}
+    result = run(RobustStrategy("average"), nodes)
+    torch.testing.assert_close(flat(result), BEGIN - MOVES[:3].mean(0))
+    result = run(RobustStrategy("average", most_examples=30), nodes)
+    torch.testing.assert_close(flat(result), BEGIN - (MOVES[0] + 3 * MOVES[1] + 2 * MOVES[2]) / 6)
+    nobody = {i: client(MOVES[i], 0) for i in range(3)}
+    result = run(RobustStrategy("average", most_examples=30), nobody)
+    assert result.train_metrics_clientapp[1]["round/skipped"] == 1
+
+
+def test_arrays_that_hold_no_parameters_stay_as_they_are():
+    start = START | {"steps": torch.tensor([3, 4]), "half": torch.ones(2, dtype=torch.float16)}
+
+    def answer(message):
+        model = message.content["arrays"].to_torch_state_dict()
+        model = {name: value.double() - 1 if value.is_floating_point() else value + 9 for name, value in model.items()}
+        return RecordDict({"arrays": ArrayRecord(model), "metrics": MetricRecord({"num-examples": 1})})
+
+    result = run(RobustStrategy("median"), {1: answer, 2: answer}, start=start).arrays.to_torch_state_dict()
+    assert result["steps"].tolist() == [3, 4]
+    assert (result["half"].dtype, result["half"].tolist()) == (torch.float16, [0, 0])
+    torch.testing.assert_close(result["layer.bias"], START["layer.bias"] - 1)
+
+
+# Rounds that are skipped
+
+
+def boba(f=2):
+    """BOBA on the small world of three classes: 0 <= f <= n - 3."""
+    return RobustStrategy(
+        fl.aggregator.Boba(f=f), learning_rate=0.1, model=world.model(), samples=world.samples(), folder=None
+    )
+
+
+def trained(data_seed, n):
+    """Nodes that take one gradient step at rate 0.1 on a mixture of two classes."""
+    data, found = world.samples(per_class=8, seed=data_seed), {}
+    for i in range(n):
+        index = torch.cat([torch.arange(8 * z, 8 * z + 4) for z in (i % 3, (i + 1 + i // 3) % 3)])
+
+        def answer(message, index=index):
+            model = world.model()
+            model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+            torch.nn.functional.cross_entropy(model(data.inputs[index]), data.targets[index]).backward()
+            arrays = {name: value.detach() - 0.1 * value.grad for name, value in model.named_parameters()}
+            return RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": len(index)})})
+
+        found[i] = answer
+    return found
+
+
+def test_boba_skips_a_round_that_brings_too_few_and_goes_on(caplog):
+    """f = 2 needs 5 updates of 3 classes; in the second round three of seven nodes are silent."""
+    strategy, nodes = boba(), trained(1, 7)
+    assert strategy.min_train_nodes == 5
+    start = world.model().state_dict()
+
+    def silent(answer, node):
+        def sometimes(message):
+            if message.metadata.message_type == "evaluate":
+                return None
+            return None if message.content["config"]["server-round"] == 2 and node < 3 else answer(message)
+
+        return sometimes
+
+    seen = {}
+    result = run(
+        strategy,
+        {node: silent(answer, node) for node, answer in nodes.items()},
+        3,
+        start=start,
+        evaluate_fn=lambda number, arrays: seen.update({number: arrays["weight"].data}),
+    )
+    assert [result.train_metrics_clientapp[k]["round/skipped"] for k in (1, 2, 3)] == [0, 1, 0]
+    assert seen[0] != seen[1] == seen[2] != seen[3]
+    two = run(boba(), {node: silent(answer, 9) for node, answer in nodes.items()}, 1, start=start)
+    assert two.arrays["weight"].data == seen[1]
+
+
+def test_a_skipped_round_leaves_the_rules_memory_alone():
+    strategy = RobustStrategy("foolsgold", min_train_nodes=2, min_available_nodes=2)
+    run(strategy, honest())
+    before = copy.deepcopy(strategy.rule.state_dict())
+    run(strategy, dict.fromkeys(honest(), client(NAN)))
+    after = strategy.rule.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before["history"][node], after["history"][node]) for node in before["history"])
+
+
+def test_all_lies_are_no_round():
+    result = run(RobustStrategy("average"), dict.fromkeys(honest(), client(NAN)))
+    assert torch.equal(flat(result), BEGIN)
+    assert result.train_metrics_clientapp[1]["round/skipped"] == 1
+
+
+# The server's samples
+
+
+def test_boba_is_the_boba_of_a_run_here():
+    """Nodes that compute what our clients compute: the same model after three rounds, to rounding."""
+    data = fl.TensorData(
+        (world.samples().inputs, world.samples().targets),
+        (world.samples().inputs, world.samples().targets),
+        partition=fl.partition.Dirichlet(alpha=1.0),
+        n_clients=6,
+        server_samples=4,
+    )
+    module = fl.FederatedModule(world.model(), fl.client.LocalSgd(steps=2), partial(SGD, lr=0.1))
+    with training.quiet():
+        trainer = pl.Trainer(
+            max_steps=3,
+            callbacks=[fl.aggregator.Boba(f=1)],
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            limit_val_batches=0,
+        )
+        trainer.fit(module, datamodule=data)
+
+    def answer(message, index):
+        model = world.model()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        x, y = data.train.gather(index)
+        for _ in range(2):
+            model.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.1 * parameter.grad
+        metrics = MetricRecord({"num-examples": len(index)})
+        return RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
+
+    server = data.server.samples
+    drawn = torch.cat(list(data.server.indices))
+    strategy = RobustStrategy(
+        fl.aggregator.Boba(f=1),
+        learning_rate=0.1,
+        model=world.model(),
+        samples=fl.Samples(*server.gather(drawn), 3),
+        client=fl.client.LocalSgd(steps=2),
+    )
+    nodes = {i: partial(answer, index=index) for i, index in enumerate(data.clients.indices)}
+    result = run(strategy, nodes, 3, start=world.model().state_dict())
+    for name, value in result.arrays.to_torch_state_dict().items():
+        torch.testing.assert_close(value, module.model.state_dict()[name].cpu(), rtol=1e-4, atol=1e-6)
+    assert result.train_metrics_clientapp[3]["rule/accepted"] >= 5
+
+
+@pytest.mark.slow
+def test_every_rule_of_ours_serves():
+    for name in conf.names("aggregator"):
+        rule = conf.make("aggregator", name, f=1)
+        strategy = RobustStrategy(rule, learning_rate=0.1, model=world.model(), samples=world.samples())
+        moves = world.honest_updates(max(12, strategy.min_train_nodes)) * 0.1
+        nodes = {node: client(move) for node, move in enumerate(moves)}
+        result = run(strategy, nodes, 2, start=world.model().state_dict())
+        moved = result.arrays.to_torch_state_dict()
+        assert all(value.isfinite().all() for value in moved.values()), name
+        assert [metrics["round/skipped"] for metrics in result.train_metrics_clientapp.values()] == [0, 0], name
+        assert not torch.equal(moved["weight"], world.model().weight), name
+
+
+# A server that is stopped
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+def kill_at(number):
+    def evaluate(at, arrays):
+        if at == number:
+            raise Killed
+        return MetricRecord({"at": float(at)})
+
+    return evaluate
+
+
+@pytest.mark.parametrize(
+    ("rule", "server"),
+    [
+        ("foolsgold", None),
+        ("centred_clipping", partial(SGD, lr=1.0, momentum=0.9)),
+        ("average", fl.server.FedAdam),
+    ],
+)
+def test_a_killed_server_goes_on_as_if_it_never_stopped(rule, server, tmp_path):
+    nodes = {node: client(MOVES[i], factor=1.1 + i / 10) for i, node in enumerate(honest())}
+    whole = run(RobustStrategy(rule, server), nodes, 5, evaluate_fn=kill_at(None))
+    with pytest.raises(Killed):
+        run(RobustStrategy(rule, server, folder=tmp_path), nodes, 5, evaluate_fn=kill_at(3))
+    (tmp_path / f"{FILE}.part").write_bytes(b"half of a file")
+    unused = {name: value + 1 for name, value in START.items()}
+    resumed = run(RobustStrategy(rule, server, folder=tmp_path), nodes, 5, start=unused, evaluate_fn=kill_at(None))
+    assert all(whole.arrays[name].data == resumed.arrays[name].data for name in START)
+    assert whole.train_metrics_clientapp == resumed.train_metrics_clientapp
+    assert whole.evaluate_metrics_clientapp == resumed.evaluate_metrics_clientapp
+    assert whole.evaluate_metrics_serverapp == resumed.evaluate_metrics_serverapp
+    # Whoever asks for no further round gets the result as it is.
+    again = run(RobustStrategy(rule, server, folder=tmp_path), nodes, 5)
+    assert all(whole.arrays[name].data == again.arrays[name].data for name in START)
+    assert again.train_metrics_clientapp == whole.train_metrics_clientapp
+
+
+def test_clients_are_told_the_number_of_the_round_across_restarts(tmp_path):
+    told = []
+
+    def answer(message):
+        told.append(message.content["config"]["server-round"])
+        return client(MOVES[0])(message)
+
+    for rounds in (2, 3):
+        run(RobustStrategy("average", folder=tmp_path), {1: answer, 2: client(MOVES[1])}, rounds)
+    assert told == [1, 1, 2, 2, 3, 3]  # training and evaluation
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_goes_on(tmp_path):
+    """The system's own kill, in the middle of the third round's evaluation."""
+    code = f"""
+import os, signal, sys
+import lightning_fl
+from flwr.supercore.task_identity import TaskIdentity
+TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+from tests.flower.test_strategy import *
+fatal = lambda number, arrays: os.kill(os.getpid(), signal.SIGKILL) if number == int(sys.argv[1]) else None
+nodes = {{node: client(MOVES[i], factor=1.1 + i / 10) for i, node in enumerate(honest())}}
+result = run(RobustStrategy("foolsgold", folder={str(tmp_path)!r}), nodes, 5, evaluate_fn=fatal)
+print("model", flat(result).numpy().tobytes().hex())
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def start(fatal):
+        return subprocess.run(
+            [sys.executable, "-c", code, str(fatal)], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+
+    assert start(3).returncode == -signal.SIGKILL
+    done = start(9)
+    assert done.returncode == 0, done.stderr
+    nodes = {node: client(MOVES[i], factor=1.1 + i / 10) for i, node in enumerate(honest())}
+    whole = flat(run(RobustStrategy("foolsgold"), nodes, 5))
+    assert f"model {whole.numpy().tobytes().hex()}" in done.stdout
+
+
+def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
+    run(RobustStrategy("average", folder=tmp_path), honest())
+    for strategy, what in [
+        (RobustStrategy("median", folder=tmp_path), "holds a run of another rule, .*Average, got .*Median"),
+        (RobustStrategy("average", fl.server.FedAdam, folder=tmp_path), "another server, .*SGD, got .*FedAdam"),
+    ]:
+        with pytest.raises(SettingError, match=what):
+            run(strategy, honest(), 2)
+    with pytest.raises(SettingError, match="another shapes"):
+        run(RobustStrategy("average", folder=tmp_path), honest(), 2, start={"w": torch.zeros(2)})
+
+    code = (
+        "import sys, pathlib\nfrom lightning_fl.run.lock import held\n"
+        "with held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()"
+    )
+    holder = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(holder, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(SettingError, match="is in use by another process; wait until it has ended"):
+            run(RobustStrategy("average", folder=tmp_path), honest(), 2)
+        other.stdin.close()
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RobustStrategy("krumm", f=1), "there is no aggregator krumm; did you mean krum"),
+        (lambda: RobustStrategy("krum"), "krum needs f, how many Byzantine clients it tolerates, got none; give f"),
+        (lambda: RobustStrategy(fl.aggregator.Krum(f=1), f=1), "Krum has its own f, got f=1 as well; leave it out"),
+        (lambda: RobustStrategy("krum", f=-1), "krum needs"),
+        (lambda: RobustStrategy(fl.aggregator.Boba(f=1, p_min=1.0)), "boba needs p_min <= 0"),
+        (
+            lambda: RobustStrategy("krum", f=2, min_train_nodes=4),
+            "Krum needs at least 5 updates, got min_train_nodes=4",
+        ),
+        (lambda: RobustStrategy("average", learning_rate=0), "learning_rate must be above 0 and finite, got 0"),
+        (lambda: RobustStrategy("average", most_examples=0), "most_examples must be at least 1"),
+        (lambda: RobustStrategy("boba", f=1, samples=world.samples()), "trains a model on its samples, got none"),
+        (
+            lambda: RobustStrategy(
+                "boba", f=1, model=world.model(), samples=fl.Samples(torch.zeros(1, 2), torch.ones(1).long(), 3)
+            ),
+            "needs samples of each class, got none of class 0",
+        ),
+    ],
+)
+def test_settings_that_fit_nothing_are_refused_at_once(make, message, unchecked):
+    with pytest.raises(SettingError, match=message):
+        make()
+
+
+def test_what_a_rule_lacks_is_said_before_anybody_works():
+    def nobody(message):
+        raise AssertionError("asked")
+
+    nodes = dict.fromkeys(range(9), nobody)
+    with pytest.raises(SettingError, match=r"needs server data, got none.*A strategy has model, samples and client"):
+        run(RobustStrategy("boba", f=1), nodes)
+    with pytest.raises(
+        SettingError, match=r"must be the trainable parameters of Linear in their order, got layer\.weight"
+    ):
+        run(RobustStrategy("boba", f=1, model=world.model(), samples=world.samples()), nodes)
+    with pytest.raises(SettingError, match="needs arrays of floating-point numbers"):
+        run(RobustStrategy("average"), nodes, start={"n": torch.arange(3)})
+
+
+def test_a_rule_with_a_hook_that_nobody_calls_is_refused():
+    class Hooked(fl.aggregator.Average):
+        def on_fit_start(self, trainer, pl_module):
+            pass
+
+    with pytest.raises(SettingError, match=r"RobustStrategy passes .* and no other hook, got Hooked with on_fit_start"):
+        RobustStrategy(Hooked())
+
+
+def test_a_strategy_without_training_trains_nobody():
+    strategy = RobustStrategy("average", fraction_train=0.0)
+    assert strategy.configure_train(1, ArrayRecord(START), ConfigRecord(), FakeGrid(honest())) == []
+    assert strategy.aggregate_train(1, []) == (None, None)
