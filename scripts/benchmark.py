@@ -3,6 +3,7 @@
     python scripts/benchmark.py round [OVERRIDES...]   a round of experiment=boba_mnist against its floor
     python scripts/benchmark.py boba                   BOBA's rule against one float64 Gram matrix
     python scripts/benchmark.py aggregators [--d ...]  every rule of conf against its floor, and against byzfl
+    python scripts/benchmark.py simulation [--rules ...] [--threads ...] [OVERRIDES...]   whole rounds, and byzfl's
     python scripts/benchmark.py startup                what a user waits for before anything is computed
 
 Times are medians; the spread is the middle half of the ratios taken turn by turn.
@@ -10,10 +11,13 @@ Times are medians; the spread is the middle half of the ratios taken turn by tur
 
 import argparse
 import ctypes
+import logging
+import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -30,12 +34,17 @@ import torch
 import torch.nn.functional as F
 
 from lightning_fl import Aggregation, Aggregator, ClientBatch, Samples, ServerOracle, SettingError, Updates, Weighting
+from lightning_fl.adversary.lie import lie_factor
 from lightning_fl.aggregator.boba import boba
+from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.module import FederatedModule
 from lightning_fl.round import Round
-from lightning_fl.run.assemble import make, make_data, make_module, make_trainer
+from lightning_fl.run.assemble import make, make_data, make_model, make_module, make_trainer
 from lightning_fl.run.config import choices, compose, spelled
 from lightning_fl.run.explain import explained
+from lightning_fl.run.train import train
+from lightning_fl.samples import RoundBatch
 from lightning_fl.text import table
 from lightning_fl.updates import gram_matrix, trainable
 
@@ -267,6 +276,132 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
     print("floors: " + ", ".join(f"{name} {1e3 * medians[name]:.1f} ms" for name in floors))
 
 
+class Turns(pl.Callback):
+    """Times our rounds some at a time, and between two such turns a few of the other side's, outside our time.
+
+    A turn holds all that a round brings, also the evaluation and the checkpoint of the turn before.
+
+    Args:
+        other: One round of the other side.
+        rounds: Of ours in a turn.
+    """
+
+    def __init__(self, other: Callable[[], Any], rounds: int):
+        self.other = other
+        self.rounds = rounds
+        self.ours: list[float] = []
+        """Seconds a round, by turn; the first, which warms up, is left out."""
+        self.theirs: list[float] = []
+        self.phases: Times = {}
+        self.started = perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: RoundBatch, batch_idx: int
+    ) -> None:
+        """Keep where the round's time went; at the end of a turn let the other side have its turn."""
+        now = perf_counter()
+        assert isinstance(pl_module, FederatedModule)
+        assert isinstance(pl_module.client, Gradient)
+        for name, value in outputs["metrics"].items():
+            if name.startswith("seconds/"):
+                self.phases.setdefault(name.removeprefix("seconds/"), []).append(value)
+        if trainer.global_step % self.rounds:
+            return
+        if trainer.global_step > self.rounds:
+            self.ours.append((now - self.started) / self.rounds)
+            self.theirs.append(seconds(self.other))
+        this_round = Round(batch.index, 0.1, batch.seed)
+        draw = partial(minibatches, batch.honest, pl_module.client.batch_size, this_round)
+        self.phases.setdefault("draw", []).append(seconds(draw))
+        self.started = perf_counter()
+
+    def split(self) -> dict[str, float]:
+        """Milliseconds of a round by what they went to."""
+        taken = {name: 1e3 * median(values) for name, values in self.phases.items()}
+        taken["clients"] -= taken["draw"]
+        taken["rule"] = taken.pop("aggregator")
+        taken["server"] += taken.pop("robustness")
+        order = ["draw", "clients", "attack", "rule", "server"]
+        return {name: taken[name] for name in order} | {"rest": 1e3 * median(self.ours) - sum(taken.values())}
+
+
+BYZFL_RULES = {"average": "Average", "trimmed_mean": "TrMean", "geometric_median": "GeometricMedian", "krum": "Krum"}
+
+
+def byzfl_round(config: Any, data: Any, rule: str) -> Callable[[], Any]:
+    """One round of byzfl's own client-server loop (``byzfl.benchmark.train``, DSGD) on the same samples and model."""
+    try:
+        import byzfl
+        from byzfl.fed_framework import models
+    except ImportError as error:
+        raise SettingError("simulation compares with byzfl; install the extra: pip install .[benchmark].") from error
+    models.of_lightning_fl = lambda: make_model(config)  # where byzfl finds models by name
+    h, f, batch_size = len(data.federation.honest_ids), config.federation.n_byzantine, config.client.batch_size
+    samples = torch.utils.data.TensorDataset(*data.train.gather(torch.arange(len(data.train))))
+    samples.targets = data.train.targets  # type: ignore[attr-defined]  # which byzfl wants, as torchvision has it
+    spread = {"data_distribution_name": "iid", "nb_honest": h, "batch_size": batch_size}
+    spread["data_loader"] = torch.utils.data.DataLoader(samples)
+    common: dict[str, Any] = {"model_name": "of_lightning_fl", "device": "cpu", "optimizer_name": "SGD"}
+    common |= {"learning_rate": 0.1, "weight_decay": 0.0, "milestones": [], "learning_rate_decay": 1.0}
+    own = {"loss_name": "CrossEntropyLoss", "LabelFlipping": False, "nb_labels": data.n_classes, "momentum": 0.0}
+    own |= common | {"store_per_client_metrics": False}
+    loaders = byzfl.DataDistributor(spread).split_data()
+    clients = [byzfl.Client(own | {"training_dataloader": loader}) for loader in loaders]
+    chosen = {"name": BYZFL_RULES[rule], "parameters": {"f": f}}
+    told = {"aggregator_info": chosen, "pre_agg_list": [], "test_loader": spread["data_loader"]}
+    server = byzfl.Server(common | told)
+    parameters = {"tau": lie_factor(h, f)}
+    attack = byzfl.ByzantineClient({"name": "ALittleIsEnough", "f": f, "parameters": parameters})
+
+    def one_round() -> None:
+        for client in clients:
+            client.compute_gradients()
+        honest = [client.get_flat_gradients_with_momentum() for client in clients]
+        server.update_model_with_gradients(honest + attack.apply_attack(honest))
+        model = server.get_dict_parameters()
+        for client in clients:
+            client.set_model_state(model)
+
+    return one_round
+
+
+def benchmark_simulation(overrides: list[str], rules: list[str], rounds: int, a_turn: int = 10) -> None:
+    """Compare whole rounds with byzfl's, from the command line and without what it adds, in turns."""
+    job = ["data=synthetic", "data.n_train=60000", "data.n_test=10000", "partition=iid", "model=mlp"]
+    job += ["model.hidden=[50]", "client.batch_size=32", "adversary=lie", "f=15", "schedule=constant", "logger=none"]
+    job += ["run_dir=unused", "run_name=benchmark", "trainer.accelerator=cpu", f"trainer.max_steps={rounds}"]
+    lines, splits = [], []
+    for rule in rules:
+        config = compose([*job, f"aggregator={rule}", *overrides])
+        data = make_data(config)
+        data.prepare_data()
+        data.setup()
+        other = byzfl_round(config, data, rule)
+        command, bare = Turns(other, a_turn), Turns(other, a_turn)
+        with (
+            TemporaryDirectory() as folder,
+            open(os.devnull, "w") as nowhere,
+            redirect_stdout(nowhere),
+            redirect_stderr(nowhere),
+        ):
+            train(config, Path(folder, "run"), describe=False, callbacks=[command])
+            nothing = {"limit_val_batches": 0, "enable_checkpointing": False, "enable_progress_bar": False}
+            make_trainer(config, Path(folder), [bare], **nothing).fit(make_module(config), datamodule=data)
+        for name, timer in [("command line", command), ("bare", bare)]:
+            ours, theirs = (len(taken) / sum(taken) for taken in (timer.ours, timer.theirs))
+            ratios = [t / o for o, t in zip(timer.ours, timer.theirs, strict=True)]
+            low, _, high = quantiles(ratios, n=4)
+            lines.append(
+                [rule, name, f"{theirs:.1f}", f"{ours:.1f}", f"{ours / theirs:.1f}", f"{low:.1f} to {high:.1f}"]
+            )
+            splits.append([rule, name, *(f"{taken:.1f}" for taken in timer.split().values())])
+    b = data.federation.n_byzantine
+    print(f"{len(data.federation.honest_ids)} + {b} clients, lie, {rounds} rounds of ours, byzfl's loop in turns")
+    print(table(["rule", "", "byzfl, rounds a second", "ours", "ratio", "middle half"], lines))
+    print("\nMilliseconds of our rounds, medians")
+    print(table(["rule", "", *timer.split()], splits))
+
+
 def benchmark_startup(turns: int) -> None:
     """Compare what starts with this package with importing torch and Lightning alone, each in a process of its own."""
     train = [sys.executable, "-m", "lightning_fl", "train"]
@@ -311,6 +446,7 @@ def benchmark_startup(turns: int) -> None:
 def main() -> None:
     """Run what the command line asks for."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     rounds = commands.add_parser("round", help="a round against its floor")
@@ -320,9 +456,22 @@ def main() -> None:
     every.add_argument("--d", type=int, nargs="+", default=[100_000, 1_000_000], help="length of an update")
     every.add_argument("--names", nargs="+", default=[], help="only these rules")
     startup = commands.add_parser("startup", help="from the command to the first computation")
+    simulation = commands.add_parser("simulation", help="whole rounds against byzfl's")
+    simulation.add_argument("--rules", nargs="+", default=list(BYZFL_RULES), choices=list(BYZFL_RULES))
+    simulation.add_argument("--rounds", type=int, default=200, help="of ours, ten a turn")
+    simulation.add_argument("--threads", type=int, default=1, help="that both sides compute with")
+    simulation.add_argument("overrides", nargs="*", help="as for train.py, before the options: another data or model")
     for command in (rounds, rule, every, startup):
         command.add_argument("--turns", type=int, default=15, help="how often each contender is timed")
     arguments = parser.parse_args()
+    if arguments.command == "simulation":
+        if arguments.rounds < 40 or arguments.threads < 1:
+            parser.error("--rounds must be at least 40, which make turns enough for a spread, and --threads 1")
+        torch.set_num_threads(arguments.threads)
+        print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+        with explained():
+            benchmark_simulation(spelled(arguments.overrides), arguments.rules, arguments.rounds)
+        return
     if arguments.turns < 2:
         parser.error(f"--turns must be at least 2, which have a spread, got {arguments.turns}")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")

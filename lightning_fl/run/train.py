@@ -1,9 +1,11 @@
 """Train one federation and leave its files."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl import files
@@ -21,7 +23,11 @@ from lightning_fl.run.saved import last_checkpoint
 
 
 def train(
-    config: DictConfig, folder: Path, reference: list[float] | None = None, describe: bool = True
+    config: DictConfig,
+    folder: Path,
+    reference: list[float] | None = None,
+    describe: bool = True,
+    callbacks: Sequence[pl.Callback] = (),
 ) -> dict[str, Any]:
     """Train one federation.
 
@@ -30,6 +36,7 @@ def train(
         folder: Where the run's files go.
         reference: Recall of each class by plain averaging without attack, for max-recall-drop.
         describe: Whether to print who takes part and what came out.
+        callbacks: Further ones.
 
     Returns:
         The summary, which ``folder/summary.json`` holds.
@@ -43,7 +50,7 @@ def train(
     module, data, record = make_module(config, reference), make_data(config), Record(folder)
     checkpoint, stop = RoundCheckpoint(last_checkpoint(folder), config.checkpoint_every), GracefulStop()
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
-    trainer = make_trainer(config, folder, [record, stop, checkpoint, *shown])
+    trainer = make_trainer(config, folder, [record, stop, checkpoint, *shown, *callbacks])
     check_together(module, data, trainer)
     with held(folder):
         start = _start(config.ckpt_path, folder)
