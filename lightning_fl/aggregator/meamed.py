@@ -72,8 +72,8 @@ def mean_around_median(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "
     >>> mean_around_median(torch.tensor([[0.0], [2.0], [4.0], [7.0], [90.0]]), f=2)
     tensor([4.3333])
     """
-    rows = finite_only(updates, "mean_around_median")
-    check_minority(len(updates), f, "mean_around_median")
+    rows = finite_only(updates, "meamed")
+    check_minority(len(updates), f, "meamed")
     n = len(rows)
     k = n - max(f - (len(updates) - n), 0)
     return reduce_columns(rows, lambda values: nearest_mean(values, middle_mean(values, (n - 1) // 2), k))
@@ -87,7 +87,7 @@ class Meamed(Aggregator):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""
-        check_minority(n, self.f, "mean_around_median")
+        check_minority(n, self.f, "meamed")
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
