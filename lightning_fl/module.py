@@ -238,6 +238,7 @@ class FederatedModule(pl.LightningModule):
             previous_update=None if self._previous_update is None else self._previous_update.to(rows),
             honest_ids=batch.honest.ids,
             trust=lambda updates: _trust(ask(updates)),
+            answer=lambda updates: ask(updates).answer,
         )
         honest = Updates(rows[:h], batch.data_weights[:h], batch.honest.ids)
         rows[h:] = self.adversary.attack(honest, b, context)

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
+from lightning_fl.columns import Ordered
 from lightning_fl.errors import DivergedError, SettingError
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which a core's cache holds; a GPU wants more.
@@ -28,6 +29,8 @@ _ROWS, _PARTS = 32, 64
 _PART = 2**20
 # Columns added up to one for the choice of a block's middle row.
 _SUMMED = 64
+# Powers added up in float32 before float64 takes over.
+_POWERS = 1024
 # Share of the squared lengths that a squared distance must exceed to be more than rounding.
 _SAME = 2.0**-44
 # Share of the squared lengths that a variance must exceed to be taken from inner products.
@@ -142,6 +145,29 @@ def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"
     return rows
 
 
+def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"]:
+    """Drop the rows that hold NaN or inf.
+
+    Args:
+        updates: One update a row.
+        rule: Who asks, for the error.
+
+    Returns:
+        The others, in order; the argument itself where all are finite.
+
+    Raises:
+        SettingError: If updates are not a floating-point matrix.
+        DivergedError: If no row is finite.
+    """
+    check_rows(updates, "updates")
+    finite = updates.sum(1).isfinite()  # one cheap pass: a finite sum has finite terms
+    for row in (~finite).nonzero().flatten().tolist():
+        finite[row] = updates[row].isfinite().all()  # or the sum overflowed
+    if not finite.any():
+        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {len(updates)}.")
+    return updates if finite.all() else updates[finite]
+
+
 def squared_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
     """Compute ||x_i - x_j||^2 from finite inner products.
 
@@ -224,6 +250,13 @@ class Centred:
     def __getitem__(self, rows: slice) -> "Centred":
         """Some of the rows."""
         return Centred(self.gram[rows, rows], self.offset[rows], self.square, self.scale[rows])
+
+    def inner(self, a: Float64[Tensor, " n"], b: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
+        """Compute <sum_i a_i x_i, sum_j b_j x_j>; NaN where a row that is not finite has part in it."""
+        gram, (a, b), broken = _finite_part(self.gram, torch.stack([a, b]))
+        offset, a_r, b_r = self.offset.masked_fill(~self.gram.diagonal().isfinite(), 0), a.sum(), b.sum()
+        found = a @ gram @ b + a_r * (b @ offset) + b_r * (a @ offset) + a_r * b_r * self.square
+        return found.masked_fill(broken.any(), torch.nan)
 
     def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int) -> "Centred":
         """Find the same for the rows y_i = sum_j matrix_ij x_j.
@@ -361,6 +394,76 @@ def _shares(data_weights: Tensor | None, n: int, device: torch.device) -> Tensor
     return weights / weights.sum()
 
 
+@dataclass(frozen=True)
+class Combination:
+    """sum_i a_i x_i of the rows of a round and sum_k c_k s_k of further ones, computed when somebody asks for it.
+
+    A search that only wants to know how far a rule's answer is from something never does.
+
+    Args:
+        updates: x.
+        weights: a.
+        extra: s, rows of the server.  None: there are none.
+        extra_weights: c.
+
+    >>> updates, own = Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])), torch.tensor([[0.0, 4.0]])
+    >>> Combination(updates, torch.tensor([0.5, 0.5]), own, torch.tensor([0.25])).vector
+    tensor([2., 5.])
+    """
+
+    updates: "Updates"
+    weights: Float[Tensor, " n"]
+    extra: Float[Tensor, "k d"] | None = None
+    extra_weights: Float[Tensor, " k"] | None = None
+
+    @cached_property
+    def vector(self) -> Float[Tensor, " d"]:
+        """The combination itself."""
+        combined = self.updates.combine(self.weights)
+        if self.extra is not None and self.extra_weights is not None and self.extra_weights.any():
+            combined = combined + self.extra_weights.to(self.extra) @ self.extra
+        return combined
+
+    @property
+    def coefficients(self) -> Float64[Tensor, " m"]:
+        """Of the rows, followed by the further ones."""
+        weights = self.weights.to(self.updates.data_weights)
+        return weights if self.extra_weights is None else torch.cat([weights, self.extra_weights.to(weights)])
+
+    @property
+    def centred(self) -> Centred:
+        """Inner products between all of these."""
+        return self.updates.centred if self.extra is None else self.updates.centred_with(self.extra)
+
+
+def row_norms(rows: Float[Tensor, "n d"], p: float = 2.0) -> Float64[Tensor, " n"]:
+    """Compute ||x_i||_p at the speed of float32, to about 1e-6.
+
+    A row whose powers overflow or vanish in float32 is computed again in float64, so a norm is NaN or inf only where
+    the row holds such a number (or, of float64 rows, has p-th powers beyond float64).
+
+    Args:
+        rows: One vector a row.
+        p: 1, 2 or inf.
+
+    Returns:
+        One norm a row.
+
+    >>> row_norms(torch.tensor([[3.0, 4.0], [3e30, 4e30]]))
+    tensor([5.0000e+00, 5.0000e+30], dtype=torch.float64)
+    """
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    blocks = (rows.shape[1] - 1) // _POWERS
+    head, tail = rows.tensor_split([blocks * _POWERS], dim=1)
+    parts = torch.linalg.vector_norm(head.unflatten(1, (blocks, _POWERS)), p, dim=2, dtype=wide)
+    rest = torch.linalg.vector_norm(tail, p, dim=1, keepdim=True, dtype=wide)
+    norms = torch.linalg.vector_norm(torch.cat([parts, rest], dim=1), p, dim=1, dtype=torch.float64)
+    doubtful = ~((norms > 1e-12) & norms.isfinite())
+    if doubtful.any():
+        norms[doubtful] = torch.linalg.vector_norm(rows[doubtful], p, dim=1, dtype=torch.float64)
+    return norms
+
+
 class Updates:
     """The rows of one round with their data weights and, once somebody asks, their inner products.
 
@@ -433,6 +536,10 @@ class Updates:
             self._seen[key] = extra, compute()  # keeping the tensor alive keeps its address from being reused
         return self._seen[key][1]
 
+    def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
+        """Compute ||x_i||_p for p = 1, 2 or inf at the speed of float32; see `row_norms`."""
+        return row_norms(self.rows, p)
+
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
         """||x_i||^2: the Gram matrix's diagonal, for rules that need no more of it."""
@@ -448,6 +555,17 @@ class Updates:
             products += columns[:-1] @ columns[-1]
         return products
 
+    def ordered(self, rule: str) -> Ordered:
+        """Order the values of each coordinate; rows with NaN or inf are left out.
+
+        Args:
+            rule: Who asks, for the error.
+
+        Raises:
+            DivergedError: If no row is finite.
+        """
+        return Ordered(finite_only(self.rows, rule))
+
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
         weights = weights.to(self.rows)
@@ -456,6 +574,15 @@ class Updates:
             used = weights != 0
             combined = weights[used] @ self.rows[used]
         return combined
+
+    def combination(
+        self,
+        weights: Float[Tensor, " n"],
+        extra: Float[Tensor, "k d"] | None = None,
+        extra_weights: Float[Tensor, " k"] | None = None,
+    ) -> Combination:
+        """Note down sum_i weights_i rows_i and what further rows (of the server) add, for whoever needs the vector."""
+        return Combination(self, weights, extra, extra_weights)
 
     def deviation(self, vector: Float[Tensor, " d"], h: int) -> tuple[float, float, float]:
         """Compare a vector with the mean of the first h rows.
@@ -572,11 +699,167 @@ class _Mixed(Updates):
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         return self.source.combine(weights.to(self.matrix) @ self.matrix)
 
+    def combination(
+        self,
+        weights: Float[Tensor, " n"],
+        extra: Float[Tensor, "k d"] | None = None,
+        extra_weights: Float[Tensor, " k"] | None = None,
+    ) -> Combination:
+        return self.source.combination(weights.to(self.matrix) @ self.matrix, extra, extra_weights)
+
     def columns(self, index: Int64[Tensor, " k"] | slice) -> Updates:
         return _Mixed(self.source.columns(index), self.matrix, self.data_weights, self.ids)
 
     def _unmixed(self, matrix: Tensor) -> tuple[Updates, Tensor]:
         return self.source, matrix @ self.matrix
+
+
+class Extension:
+    """Rows x_i that are followed by copies of y = sum_j c_j v_j, again and again with other c.
+
+    For a search that asks a rule about many y: what concerns the rows and the vectors v_j alone is computed once, and
+    all inner products and sorted columns follow from that.
+
+    Args:
+        rows: x.
+        vectors: v.
+        copies: How many rows are y.
+        data_weights: Of the rows and the copies.
+
+    >>> extension = Extension(Updates(torch.tensor([[3.0]])), torch.tensor([[1.0], [5.0]]), 2, torch.ones(3))
+    >>> extension.by([2.0, 0.0]).rows.flatten(), extension.by([0.0, 1.0]).gram[0]
+    (tensor([3., 2., 2.]), tensor([ 9., 15., 15.], dtype=torch.float64))
+    """
+
+    def __init__(
+        self, rows: Updates, vectors: Float[Tensor, "k d"], copies: int, data_weights: Float[Tensor, " n"]
+    ) -> None:
+        self.rows, self.vectors, self.copies = rows, vectors, copies
+        self.data_weights = _shares(data_weights, rows.n + copies, vectors.device)
+        self.norms = cache(rows.norms)
+        self.ordered = cache(rows.ordered)
+        self._asked: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._recent = vectors
+
+    def by(self, coefficients: Sequence[float]) -> Updates:
+        """Let the copies be y with these c; the rows of what is returned hold until those of the next one are asked."""
+        return _Extended(self, {j: c for j, c in enumerate(coefficients) if c})  # 0 * inf is NaN
+
+    def knows(self, updates: Updates) -> bool:
+        """Whether the updates are its rows and copies."""
+        return isinstance(updates, _Extended) and updates.extension is self
+
+    def beside(self, extra: Tensor | None) -> Tensor:
+        """The vectors followed by further rows, at the same address whenever they are; None: by any or no rows."""
+        if extra is None:
+            return self._recent
+        key = extra.data_ptr(), len(extra)
+        if key not in self._asked:
+            if len(self._asked) == _SEEN:
+                self._asked.clear()
+            self._asked[key] = extra, torch.cat([self.vectors, extra.to(self.vectors)])
+        self._recent = self._asked[key][1]
+        return self._recent
+
+    @cached_property
+    def products(self) -> Float64[Tensor, "k k"]:
+        """Inner products of the vectors."""
+        return Updates(self.vectors).gram
+
+    @cached_property
+    def sent(self) -> Float[Tensor, "n d"]:
+        """The rows and room for the copies."""
+        return torch.cat([self.rows.rows, self.vectors.new_empty(self.copies, self.vectors.shape[1])])
+
+
+class _Extended(Updates):
+    """The rows of others followed by copies of one more; see `Extension`."""
+
+    def __init__(self, extension: Extension, coefficients: dict[int, float]):
+        self.extension, self.ids, self.data_weights = extension, None, extension.data_weights
+        self.h = extension.rows.n
+        self.n, self.d = self.h + extension.copies, extension.rows.d
+        self.by = coefficients
+        self.parts = torch.tensor(list(coefficients), dtype=torch.int64, device=self.data_weights.device)
+        self.coefficients = self.data_weights.new_tensor(list(coefficients.values()))
+
+    @cached_property
+    def row(self) -> Float[Tensor, " d"]:
+        """The vector y."""
+        row = torch.zeros_like(self.extension.vectors[0])
+        for j, coefficient in self.by.items():
+            row.add_(self.extension.vectors[j], alpha=coefficient)
+        return row
+
+    @cached_property
+    def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
+        self.extension.sent[self.h :] = self.row
+        return self.extension.sent
+
+    @cached_property
+    def gram(self) -> Float64[Tensor, "n n"]:
+        return self.gram_with(None)
+
+    @cached_property
+    def centred(self) -> Centred:
+        return self.centred_with(None)
+
+    def gram_with(self, extra: Float[Tensor, "k d"] | None) -> Float64[Tensor, "m m"]:
+        gram = self.extension.rows.gram_with(self.extension.beside(extra))
+        parts = self.h + self.parts
+        across = gram[:, parts] @ self.coefficients
+        single, copied = self._places(extra)
+        gram = self._with_y(gram, across, self.coefficients @ across[parts])[single][:, single]
+        return gram[copied][:, copied]
+
+    def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
+        about = self.extension.rows.centred_with(self.extension.beside(extra))
+        parts, c = self.h + self.parts, self.coefficients
+        beyond = c.sum() - 1  # y - r = sum_j c_j (v_j - r) + beyond r
+        across = about.gram[:, parts] @ c + beyond * about.offset
+        offset, scale = about.offset.clone(), about.scale.clone()
+        offset[self.h] = c @ about.offset[parts] + beyond * about.square
+        # Rounding is charged to the row: one in which huge ones cancel is never near others.
+        scale[self.h] = (c.abs() @ about.scale[parts].sqrt() + beyond.abs() * about.square.sqrt()).square()
+        square = c @ across[parts] + beyond * offset[self.h] + _SAME / 4 * scale[self.h]
+        single, copied = self._places(extra)
+        gram = self._with_y(about.gram, across, square)[single][:, single]
+        one = _merged(gram, offset[single], about.square, scale[single])
+        return Centred(one.gram[copied][:, copied], one.offset[copied], one.square, one.scale[copied])
+
+    def _places(self, extra: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Where rows, y (instead of the first vector) and further rows are, and where they go with the copies of y."""
+        h, b, k, e = self.h, self.n - self.h, len(self.extension.vectors), 0 if extra is None else len(extra)
+        numbers = torch.arange(h + k + e, device=self.parts.device)
+        return (
+            torch.cat([numbers[: h + 1], numbers[h + k :]]),
+            torch.cat([numbers[:h], numbers[h].expand(b), numbers[h + 1 : h + 1 + e]]),
+        )
+
+    def _with_y(self, gram: Tensor, across: Tensor, square: Tensor) -> Tensor:
+        """Inner products with y instead of the first vector."""
+        gram = gram.clone()
+        gram[self.h], gram[:, self.h] = across, across
+        gram[self.h, self.h] = square
+        return gram
+
+    @cached_property
+    def squares(self) -> Float64[Tensor, " n"]:
+        square = self.coefficients @ self.extension.products[self.parts][:, self.parts] @ self.coefficients
+        return torch.cat([self.extension.rows.squares, square.expand(self.extension.copies)])
+
+    def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
+        return torch.cat([self.extension.norms(p), row_norms(self.row[None], p).expand(self.extension.copies)])
+
+    def ordered(self, rule: str) -> Ordered:
+        ordered = self.extension.ordered(rule)
+        return ordered.extended(self.row, self.extension.copies) if self.row.isfinite().all() else ordered
+
+    def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
+        weights = weights.to(self.row)
+        combined = self.extension.rows.combine(weights[: self.h])
+        share = weights[self.h :].sum()
+        return combined + share * self.row if share else combined
 
 
 def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " d"]:

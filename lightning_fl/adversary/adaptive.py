@@ -179,7 +179,7 @@ class Adaptive(Adversary):
         return adaptive(
             honest.rows,
             n_byzantine,
-            context.rule,
+            context.answer or context.rule,
             honest.data_weights,
             self.evaluations,
             self.max_factor,

@@ -13,7 +13,7 @@ from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Combination, Updates
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class AttackContext:
             round to round.  None: unknown.
         trust: The trust that the rule would put in each of the n updates: `Aggregation.trust`, or else its weights;
             None for a coordinate rule.
+        answer: As ``rule``, but a weighting's answer may stay a combination of rows: for an attack that asks many times
+            and needs no more than its distance from something.  None: ask ``rule``.
     """
 
     model: nn.Module
@@ -43,6 +45,7 @@ class AttackContext:
     previous_update: Float[Tensor, " d"] | None = None
     honest_ids: Sequence[int] | None = None
     trust: Callable[[Updates], Float[Tensor, " n"] | None] = lambda updates: None
+    answer: Callable[[Updates], Float[Tensor, " d"] | Combination] | None = None
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for this round's draws of the attack."""

@@ -110,7 +110,7 @@ class OneCoordinate(Adversary):
         return one_coordinate(
             honest.rows,
             n_byzantine,
-            context.rule,
+            context.answer or context.rule,
             context.trust,
             honest.data_weights,
             self.direction,

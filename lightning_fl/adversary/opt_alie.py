@@ -80,7 +80,7 @@ class OptAlie(Adversary):
         return opt_alie(
             honest.rows,
             n_byzantine,
-            context.rule,
+            context.answer or context.rule,
             honest.data_weights,
             self.evaluations,
             self.start,

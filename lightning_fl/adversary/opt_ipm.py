@@ -128,7 +128,7 @@ class OptIpm(Adversary):
         return opt_ipm(
             honest.rows,
             n_byzantine,
-            context.rule,
+            context.answer or context.rule,
             honest.data_weights,
             self.evaluations,
             self.start,

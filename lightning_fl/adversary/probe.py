@@ -1,12 +1,13 @@
 """Ask a rule what it would make of forged updates: the part that searching attacks share.
 
 Every candidate is a combination of a few directions (the honest mean, their standard deviation, ...), so that its inner
-products follow from those of the honest rows and these directions (`Updates.mixed`).  A weighting that is asked about a
-candidate reads the d columns for its weighted sum only.
+products follow from those of the honest rows and these directions, and the sorted columns of all rows from those of the
+honest ones (`lightning_fl.updates.Extension`).  A weighting that is asked about a candidate never reads the d columns,
+not even for its answer, whose distance from the mean follows from inner products, too.
 """
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, isfinite
 from typing import Literal
 
 import torch
@@ -14,10 +15,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Combination, Extension, Updates
 
 Damage = Literal["distance", "ascent"]
-Rule = Callable[[Updates], Float[Tensor, " d"]]
+Rule = Callable[[Updates], Float[Tensor, " d"] | Combination]
 
 
 class Probe:
@@ -47,34 +48,22 @@ class Probe:
         self.mean = weighted.combine(weighted.data_weights)
         """The mean by data weights, which the server wants."""
         self.rule = rule
-        h, k = len(honest), len(directions)
-        rows = torch.cat([directions, honest, honest.new_empty(n_byzantine, honest.shape[1])])
-        self._directions, self._sent, self._forged = rows[:k], rows[k:], rows[k + h :]
-        self._source = Updates(rows[: k + h])
-        self._copies = F.pad(torch.eye(h, dtype=torch.float64, device=rows.device), (k, 0, 0, n_byzantine))
-        self._data_weights = F.pad(weighted.data_weights, (0, n_byzantine), value=1 / h)
+        self._weights = F.pad(weighted.data_weights, (0, n_byzantine))
+        shares = F.pad(weighted.data_weights, (0, n_byzantine), value=1 / len(honest))
+        self._extension = Extension(weighted, directions, n_byzantine, shares)
 
     def forged(self, coefficients: Sequence[float]) -> Float[Tensor, " d"]:
         """Combine the directions."""
-        row = torch.zeros_like(self.mean)
-        for coefficient, direction in zip(coefficients, self._directions, strict=True):
-            if coefficient:
-                row.add_(direction, alpha=coefficient)
-        return row
+        return self._extension.by(coefficients).row
 
     def candidate(self, coefficients: Sequence[float]) -> Updates:
-        """Put b copies of the combined row behind the honest ones; valid until the next call."""
-        self._forged[:] = self.forged(coefficients)
-        h, k = self._source.n - len(coefficients), len(coefficients)
-        matrix = self._copies.clone()
-        matrix[h:, :k] = matrix.new_tensor(coefficients)
-        candidate = self._source.mixed(matrix, self._data_weights)
-        candidate.rows = self._sent  # as mixed, without a matrix product
-        return candidate
+        """Put b copies of the combined row behind the honest ones; its rows hold until those of the next are asked."""
+        return self._extension.by(coefficients)
 
     def ask(self, coefficients: Sequence[float]) -> Float[Tensor, " d"]:
         """Ask the rule about b copies of the combined row."""
-        return self.rule(self.candidate(coefficients))
+        answer = self.rule(self.candidate(coefficients))
+        return answer.vector if isinstance(answer, Combination) else answer
 
     def harm(self, coefficients: Sequence[float], damage: Damage = "distance") -> float:
         """Measure what b copies of the combined row would do.
@@ -87,9 +76,23 @@ class Probe:
         Returns:
             The damage; infinite where the answer is not finite.
         """
-        answer = self.ask(coefficients)
-        if not answer.isfinite().all():
-            return inf
+        answer = self.rule(self.candidate(coefficients))
+        if isinstance(answer, Combination):
+            if self._extension.knows(answer.updates):
+                return self._harm_of(answer, damage)
+            answer = answer.vector
         if damage == "ascent":
-            return -(answer.double() @ self.mean.double()).item()
-        return torch.linalg.vector_norm(answer - self.mean, dtype=torch.float64).item()
+            harm = -(answer.double() @ self.mean.double()).item()
+        else:
+            harm = torch.linalg.vector_norm(answer - self.mean, dtype=torch.float64).item()
+        return harm if isfinite(harm) or answer.isfinite().all() else inf
+
+    def _harm_of(self, answer: Combination, damage: Damage) -> float:
+        """From inner products alone."""
+        given = answer.coefficients
+        wanted = F.pad(self._weights, (0, len(given) - len(self._weights)))
+        if damage == "ascent":
+            harm = -answer.centred.inner(given, wanted).item()
+        else:
+            harm = answer.centred.inner(given - wanted, given - wanted).clamp(min=0).sqrt().item()
+        return harm if abs(harm) <= torch.finfo(self.mean.dtype).max else inf

@@ -14,7 +14,7 @@ from torch import Tensor
 from lightning_fl import seeding
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Combination, Updates
 
 ServerNeed = Literal["samples", "updates"]
 
@@ -24,7 +24,7 @@ class Aggregation:
     """What a rule made of one round.
 
     Args:
-        update: (d,) what the server subtracts, before its learning rate.
+        answer: (d,) what the server subtracts, before its learning rate, or the combination of rows that it is.
         weights: (n,) a_i with update = sum_i a_i x_i (and what the server's own rows add); None for a coordinate rule.
         diagnostics: Numbers worth a curve, logged under the rule's name.
         trust: (n,) how far each client is trusted, where weights also undo the length of what it sent; None: as weights
@@ -32,11 +32,16 @@ class Aggregation:
         label_distributions: (n, c) what share of each class the rule believes each client to hold, where it does.
     """
 
-    update: Float[Tensor, " d"]
+    answer: Float[Tensor, " d"] | Combination
     weights: Float[Tensor, " n"] | None = None
     diagnostics: dict[str, int | float] = field(default_factory=dict)
     trust: Float[Tensor, " n"] | None = None
     label_distributions: Float[Tensor, "n c"] | None = None
+
+    @property
+    def update(self) -> Float[Tensor, " d"]:
+        """(d,) what the server subtracts."""
+        return self.answer.vector if isinstance(self.answer, Combination) else self.answer
 
 
 class Aggregator(pl.Callback, ABC):
@@ -118,7 +123,7 @@ class Weighting(Aggregator):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Weigh and combine one round; see the base class."""
         weights = self.weights(updates, server)
-        return Aggregation(updates.combine(weights), weights)
+        return Aggregation(updates.combination(weights), weights)
 
 
 class Remembering(Aggregator):

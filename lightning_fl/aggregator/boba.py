@@ -20,7 +20,7 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
 from lightning_fl.errors import DivergedError, SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Combination, Updates
 
 Stage1 = Literal["alternating", "exhaustive", "none"]
 _EPS = torch.finfo(torch.float64).eps
@@ -243,13 +243,12 @@ def boba(
     rows = Updates(updates)
     gram = rows.centred_with(class_updates).gram
     solution = boba_solution(gram, len(class_updates), f, p_min, max_iter, stage_1, stage_2)
-    return _combine(rows, class_updates, solution)
+    return _combination(rows, class_updates, solution).vector
 
 
-def _combine(updates: Updates, class_updates: Tensor, solution: BobaSolution) -> Tensor:
-    combined = updates.combine(solution.coefficients[: updates.n])
-    server = solution.coefficients[updates.n :].to(class_updates)
-    return combined + server @ class_updates if server.any() else combined
+def _combination(updates: Updates, class_updates: Tensor, solution: BobaSolution) -> Combination:
+    clients, server = solution.coefficients.tensor_split([updates.n])
+    return updates.combination(clients, class_updates, server)
 
 
 class Boba(Aggregator):
@@ -294,7 +293,7 @@ class Boba(Aggregator):
         if solution.loss_ratio is not None:
             diagnostics["loss_ratio"] = solution.loss_ratio
         return Aggregation(
-            _combine(updates, class_updates, solution),
+            _combination(updates, class_updates, solution),
             solution.coefficients[: updates.n],
             diagnostics,
             label_distributions=solution.label_distributions,

@@ -9,8 +9,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.aggregator.meamed import middle_mean, nearest_mean
-from lightning_fl.aggregator.median import reduce_columns
+from lightning_fl.columns import Ordered
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -82,10 +81,7 @@ def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], 
     f = max(f - (updates.n - len(rows)), 0)
     selected = rows[bulyan_selection(updates.distances[rows][:, rows], f, once)]
     theta = len(selected)
-    update = reduce_columns(
-        updates.rows[selected],
-        lambda values: nearest_mean(values, middle_mean(values, (theta - 1) // 2), theta - 2 * f),
-    )
+    update = Ordered(updates.rows[selected]).nearest(trim=(theta - 1) // 2, k=theta - 2 * f)
     return update, selected
 
 

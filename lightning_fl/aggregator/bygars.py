@@ -167,7 +167,7 @@ class Bygars(Remembering):
             learned = dict(zip(self._ids(updates), trust.tolist(), strict=True))
             self._last["trust"] = self._remembered.get("trust", {}) | learned
         weights = weights * (first_rate / server.round.learning_rate)
-        return Aggregation(updates.combine(weights), weights, trust=trust)
+        return Aggregation(updates.combination(weights), weights, trust=trust)
 
     def _ids(self, updates: Updates) -> Sequence[int]:
         if updates.ids is None:

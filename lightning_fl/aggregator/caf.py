@@ -103,4 +103,4 @@ class Caf(Aggregator):
         diagnostics: dict[str, int | float] = {"steps": len(steps)}
         if steps:
             diagnostics["variance"] = min(variance for _, variance in steps)
-        return Aggregation(updates.combine(weights), weights, diagnostics)
+        return Aggregation(updates.combination(weights), weights, diagnostics)

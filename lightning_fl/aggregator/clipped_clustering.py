@@ -162,7 +162,7 @@ class ClippedClustering(Aggregator):
         lengths = updates.gram.diagonal().sqrt().cpu()
         self._seen = torch.cat([self._norms, lengths[lengths.isfinite()]])
         trust = (weights > 0) / (weights > 0).sum().clamp(min=1)
-        return Aggregation(updates.combine(weights), weights, {"radius": radius.item()}, trust)
+        return Aggregation(updates.combination(weights), weights, {"radius": radius.item()}, trust)
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Remember the norms of this round's last call."""

@@ -14,7 +14,6 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.aggregator.normalized import row_norms
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -71,7 +70,7 @@ def clipped_sum(updates: Float[Tensor, "n d"], radius: float = 1.6, norm: Norm =
     """
     _check(radius, norm)
     rows = Updates(updates)
-    return rows.combine(clipped_sum_weights(row_norms(rows.rows, _P[norm]), radius))
+    return rows.combine(clipped_sum_weights(rows.norms(_P[norm]), radius))
 
 
 class ClippedSum(Aggregator):
@@ -96,7 +95,7 @@ class ClippedSum(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        norms = row_norms(updates.rows, _P[self.norm])
+        norms = updates.norms(_P[self.norm])
         weights = clipped_sum_weights(norms, self.radius)
         lengths = torch.where(weights > 0, weights * norms, 0)
-        return Aggregation(updates.combine(weights), weights, trust=lengths / lengths.sum().clamp(min=_TINY))
+        return Aggregation(updates.combination(weights), weights, trust=lengths / lengths.sum().clamp(min=_TINY))

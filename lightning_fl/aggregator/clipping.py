@@ -95,4 +95,4 @@ class Clipping(Mixing):
             return result
         draw = server.generator("clipping")
         noise = torch.randn(result.update.shape, generator=draw, device=draw.device).to(result.update)
-        return replace(result, update=result.update + self.noise * noise)
+        return replace(result, answer=result.update + self.noise * noise)

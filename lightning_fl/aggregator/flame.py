@@ -16,7 +16,7 @@ from lightning_fl.aggregator.clipped_clustering import agglomerate
 from lightning_fl.aggregator.signguard import clipping_scales, middle
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Centred, Updates, finite_rows, squared_distances
+from lightning_fl.updates import Centred, Combination, Updates, finite_rows, squared_distances
 
 
 def model_distances(
@@ -145,15 +145,16 @@ def _flame(
 ) -> Aggregation:
     _check(learning_rate, noise)
     weights, radius = flame_weights(updates.centred_with(model[None]), learning_rate)
-    update = updates.combine(weights)
+    answer: Tensor | Combination = updates.combination(weights)
     if noise:
         if generator is None:
             raise SettingError(f"flame needs a generator to draw its noise, got noise={noise} and none.")
+        update = updates.combine(weights)
         drawn = torch.randn(updates.d, generator=generator, dtype=update.dtype, device=generator.device)
-        update = update + noise * radius.to(update) * drawn.to(update.device)
+        answer = update + noise * radius.to(update) * drawn.to(update.device)
     admitted = weights > 0
     trust = admitted / admitted.sum().clamp(min=1)
-    return Aggregation(update, weights, {"admitted": int(admitted.sum()), "radius": radius.item()}, trust)
+    return Aggregation(answer, weights, {"admitted": int(admitted.sum()), "radius": radius.item()}, trust)
 
 
 class Flame(Aggregator):

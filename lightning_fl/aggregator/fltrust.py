@@ -87,4 +87,4 @@ class Fltrust(Aggregator):
         gram = updates.gram_with(server.update[None])
         weights = fltrust_weights(gram)
         shares = torch.where(weights > 0, weights * gram.diagonal()[:-1].sqrt(), 0)
-        return Aggregation(updates.combine(weights), weights, trust=shares / (shares.sum() or 1))
+        return Aggregation(updates.combination(weights), weights, trust=shares / (shares.sum() or 1))

@@ -127,7 +127,7 @@ class Foolsgold(Aggregator):
         weights = _weights(updates, history, self.confidence, self.normalize)
         finite = history.isfinite().all(1).tolist()
         self._last = {i: row for i, row, fine in zip(updates.ids, history, finite, strict=True) if fine}
-        return Aggregation(updates.combine(weights), weights)
+        return Aggregation(updates.combination(weights), weights)
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Remember the histories of this round's last call."""

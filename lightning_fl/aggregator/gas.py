@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, Weighting, check_minority
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
-from lightning_fl.aggregator.median import reduce_columns
+from lightning_fl.columns import reduce_columns
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows

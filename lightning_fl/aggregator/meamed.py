@@ -3,50 +3,12 @@
 Cong Xie, Oluwasanmi Koyejo, Indranil Gupta. Generalized Byzantine-tolerant SGD. 2018. arXiv:1802.10116.
 """
 
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
-from lightning_fl.aggregator.median import finite_only, reduce_columns
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
-
-
-def middle_mean(values: Any, f: int) -> Any:
-    """Average every row without its f first and its f last values, in float64.
-
-    Args:
-        values: (m, n) array or tensor.
-        f: 0 <= 2f < n.  The most that leave a value give the median, the mean of the middle two where n is even.
-
-    Returns:
-        (m,) means.
-    """
-    return values[:, f : values.shape[1] - f].mean(1, dtype=float)
-
-
-def nearest_mean(values: Any, centre: Any, k: int) -> Any:
-    """Average the k values of every row that are nearest to its centre.
-
-    They are neighbours: from the k smallest on, take a step up for as long as the value gained is nearer than the one
-    lost.
-
-    Args:
-        values: (m, n) array or tensor, every row ascending; the values left out are overwritten by 0.
-        centre: (m,) float64 numbers.
-        k: 1 <= k <= n.
-
-    Returns:
-        (m,) means; of two values equally near, the smaller one counts.
-    """
-    spare, centre = values.shape[1] - k, centre[:, None]
-    lost, gained = values[:, :spare], values[:, k:]
-    steps = gained - centre < centre - lost  # true up to the last step
-    lost *= ~steps
-    gained *= steps
-    return values.sum(1) / k
 
 
 def mean_around_median(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
@@ -72,11 +34,13 @@ def mean_around_median(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "
     >>> mean_around_median(torch.tensor([[0.0], [2.0], [4.0], [7.0], [90.0]]), f=2)
     tensor([4.3333])
     """
-    rows = finite_only(updates, "meamed")
-    check_minority(len(updates), f, "meamed")
-    n = len(rows)
-    k = n - max(f - (len(updates) - n), 0)
-    return reduce_columns(rows, lambda values: nearest_mean(values, middle_mean(values, (n - 1) // 2), k))
+    return _mean_around_median(Updates(updates), f)
+
+
+def _mean_around_median(updates: Updates, f: int) -> Float[Tensor, " d"]:
+    values = updates.ordered("meamed")
+    check_minority(updates.n, f, "meamed")
+    return values.nearest(trim=(values.n - 1) // 2, k=values.n - max(f - (updates.n - values.n), 0))
 
 
 class Meamed(Aggregator):
@@ -91,4 +55,4 @@ class Meamed(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return Aggregation(mean_around_median(updates.rows, self.f))
+        return Aggregation(_mean_around_median(updates, self.f))

@@ -60,7 +60,7 @@ class Mixing(Wrapper):
         if trust is not None:
             totals = matrix.sum(1, keepdim=True)
             trust = trust.to(matrix) @ torch.where(totals != 0, matrix / totals, 0)
-        return Aggregation(result.update, weights, result.diagnostics, trust)
+        return Aggregation(result.answer, weights, result.diagnostics, trust)
 
 
 def finite_shares(data_weights: Float64[Tensor, " n"], rows: Tensor) -> Float64[Tensor, " n"]:

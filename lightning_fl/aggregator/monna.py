@@ -126,10 +126,9 @@ class Monna(Aggregator):
         if self.trusted == "server":
             own = server.update
             weights = monna_weights(updates.centred_with(own[None]).gram, self.f, None, self.include_trusted)
-            update = updates.combine(weights[:-1]) + weights[-1].to(own) * own
-            return Aggregation(update, weights[:-1])
+            return Aggregation(updates.combination(weights[:-1], own[None], weights[-1:]), weights[:-1])
         if updates.ids is None or self.trusted not in updates.ids:
             found = "rows that are not single clients" if updates.ids is None else "a round without it"
             raise SettingError(f"monna needs the update of client {self.trusted}, got {found}; change trusted.")
         weights = monna_weights(updates.centred.gram, self.f, list(updates.ids).index(self.trusted))
-        return Aggregation(updates.combine(weights), weights)
+        return Aggregation(updates.combination(weights), weights)

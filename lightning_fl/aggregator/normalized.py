@@ -14,38 +14,8 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
-# Powers added up in float32 before float64 takes over.
-_COLUMNS = 1024
 # 1 / length fits float32 above this.
 _SHORTEST = torch.finfo(torch.float32).tiny
-
-
-def row_norms(rows: Float[Tensor, "n d"], p: float = 2.0) -> Float64[Tensor, " n"]:
-    """Compute ||x_i||_p at the speed of float32, to about 1e-6.
-
-    A row whose powers overflow or vanish in float32 is computed again in float64, so a norm is NaN or inf only where
-    the row holds such a number (or, of float64 rows, has p-th powers beyond float64).
-
-    Args:
-        rows: One vector a row.
-        p: 1, 2 or inf.
-
-    Returns:
-        One norm a row.
-
-    >>> row_norms(torch.tensor([[3.0, 4.0], [3e30, 4e30]]))
-    tensor([5.0000e+00, 5.0000e+30], dtype=torch.float64)
-    """
-    wide = torch.promote_types(rows.dtype, torch.float32)
-    blocks = (rows.shape[1] - 1) // _COLUMNS
-    head, tail = rows.tensor_split([blocks * _COLUMNS], dim=1)
-    parts = torch.linalg.vector_norm(head.unflatten(1, (blocks, _COLUMNS)), p, dim=2, dtype=wide)
-    rest = torch.linalg.vector_norm(tail, p, dim=1, keepdim=True, dtype=wide)
-    norms = torch.linalg.vector_norm(torch.cat([parts, rest], dim=1), p, dim=1, dtype=torch.float64)
-    doubtful = ~((norms > 1e-12) & norms.isfinite())
-    if doubtful.any():
-        norms[doubtful] = torch.linalg.vector_norm(rows[doubtful], p, dim=1, dtype=torch.float64)
-    return norms
 
 
 def normalized_weights(norms: Float64[Tensor, " n"], data_weights: Float64[Tensor, " n"]) -> Float64[Tensor, " n"]:
@@ -83,7 +53,7 @@ def normalized_average(
     tensor([0.3000, 0.9000])
     """
     rows = Updates(updates, weights)
-    return rows.combine(normalized_weights(row_norms(updates), rows.data_weights))
+    return rows.combine(normalized_weights(rows.norms(), rows.data_weights))
 
 
 class Normalized(Aggregator):
@@ -94,6 +64,6 @@ class Normalized(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        weights = normalized_weights(row_norms(updates.rows), updates.data_weights)
+        weights = normalized_weights(updates.norms(), updates.data_weights)
         trust = torch.where(weights > 0, updates.data_weights, 0)
-        return Aggregation(updates.combine(weights), weights, trust=trust)
+        return Aggregation(updates.combination(weights), weights, trust=trust)

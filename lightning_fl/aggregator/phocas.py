@@ -8,8 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
-from lightning_fl.aggregator.meamed import middle_mean, nearest_mean
-from lightning_fl.aggregator.median import finite_only, reduce_columns
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -37,10 +35,14 @@ def phocas(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
     >>> phocas(torch.tensor([[2.0], [4.0], [7.0], [9.0], [90.0], [-40.0], [3.0]]), f=2)
     tensor([5.])
     """
-    rows = finite_only(updates, "phocas")
-    check_minority(len(updates), f, "phocas")
-    f = max(f - (len(updates) - len(rows)), 0)
-    return reduce_columns(rows, lambda values: nearest_mean(values, middle_mean(values, f), len(rows) - f))
+    return _phocas(Updates(updates), f)
+
+
+def _phocas(updates: Updates, f: int) -> Float[Tensor, " d"]:
+    values = updates.ordered("phocas")
+    check_minority(updates.n, f, "phocas")
+    f = max(f - (updates.n - values.n), 0)
+    return values.nearest(trim=f, k=values.n - f)
 
 
 class Phocas(Aggregator):
@@ -55,4 +57,4 @@ class Phocas(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return Aggregation(phocas(updates.rows, self.f))
+        return Aggregation(_phocas(updates, self.f))

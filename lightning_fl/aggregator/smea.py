@@ -198,4 +198,4 @@ class Smea(Aggregator):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         weights, exact = smallest_eigenvalue_weights(updates.centred.gram, self.f)
-        return Aggregation(updates.combine(weights), weights, {"exact": int(exact)})
+        return Aggregation(updates.combination(weights), weights, {"exact": int(exact)})

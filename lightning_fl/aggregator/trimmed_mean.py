@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
-from lightning_fl.aggregator.median import finite_only, reduce_columns
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import trimmed_mean_kappa
 from lightning_fl.updates import Updates
@@ -35,10 +34,14 @@ def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
     >>> trimmed_mean(torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [90.0, -5.0]]), f=1)
     tensor([3.0000, 6.5000])
     """
-    rows = finite_only(updates, "trimmed_mean")
-    check_minority(len(updates), f, "trimmed_mean")
-    first = max(f - (len(updates) - len(rows)), 0)
-    return reduce_columns(rows, lambda values: values[:, first : len(rows) - first].mean(1))
+    return _trimmed_mean(Updates(updates), f)
+
+
+def _trimmed_mean(updates: Updates, f: int) -> Float[Tensor, " d"]:
+    values = updates.ordered("trimmed_mean")
+    check_minority(updates.n, f, "trimmed_mean")
+    first = max(f - (updates.n - values.n), 0)
+    return values.mean(first, values.n - first)
 
 
 class TrimmedMean(Aggregator):
@@ -57,4 +60,4 @@ class TrimmedMean(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return Aggregation(trimmed_mean(updates.rows, self.f))
+        return Aggregation(_trimmed_mean(updates, self.f))

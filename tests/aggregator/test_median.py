@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator import median as module
-from lightning_fl.aggregator.median import Median, median, reduce_columns
+from lightning_fl import columns as module
+from lightning_fl.aggregator.median import Median, median
+from lightning_fl.columns import reduce_columns
 from lightning_fl.contract import conf, hostile, world
 from tests.aggregator import reference
 

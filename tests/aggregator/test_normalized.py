@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator.normalized import Normalized, normalized_average, row_norms
+from lightning_fl.aggregator.normalized import Normalized, normalized_average
 from lightning_fl.contract import hostile, world
+from lightning_fl.updates import row_norms
 from tests.aggregator import reference
 
 
