@@ -29,9 +29,7 @@ def uses_dropout(model: nn.Module) -> bool:
 
 def client_keys(clients: Sequence[int], this_round: Round, step: int) -> Int64[Tensor, " h"]:
     """Derive each client's key for one step of a round."""
-    return torch.tensor(
-        [this_round.generator("dropout", client, step).initial_seed() for client in clients], dtype=torch.int64
-    )
+    return torch.tensor([this_round.derive_seed("dropout", client, step) for client in clients], dtype=torch.int64)
 
 
 def sample_keys(key: Int64[Tensor, "*h"], n: int) -> Int64[Tensor, "*h n"]:

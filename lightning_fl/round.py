@@ -21,6 +21,10 @@ class Round:
     learning_rate: float
     seed: int
 
+    def derive_seed(self, *purpose: str | int) -> int:
+        """The seed of `generator`, for one purpose in this round."""
+        return seeding.derive_seed(self.seed, *purpose, self.index)
+
     def generator(self, *purpose: str | int) -> torch.Generator:
         """A fresh generator for one purpose in this round."""
         return seeding.generator(self.seed, *purpose, self.index)

@@ -109,7 +109,9 @@ def test_tokens_of_a_sample_share_its_key():
 
 @pytest.mark.parametrize("client", [Gradient, lambda **c: LocalSgd(3, batch_size=2, **c)], ids=["gradient", "local"])
 def test_the_number_of_clients_at_a_time_does_not_matter(client):
-    loop, *others = (client(client_chunk=k).updates(dropping(), clients(), Round(3, 0.1, 0)).updates for k in (1, 2, 3))
+    loop, *others = (
+        client(client_chunk=k).updates(dropping(), clients(), Round(3, 0.1, 0)).updates for k in (1, 2, 3, None)
+    )
     for other in others:
         torch.testing.assert_close(other, loop, rtol=1e-4, atol=1e-6)
     plain = client(client_chunk=1).updates(dropping(0.0), clients(), Round(3, 0.1, 0)).updates

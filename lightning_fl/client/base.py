@@ -1,7 +1,7 @@
 """What a client computes: all clients of a round as one batched computation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -13,6 +13,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl import seeding
+from lightning_fl.client.side_by_side import UnsupportedError, fill, study
 from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.loss import mean_loss, sample_losses
@@ -24,6 +25,10 @@ Sampling = Literal["epoch"]
 
 # Gradients of this many numbers at a time: 256 MiB in float32.
 _CHUNK_NUMBERS = 2**26
+# Samples per client, on average, up to which clients are so little work that what they have in common counts.
+_FEW_SAMPLES = 128
+# Inputs, activations and gradients of this many numbers at a time, for such clients.
+_NUMBERS_CPU, _NUMBERS_GPU = 2**24, 2**27
 # Inputs of this many numbers at a time, for one client by itself: activations of more leave the processor's cache.
 _SLICE_NUMBERS = 400_000
 
@@ -50,9 +55,10 @@ class Client(nn.Module, ABC):
     A module without parameters: state that outlives a round is kept in buffers, so that Lightning checkpoints it.
 
     Args:
-        client_chunk: Clients computed at a time: 1 is a plain loop, more is ``vmap`` over that many.  None: 1 for a
-            model with convolutions on a CPU, else 10 on a CPU and 32 on other devices, as far as 256 MiB of
-            gradients allow.  The numbers are the same up to rounding.
+        client_chunk: Clients computed at a time: 1 is a plain loop, more is ``vmap`` over that many.  None: clients of
+            few samples `side_by_side`, if the model can be computed so; others, and the server's virtual clients, 1
+            at a time for a model with convolutions on a CPU, else 10 on a CPU and 32 on other devices, as far as
+            256 MiB of gradients allow.  The numbers are the same up to rounding.
 
     Raises:
         SettingError: If client_chunk is below 1.
@@ -117,8 +123,15 @@ class Client(nn.Module, ABC):
         d = sum(value.numel() for value in like)
         rows = like[0].new_empty(len(batch), d) if out is None else out
         losses = like[0].new_empty(len(batch))
-        chunk = self.client_chunk or default_client_chunk(model, d, like[0].device)
         keys = _keys(model, batch, like[0].device)
+        chunk = self.client_chunk or default_client_chunk(model, d, like[0].device)
+        if self.client_chunk is None and sum(batch.sizes) <= _FEW_SAMPLES * len(batch) and min(batch.ids) >= 0:
+            found = study(model, batch.samples)
+            fitting = clients_that_fit(found.numbers, batch.sizes, d, like[0].device)
+            if found.apart and fitting > 1 and _side_by_side(model, batch, fitting, keys, rows, losses, at):
+                return ClientResult(rows, losses, sum(batch.sizes))
+            if chunk > 1 and fitting >= 2 * chunk:
+                chunk = fitting
         if chunk == 1:
             for i, indices in enumerate(batch.indices):
                 if at is not None:
@@ -159,28 +172,33 @@ def minibatches(
     if size is None:
         return [replace(batch, drawing=(this_round, step)) for step in range(steps)]
     drawn: list[list[Tensor]] = [[] for _ in range(steps)]
+    draw, generator = _afresh if sampling is None else _through_epochs, torch.Generator()
     for client, indices in zip(batch.ids, batch.indices, strict=True):
-        draw = _afresh if sampling is None else _through_epochs
-        for step, places in zip(drawn, draw(len(indices), size, this_round, steps, client), strict=True):
-            step.append(indices[places.to(indices.device)])
+        for step, places in zip(drawn, draw(len(indices), size, this_round, steps, client, generator), strict=True):
+            step.append(indices.index_select(0, places.to(indices.device)))
     return [ClientBatch(batch.samples, step, batch.ids, (this_round, k)) for k, step in enumerate(drawn)]
 
 
-def _afresh(n: int, size: int, this_round: Round, steps: int, client: int) -> Iterator[Tensor]:
+def _afresh(
+    n: int, size: int, this_round: Round, steps: int, client: int, generator: torch.Generator
+) -> Iterator[Tensor]:
     """Where, among a client's n samples, those of its mini-batches lie; each drawn from all."""
-    generator = this_round.generator("mini-batch", client)
+    generator.manual_seed(this_round.derive_seed("mini-batch", client))
     for _ in range(steps):
         yield torch.randperm(n, generator=generator)[:size]
 
 
-def _through_epochs(n: int, size: int, this_round: Round, steps: int, client: int) -> Iterator[Tensor]:
+def _through_epochs(
+    n: int, size: int, this_round: Round, steps: int, client: int, generator: torch.Generator
+) -> Iterator[Tensor]:
     """Where, among a client's n samples, those of its mini-batches lie; each epoch has one order."""
     blocks, current, order = -(-n // size), -1, torch.empty(0)
     for draw in range(this_round.index * steps, (this_round.index + 1) * steps):
         epoch, block = divmod(draw, blocks)
         if epoch != current:
             current = epoch
-            order = torch.randperm(n, generator=seeding.generator(this_round.seed, "epoch", client, epoch))
+            generator.manual_seed(seeding.derive_seed(this_round.seed, "epoch", client, epoch))
+            order = torch.randperm(n, generator=generator)
         yield order[block * size : (block + 1) * size]
 
 
@@ -225,6 +243,50 @@ def default_client_chunk(model: nn.Module, d: int, device: torch.device) -> int:
     if device.type == "cpu" and any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules()):
         return 1
     return max(1, min(10 if device.type == "cpu" else 32, _CHUNK_NUMBERS // d))
+
+
+def clients_that_fit(numbers: int, sizes: Sequence[int], d: int, device: torch.device) -> int:
+    """Choose how many clients of few samples to compute at a time, from sizes and the device alone.
+
+    Args:
+        numbers: Inputs and activations of one sample.
+        sizes: Samples of each client.
+        d: Parameters.
+        device: Where they are computed.
+
+    Returns:
+        As many clients as have 2^24 inputs, activations and gradients in all on a CPU, whose caches hold about as much,
+        and 2^27 on other devices; at least 1.
+    """
+    room = _NUMBERS_CPU if device.type == "cpu" else _NUMBERS_GPU
+    return max(1, int(room / (numbers * sum(sizes) / len(sizes) + d)))
+
+
+def _side_by_side(
+    model: nn.Module,
+    batch: ClientBatch,
+    chunk: int,
+    keys: Tensor | None,
+    rows: Tensor,
+    losses: Tensor,
+    at: Tensor | None,
+) -> bool:
+    """Write all gradients and losses, so many clients' samples side by side at a time; whether that went well."""
+    for start in range(0, len(batch), chunk):
+        part = slice(start, start + chunk)
+        drawn = None if keys is None else _keys_in_order(keys[part], batch.sizes[part])
+        own = None if at is None else at[part]
+        try:
+            fill(model, batch.samples, batch.indices[part], drawn, rows[part], losses[part], own)
+        except UnsupportedError:  # what depends on the samples, which the model's study has not met
+            return False
+    return True
+
+
+def _keys_in_order(keys: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The keys of all samples, one client after the other."""
+    every = sample_keys(keys, max(sizes))
+    return every[torch.arange(max(sizes), device=keys.device) < torch.tensor(sizes, device=keys.device)[:, None]]
 
 
 def _keys(model: nn.Module, batch: ClientBatch, device: torch.device) -> Tensor | None:

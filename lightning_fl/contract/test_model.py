@@ -73,7 +73,7 @@ def test_clients_train_it_at_once_or_one_by_one(name):
     assert logits.shape == (12, batch.samples.n_classes)
     kept = flatten(trainable(model).values()).clone()
     rows, losses = slow_gradients(model, batch)
-    for chunk in (1, 3):
+    for chunk in (1, 3, None):
         result = Gradient(client_chunk=chunk).gradients(model, batch)
         assert_same(result.updates, rows)
         torch.testing.assert_close(result.losses, losses, rtol=1e-5, atol=1e-6)
@@ -85,8 +85,9 @@ def test_clients_train_it_from_parameters_of_their_own(name):
     model, batch = make(name), clients(name)
     start = flatten(trainable(model).values())
     at = start + 0.01 * torch.randn(5, len(start), generator=torch.Generator().manual_seed(1))
-    one_by_one, at_once = (Gradient(client_chunk=chunk).gradients(model, batch, at=at) for chunk in (1, 3))
-    assert_same(at_once.updates, one_by_one.updates)
+    one_by_one, *others = (Gradient(client_chunk=chunk).gradients(model, batch, at=at) for chunk in (1, 3, None))
+    for at_once in others:
+        assert_same(at_once.updates, one_by_one.updates)
     assert ((one_by_one.updates[0] - Gradient(client_chunk=1).gradients(model, batch).updates[0]).abs() > 0).any()
 
 

@@ -75,7 +75,7 @@ def test_slices_of_a_clients_samples_make_up_its_gradient(samples, monkeypatch):
     torch.testing.assert_close(result.losses, losses, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 100])
+@pytest.mark.parametrize("chunk", [1, 2, 100, None])
 def test_double_precision(chunk):
     model, batch = world.model().double(), world.class_clients(world.samples())
     data = batch.samples
@@ -89,7 +89,7 @@ def test_double_precision(chunk):
     torch.testing.assert_close(result.losses, losses, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 100])
+@pytest.mark.parametrize("chunk", [1, 3, 100, None])
 def test_updates_are_written_in_place(chunk):
     model, batch = mlp(), image_clients(SIZES)
     rows, _ = slow_gradients(model, batch)
@@ -100,7 +100,7 @@ def test_updates_are_written_in_place(chunk):
     assert (whole[[0, -1]] == 7).all()
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 100])
+@pytest.mark.parametrize("chunk", [1, 2, 100, None])
 def test_a_clients_update_is_its_own(chunk):
     # The first sample, with which shorter clients are padded, holds NaN; only its owner may notice.
     batch = image_clients([2, 3, 9, 4])
@@ -113,7 +113,7 @@ def test_a_clients_update_is_its_own(chunk):
     assert [bool(loss.isfinite()) for loss in result.losses] == [i != owner for i in range(4)]
 
 
-@pytest.mark.parametrize("chunk", [1, 100])
+@pytest.mark.parametrize("chunk", [1, 100, None])
 def test_frozen_parameters_are_not_uploaded(chunk):
     model, batch = mlp(), image_clients([3, 5])
     model[1].requires_grad_(False)
@@ -123,7 +123,7 @@ def test_frozen_parameters_are_not_uploaded(chunk):
     torch.testing.assert_close(result.updates, rows, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("chunk", [1, 100])
+@pytest.mark.parametrize("chunk", [1, 100, None])
 def test_an_unused_parameter_has_gradient_zero(chunk):
     class Idle(Mlp):
         def __init__(self):
@@ -138,7 +138,7 @@ def test_an_unused_parameter_has_gradient_zero(chunk):
     assert (result.updates[:, 2:] != 0).any(1).all()
 
 
-@pytest.mark.parametrize("chunk", [1, 100])
+@pytest.mark.parametrize("chunk", [1, 100, None])
 def test_scalar_parameters(chunk):
     class Scaled(nn.Module):
         def __init__(self):
@@ -154,7 +154,7 @@ def test_scalar_parameters(chunk):
     )
 
 
-@pytest.mark.parametrize("chunk", [1, 100])
+@pytest.mark.parametrize("chunk", [1, 100, None])
 def test_gradients_are_had_where_none_are_recorded(chunk):
     model, batch = mlp(), image_clients([3, 5])
     rows, _ = slow_gradients(model, batch)
