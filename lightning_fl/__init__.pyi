@@ -1,4 +1,18 @@
-from . import adversary, aggregator, callback, client, data, logger, metric, model, partition, schedule, server, theory
+from . import (
+    adversary,
+    aggregator,
+    callback,
+    client,
+    data,
+    flower,
+    logger,
+    metric,
+    model,
+    partition,
+    schedule,
+    server,
+    theory,
+)
 from .adversary.base import Adversary, AttackContext
 from .aggregator.base import Aggregation, Aggregator, Weighting
 from .client.base import Client, ClientResult
@@ -44,6 +58,7 @@ __all__ = [
     "callback",
     "client",
     "data",
+    "flower",
     "load_model",
     "load_module",
     "logger",

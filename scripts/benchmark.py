@@ -5,6 +5,7 @@
     python scripts/benchmark.py aggregators [--d ...]  every rule of conf against its floor, and against byzfl
     python scripts/benchmark.py simulation [--rules ...] [--threads ...] [OVERRIDES...]   whole rounds, and byzfl's
     python scripts/benchmark.py startup                what a user waits for before anything is computed
+    python scripts/benchmark.py flower                 a Flower strategy against its rule, and against Flower's own
 
 Times are medians; the spread is the middle half of the ratios taken turn by turn.
 """
@@ -443,6 +444,93 @@ def benchmark_startup(turns: int) -> None:
     print(table(["", "ms", "ratio", "middle half"], rows_of(times, times[floor])))
 
 
+def benchmark_flower(turns: int, n: int = 100, f: int = 10) -> None:
+    """Compare what a strategy does with the replies of a round with its rule alone plus reading them."""
+    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+    from flwr.serverapp.strategy import FedAvg, FedTrimmedAvg, Krum
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from lightning_fl.flower import RobustStrategy
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    draw = torch.Generator().manual_seed(0)
+    model = {
+        f"{layer}.{name}": torch.randn(shape, generator=draw)
+        for layer, (i, o) in enumerate([(784, 200), (200, 200), (200, 10)])
+        for name, shape in [("weight", (o, i)), ("bias", (o,))]
+    }
+    sent = ArrayRecord(model)
+    nodes = Nodes(range(1, n + 1))
+    start = torch.cat([value.flatten() for value in model.values()])
+
+    def reply(message: Message) -> Message:
+        moved = {name: value + 0.1 * torch.randn(value.shape, generator=draw) for name, value in model.items()}
+        record = RecordDict({"arrays": ArrayRecord(moved), "metrics": MetricRecord({"num-examples": 600})})
+        return Message(record, reply_to=message)
+
+    asking = RobustStrategy("average")
+    replies = [reply(message) for message in asking.configure_train(1, sent, ConfigRecord(), nodes)]
+
+    def read() -> torch.Tensor:
+        rows = torch.empty(n, len(start))
+        for row, arrays in zip(rows, kept, strict=True):
+            torch.cat([value.flatten() for value in ArrayRecord(arrays).to_torch_state_dict().values()], out=row)
+        return rows
+
+    kept = [dict(message.content["arrays"]) for message in replies]
+
+    def fresh() -> list[Message]:
+        for message, arrays in zip(replies, kept, strict=True):  # Flower's trimmed mean empties the records
+            message.content["arrays"] = ArrayRecord(arrays)
+        return replies
+
+    contenders: dict[str, Callable[[], Any]] = {"reading alone": read}
+    rules = {"average": None, "krum": f, "trimmed_mean": f, "nnm_trimmed_mean": f}
+    nothing = Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), 1)
+    server = ServerOracle(torch.nn.Linear(1, 1), Gradient(), ClientBatch(nothing, [], []), Round(0, 1.0, 0))
+    for name, tolerated in rules.items():
+        strategy = RobustStrategy(name, f=tolerated)
+        strategy.configure_train(1, sent, ConfigRecord(), nodes)
+
+        def alone(rule: Aggregator = strategy.rule) -> Aggregation:
+            return rule.aggregate(Updates(read().neg_().add_(start), ids=range(n)), server)
+
+        contenders[f"{name}: rule and reading"] = alone
+
+        def whole(strategy: RobustStrategy = strategy) -> Any:
+            return strategy.aggregate_train(1, fresh())
+
+        contenders[f"{name}: RobustStrategy"] = whole
+    theirs = {"average": FedAvg(), "krum": Krum(num_malicious_nodes=f), "trimmed_mean": FedTrimmedAvg(beta=f / n)}
+    for name, other in theirs.items():
+
+        def aggregate(other: FedAvg = other) -> Any:
+            return other.aggregate_train(1, fresh())
+
+        contenders[f"{name}: Flower's"] = aggregate
+    times = in_turn(contenders, turns)
+    lines = []
+    for name in rules:
+        ours, floor = times[f"{name}: RobustStrategy"], times[f"{name}: rule and reading"]
+        flower = times.get(f"{name}: Flower's")
+        lines.append([*rows_of({name: ours}, floor)[0], f"{median(flower) / median(ours):.1f}" if flower else ""])
+    reading = 1e3 * median(times["reading alone"])
+    print(f"n = {n}, f = {f}, d = {len(start):,}, float32, {turns} turns; reading alone {reading:.0f} ms")
+    print(table(["rule", "ms", "ratio to rule and reading", "middle half", "Flower's / ours"], lines))
+
+
+class Nodes:
+    """A grid whose nodes are only counted."""
+
+    def __init__(self, ids: range):
+        self.ids = ids
+
+    def get_node_ids(self) -> range:
+        """Who is there."""
+        return self.ids
+
+
 def main() -> None:
     """Run what the command line asks for."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
@@ -461,7 +549,8 @@ def main() -> None:
     simulation.add_argument("--rounds", type=int, default=200, help="of ours, ten a turn")
     simulation.add_argument("--threads", type=int, default=1, help="that both sides compute with")
     simulation.add_argument("overrides", nargs="*", help="as for train.py, before the options: another data or model")
-    for command in (rounds, rule, every, startup):
+    flower = commands.add_parser("flower", help="a Flower strategy against its rule and Flower's own strategies")
+    for command in (rounds, rule, every, startup, flower):
         command.add_argument("--turns", type=int, default=15, help="how often each contender is timed")
     arguments = parser.parse_args()
     if arguments.command == "simulation":
@@ -482,6 +571,8 @@ def main() -> None:
         benchmark_boba(arguments.turns)
     elif arguments.command == "startup":
         benchmark_startup(arguments.turns)
+    elif arguments.command == "flower":
+        benchmark_flower(arguments.turns)
     else:
         for d in arguments.d:
             benchmark_aggregators(d, arguments.turns, arguments.names)

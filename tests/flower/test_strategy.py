@@ -3,6 +3,7 @@
 import copy
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -168,7 +169,7 @@ def empty(message):
 
 HOSTILE = {
     "nan": client(NAN),
-    "inf": client(NAN.fill_(torch.inf).clone()),
+    "inf": client(torch.full((8,), torch.inf)),
     "renamed": altered(rename),
     "missing": altered(forget),
     "reshaped": reshaped,
@@ -589,3 +590,13 @@ def test_a_strategy_without_training_trains_nobody():
     strategy = RobustStrategy("average", fraction_train=0.0)
     assert strategy.configure_train(1, ArrayRecord(START), ConfigRecord(), FakeGrid(honest())) == []
     assert strategy.aggregate_train(1, []) == (None, None)
+
+
+def test_what_the_readme_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(from lightning_fl\.flower .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    nodes = {i: client(torch.randn(8, generator=DRAW)) for i in range(8)} | {8: client(NAN)}
+    names = {"grid": FakeGrid(nodes), "initial_arrays": ArrayRecord(START)}
+    exec(code, names)
+    assert len(names["result"].train_metrics_clientapp) == 50
+    assert (tmp_path / "runs" / "flower" / FILE).exists()

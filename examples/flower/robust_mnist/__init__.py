@@ -1,0 +1,1 @@
+"""MNIST with label skew and Byzantine clients, in Flower."""

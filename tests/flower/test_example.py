@@ -1,0 +1,52 @@
+"""The app of examples/flower in Flower's simulation engine and in processes of their own, as its README shows it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason='needs flwr (pip install -e ".[flower]")')
+pytest.importorskip("ray", reason='Flower simulates by Ray (pip install -e ".[flower]")')
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(*words):
+    """What start.py prints."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    given = [sys.executable, "start.py", *words]
+    done = subprocess.run(
+        given, cwd=ROOT / "examples" / "flower", env=environment, capture_output=True, text=True, timeout=580
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows(printed):
+    """Accuracy in percent, rounds skipped and remark of each strategy."""
+    found = re.findall(r"^\| (\w+) \| ([\d.]+) % \| (\d+) \| (.*?) ?\|$", printed, re.MULTILINE)
+    return {name: (float(accuracy), int(skipped), remark) for name, accuracy, skipped, remark in found}
+
+
+@pytest.mark.slow
+def test_simulated_clients():
+    """Four of thirty are Byzantine: BOBA learns, FedAvg does not survive NaN."""
+    found = rows(start("simulation", "rounds=5", "strategies=boba flower_fedavg"))
+    assert found["boba"][0] > 55
+    assert found["boba"][1:] == (0, "")
+    assert found["flower_fedavg"] == (10.0, 0, "the model is not finite")
+
+
+@pytest.mark.slow
+def test_clients_in_processes_of_their_own():
+    """One of six is Byzantine, one is killed after the first round and joins again."""
+    printed = start("deployment")
+    killed, joined = printed.index("killed the node of partition 2"), printed.index("it joins again")
+    assert killed < joined < printed.index("round 4: accuracy")
+    reached, skipped, remark = rows(printed)["nnm_trimmed_mean"]
+    assert reached > 25
+    assert skipped < 4
+    assert remark == ""
