@@ -16,7 +16,7 @@ def place(logger: Logger) -> str:
         return own
     kind = type(logger).__name__.removesuffix("Logger")
     folder = logger.log_dir or logger.save_dir
-    where = shown(folder) if folder else getattr(logger.experiment, "tracking_uri", None)
+    where = shown(folder) if folder else getattr(getattr(logger, "experiment", None), "tracking_uri", None)
     return f"{kind}, {where}" if where else kind
 
 

@@ -48,7 +48,7 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
         axes.plot(rounds, middle, color=HONEST, linewidth=1.4, label="median", marker=marker)
     else:
         for z in range(len(names)):
-            style = {"color": _COLOURS[z % len(_COLOURS)], "linestyle": STYLES[z % len(STYLES)]}
+            style: dict[str, Any] = {"color": _COLOURS[z % len(_COLOURS)], "linestyle": STYLES[z % len(STYLES)]}
             every = max(len(rounds) // 10, 1)  # about ten points, each line's at rounds of its own
             style |= {"marker": MARKERS[z % len(MARKERS)], "markersize": 5, "markevery": (z % every, every)}
             axes.plot(rounds, table[:, z], linewidth=1.4, label=f"class {z}", **style)

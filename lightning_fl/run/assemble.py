@@ -89,7 +89,7 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
 
 def add_loggers(trainer: pl.Trainer, config: DictConfig) -> None:
     """Give the trainer the run's loggers; a logger may leave files, so what can fail comes first."""
-    chosen = config.get("logger") or {}
+    chosen: Any = config.get("logger") or {}
     trainer.loggers = [make(node) for node in ([chosen] if "_target_" in chosen else chosen.values()) if node]
 
 
