@@ -78,9 +78,11 @@ def grouped_curves(
     grid = list(figure.subplots(deep, wide, squeeze=False, sharex=True, sharey=True).flat)
     for axes in grid[len(places) :]:
         axes.remove()
-    for (panel, column), axes in zip(places, grid, strict=False):
+    for i, ((panel, column), axes) in enumerate(zip(places, grid, strict=False)):
         axes.set_title(wrapped(", ".join(part for part in (panel, column) if part), 40), fontsize=9)
-        axes.set(xlabel="Round", ylabel=wrapped(unit, 30) if axes.get_subplotspec().is_first_col() else "")
+        lowest = i + wide >= len(places)  # nothing stands below it
+        axes.set(xlabel="Round" if lowest else "", ylabel="" if i % wide else wrapped(unit, 30))
+        axes.tick_params(labelbottom=lowest)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_locator(whole())
