@@ -89,6 +89,10 @@ class Record(pl.Callback):
         with suppress(DataError):
             self._flush()
 
+    def holds(self, evaluation: Row) -> bool:
+        """Whether the last round's row has an evaluation, so that there is no need for another one."""
+        return bool(self.metrics.rows and evaluation) and evaluation.items() <= self.metrics.rows[-1].items()
+
     @property
     def seconds(self) -> float:
         """How long the run has taken since this was made, and before the checkpoint that it goes on from."""

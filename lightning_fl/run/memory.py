@@ -56,7 +56,7 @@ def fit(
     with silence():
         check_together(module, data, trainer)
         trainer.fit(module, datamodule=data)
-        if not module.diverged:
+        if not module.diverged and not record.holds(module.evaluation):
             trainer.test(module, datamodule=data, verbose=False)
     finished = trainer.global_step == trainer.max_steps
     status = "diverged" if module.diverged else "completed" if finished else "interrupted"

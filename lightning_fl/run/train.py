@@ -64,7 +64,7 @@ def train(
             print(report.places(folder, trainer.loggers), flush=True)
         trainer.fit(module, datamodule=data, ckpt_path=start)
         trainer.save_checkpoint(checkpoint.path)
-        if not module.diverged:
+        if not module.diverged and not record.holds(module.evaluation):
             trainer.test(module, datamodule=data, verbose=False)
         unfinished = trainer.global_step < config.trainer.max_steps
         status = "diverged" if module.diverged else "interrupted" if unfinished else "completed"

@@ -18,6 +18,7 @@ from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import conf, world
+from lightning_fl.module import FederatedModule
 from lightning_fl.partition.iid import Iid
 from lightning_fl.run.python import load_model, train
 from lightning_fl.run.train import train as train_into
@@ -48,6 +49,22 @@ def _nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield
     assert not [path for path in tmp_path.iterdir() if path.name != "wanted"]
+
+
+@pytest.mark.parametrize(("rounds", "every", "evaluations"), [(4, 2, 2), (5, 2, 3), (1, 10, 1), (6, 6, 1)])
+def test_the_last_round_is_evaluated_once(rounds, every, evaluations, monkeypatch):
+    seen, evaluate = [], FederatedModule.on_validation_epoch_end
+
+    def count(module):
+        seen.append(module.trainer.global_step)
+        evaluate(module)
+
+    monkeypatch.setattr(FederatedModule, "on_validation_epoch_end", count)
+    monkeypatch.setattr(FederatedModule, "on_test_epoch_end", count)
+    run = train(net, data(n_byzantine=0), rounds=rounds, evaluate_every=every)
+    assert seen[-1] == rounds
+    assert len(seen) == len(set(seen)) == evaluations
+    assert run.accuracy == run.metrics[-1]["accuracy"] is not None
 
 
 def test_the_same_arguments_give_the_same_bits_whatever_was_drawn_before():
