@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -109,10 +110,10 @@ class ClientBatch:
         """Move the indices to a device, where the samples are already."""
         return replace(self, samples=samples, indices=[index.to(device) for index in self.indices])
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         """How many samples each client holds."""
-        return [len(index) for index in self.indices]
+        return [index.shape[0] for index in self.indices]
 
     def class_counts(self) -> Tensor:
         """The (clients, c) table of how many samples of each class each client holds."""

@@ -1,5 +1,7 @@
 """The progress bar: round, loss, accuracy, time left."""
 
+from math import inf
+from time import perf_counter
 from typing import Any
 
 import pytorch_lightning as pl
@@ -7,7 +9,12 @@ from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm, TQDMProgres
 
 
 class RoundBar(TQDMProgressBar):
-    """Lightning's bar, counting rounds; a resumed run starts where it stopped, and evaluation has no bar of its own."""
+    """Lightning's bar, counting rounds; a resumed run starts where it stopped, and evaluation has no bar of its own.
+
+    It is drawn ten times a second at most.
+    """
+
+    _drawn = -inf
 
     def init_validation_tqdm(self) -> Tqdm:
         """Hide the evaluation's bar."""
@@ -25,8 +32,12 @@ class RoundBar(TQDMProgressBar):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Move on by a round."""
         bar = self.train_progress_bar
-        if not bar.disable and self._should_update(trainer.global_step, trainer.max_steps):
-            bar.n = trainer.global_step
+        if bar.disable or not self._should_update(trainer.global_step, trainer.max_steps):
+            return
+        bar.n = trainer.global_step
+        now = perf_counter()
+        if now - self._drawn >= bar.mininterval or trainer.global_step == trainer.max_steps:
+            self._drawn = now
             bar.set_postfix(self.get_metrics(trainer, pl_module))
 
     def get_metrics(
