@@ -7,6 +7,9 @@ name of a configuration does not wait for torch.
 import lazy_loader
 
 import lightning_fl._torchvision  # noqa: F401  (before anything imports torchvision)
+from lightning_fl import _threads
+
+_threads.sleep_while_waiting()  # before anything imports torch
 
 __version__ = "0.2.0"
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
-from lightning_fl.study.pool import Progress, execute, stop_when_told
+from lightning_fl.study.pool import Progress, execute, sharing, stop_when_told
 from lightning_fl.study.sweep import Sweep, check, grid, search, write
 
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         raise SettingError(
             f"method {sweep.method} needs a number of runs, got none; give --trials, or the file a run_cap."
         )
-    print(f"{sweep.name}: {total} runs, {sweep.method}, into {folder}", flush=True)
+    print(f"{sweep.name}: {total} runs, {sweep.method}, into {folder}{sharing(options.workers)}", flush=True)
     for key in sweep.ignored:
         print(f"{key} is ignored: without W&B every run goes to its end.")
     if options.dry_run:

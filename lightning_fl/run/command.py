@@ -6,6 +6,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from lightning_fl._threads import settle_threads
 from lightning_fl.run.check import check
 from lightning_fl.run.reference import reference_recall
 from lightning_fl.run.train import train
@@ -22,6 +23,9 @@ def carry_out(config: DictConfig) -> None:
     """
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
+    chosen = settle_threads()
+    if chosen:
+        print(chosen, flush=True)
     check(config)
     summary = train(config, Path(config.run_dir), reference_recall(config))
     if summary["status"] == "interrupted":

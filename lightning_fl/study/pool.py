@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from lightning_fl._threads import n_cores, n_threads
 from lightning_fl.errors import SettingError
 from lightning_fl.run.command import carry_out
 from lightning_fl.run.config import compose
@@ -103,13 +104,21 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, N
         yield Outcome(run, run.summary())
 
 
+def sharing(workers: int) -> str:
+    """Say how several workers share the cores; nothing of a single one."""
+    if workers == 1:
+        return ""
+    threads = max(n_threads() // workers, 1)
+    return f"; {workers} workers, {threads} thread{'s' * (threads > 1)} each, share {n_cores()} cores"
+
+
 def _start(run: Run, workers: int) -> BaseProcess:
     """Start a worker for one run."""
     run.folder.mkdir(parents=True, exist_ok=True)
     methods = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     context.set_forkserver_preload([__name__])
-    threads = max(torch.get_num_threads() // workers, 1)
+    threads = max(n_threads() // workers, 1)
     process: BaseProcess = context.Process(target=work, args=(run, threads, Path.cwd(), dict(os.environ)))
     process.start()
     return process

@@ -122,7 +122,11 @@ def test_stopping_ends_the_running_ones_gently(fake):
 
 
 def test_workers_share_the_cores(fake, monkeypatch):
-    monkeypatch.setattr(pool.torch, "get_num_threads", lambda: 7)
+    monkeypatch.setattr(pool, "n_threads", lambda: 7)
+    monkeypatch.setattr(pool, "n_cores", lambda: 8)
+    assert pool.sharing(1) == ""
+    assert pool.sharing(3) == "; 3 workers, 2 threads each, share 8 cores"
+    assert pool.sharing(7) == "; 7 workers, 1 thread each, share 8 cores"
     runs = {workers: fake("complete", f"run{workers}") for workers in (1, 2, 20)}
     for workers, run in runs.items():
         list(pool.execute([run], workers))
