@@ -175,19 +175,26 @@ def squared_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
     tensor([[ 0., 25.],
             [25.,  0.]], dtype=torch.float64)
     """
-    return _squared_distances(gram, slice(None)).fill_diagonal_(0)
+    return distances_of(slice(None), gram, gram.diagonal()).fill_diagonal_(0)
 
 
-def _squared_distances(gram: Tensor, rows: slice) -> Tensor:
-    """Of some rows to all, with rounding on the diagonal."""
-    lengths = gram.diagonal()
-    return (lengths[rows, None] + lengths).sub_(gram[rows], alpha=2).clamp_(min=0)
+def distances_of(
+    rows: slice, products: Float64[Tensor, "m n"], lengths: Float64[Tensor, " n"]
+) -> Float64[Tensor, "m n"]:
+    """Compute some rows' squared distances to all, with rounding where that of a row to itself should be.
+
+    Args:
+        rows: Which they are.
+        products: Their inner products with all.
+        lengths: ||x_j||^2 of all.
+    """
+    return (lengths[rows, None] + lengths).sub_(products, alpha=2).clamp_(min=0)
 
 
 def in_parts(n: int) -> list[slice]:
     """Cut the rows of an n x n matrix into parts of about a million entries."""
     size = max(_PART // n, 1)
-    return [slice(i, i + size) for i in range(0, n, size)]
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
 
 def among(gram: Float64[Tensor, "n n"], rows: Int64[Tensor, " m"]) -> Float64[Tensor, "m m"]:
@@ -217,7 +224,7 @@ def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> In
     first = []
     for rows in in_parts(len(gram)):
         limit = torch.minimum(scale[rows, None], scale).mul_(2 * _SAME)
-        same = _squared_distances(gram, rows) <= limit
+        same = distances_of(rows, gram[rows], gram.diagonal()) <= limit
         same.diagonal(rows.start).fill_(True)
         first.append(same.to(torch.uint8).argmax(1))
     return torch.cat(first)
@@ -285,7 +292,7 @@ class Centred:
             return found.masked_fill(broken | broken[:, None], torch.nan), reach.masked_fill(broken, torch.nan)
 
         about_r, _ = inner(known, known.sum(1) - 1)
-        origin = known[_middle_row(about_r, n_middle)][None]
+        origin = known[_middle_row(about_r.diagonal(), about_r.__getitem__, n_middle)][None]
         apart = known - origin
         apart_r, origin_r = apart.sum(1), origin.sum(1)
         about, reach = inner(apart, apart_r)
@@ -312,20 +319,25 @@ def _merged(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Cent
     return Centred(merged(gram, first), offset[first], square, scale[first])
 
 
-def _middle_row(gram: Tensor, n_middle: int) -> Tensor:
+def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: int) -> Tensor:
     """Of the first rows, the number of the one with the smallest ball around it that holds more than half of them.
 
     Where more than half are honest, the row is near some of these, whatever the others are.  Rows that are not finite
     do not count; where there are no others, rows after the first ones do.
+
+    Args:
+        lengths: ||x_i||^2.
+        products: Gives the inner products of some rows with all.
+        n_middle: How many the first ones are.
     """
-    finite = gram.diagonal().isfinite()
+    finite = lengths.isfinite()
     eligible = finite[:n_middle]
     half = int(eligible.sum()) // 2  # beside itself
     if not eligible.any():
         return finite.to(torch.uint8).argmax()
-    gram, parts = gram[:n_middle, :n_middle], []
+    parts = []
     for rows in in_parts(n_middle):
-        distances = _squared_distances(gram, rows)  # NaN and inf come last
+        distances = distances_of(rows, products(rows)[:, :n_middle], lengths[:n_middle])  # NaN and inf come last
         distances.diagonal(rows.start).zero_()
         if distances.device.type == "cpu":  # a fourth of torch's time
             nearest = distances.numpy()
@@ -352,6 +364,17 @@ def _sums(columns: Tensor) -> Tensor:
     return torch.cat([sums.view(len(columns), -1), columns[:, whole:]], dim=1)
 
 
+def _inner(sums: Tensor, n: int) -> tuple[Tensor, Callable[[slice], Tensor]]:
+    """The first rows' squared lengths, and their inner products some rows at a time; as one matrix where that is small.
+
+    Lengths and products are of one matrix product, so that rows that are equal have a distance of 0.
+    """
+    if len(in_parts(n)) == 1:
+        gram = sums @ sums.T
+        return gram.diagonal(), gram.__getitem__
+    return sums.square().sum(1), lambda rows: sums[rows] @ sums[:n].T
+
+
 def centred_products(rows: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) -> Centred:
     """Compute all inner products between rows about an origin among them, in float64.
 
@@ -374,7 +397,7 @@ def centred_products(rows: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) 
     gram, offset, square = (rows.new_zeros(shape, dtype=torch.float64) for shape in [(n, n), (n,), ()])
     for columns in _float64_columns(rows, *others):
         sums = _sums(columns)
-        origin = columns[_middle_row(sums @ sums.T, len(rows))].clone()
+        origin = columns[_middle_row(*_inner(sums, len(rows)), len(rows))].clone()
         columns -= origin
         _add_products(gram, columns)
         offset += columns @ origin

@@ -15,7 +15,16 @@ from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
-from lightning_fl.updates import Updates, among, equal_rows, finite_rows, in_parts, merged, squared_distances
+from lightning_fl.updates import (
+    Updates,
+    among,
+    distances_of,
+    equal_rows,
+    finite_rows,
+    in_parts,
+    merged,
+    squared_distances,
+)
 
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems
 # Rows up to which Newton's system is solved directly; beyond, the products at most and the residual left.
@@ -105,7 +114,7 @@ def _best_row(gram: Tensor, alpha: Tensor) -> int:
     lengths, sums = gram.diagonal().clamp(min=0), []
     for rows in in_parts(len(gram)):
         inner = gram[rows]
-        distances = (gram.diagonal()[rows, None] + gram.diagonal()).sub_(inner, alpha=2).clamp_(min=0)
+        distances = distances_of(rows, inner, gram.diagonal())
         distances.diagonal(rows.start).zero_()
         differences = (lengths[rows, None] - 2 * inner).div_(distances.sqrt_().add_(lengths.sqrt()))
         sums.append(differences.nan_to_num_(nan=0.0) @ alpha)  # 0 / 0: i and j both lie at the origin
