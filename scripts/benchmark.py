@@ -4,6 +4,7 @@
     python scripts/benchmark.py boba                   BOBA's rule against one float64 Gram matrix
     python scripts/benchmark.py aggregators [--d ...]  every rule of conf against its floor, and against byzfl
     python scripts/benchmark.py simulation [--rules ...] [--threads ...] [OVERRIDES...]   whole rounds, and byzfl's
+    python scripts/benchmark.py scale [--sizes ...] [OVERRIDES...]   rounds of many clients: time, memory, their growth
     python scripts/benchmark.py startup                what a user waits for before anything is computed
     python scripts/benchmark.py flower                 a Flower strategy against its rule, and against Flower's own
 
@@ -13,6 +14,7 @@ Times are medians; the spread is the middle half of the ratios taken turn by tur
 import argparse
 import ctypes
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -20,6 +22,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
+from math import log
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
@@ -217,21 +220,32 @@ def byzfl_rules(f: int) -> dict[str, Callable[[torch.Tensor], Any]]:
     return rules
 
 
-def peak_extra(function: Callable[[], Any]) -> float | None:
-    """Bytes that a call needs beside what was there before; None where the system does not tell."""
-    status = Path("/proc/self/status")
+def reset_peak() -> float | None:
+    """Bytes that this process holds, from where its peak starts again; None where the system does not tell."""
     try:
         ctypes.CDLL(None).malloc_trim(0)  # what is free already must not count as there before
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+        Path("/proc/self/clear_refs").write_text("5")
     except (OSError, AttributeError):
         return None
+    return held("VmRSS")
 
-    def kilobytes(field: str) -> int:
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(field))
 
-    before = kilobytes("VmRSS")
+def peak() -> float:
+    """Most bytes that this process has held since then."""
+    return held("VmHWM")
+
+
+def held(field: str) -> float:
+    """Bytes of one field of Linux's account of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def peak_extra(function: Callable[[], Any]) -> float | None:
+    """Bytes that a call needs beside what was there before; None where the system does not tell."""
+    before = reset_peak()
     function()
-    return 1024.0 * (kilobytes("VmHWM") - before)
+    return None if before is None else peak() - before
 
 
 def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f: int = 15, c: int = 10) -> None:
@@ -403,6 +417,74 @@ def benchmark_simulation(overrides: list[str], rules: list[str], rounds: int, a_
     print(table(["rule", "", *timer.split()], splits))
 
 
+class Memory(pl.Callback):
+    """Measures what a round of many clients takes beside its rows, and one Gram matrix of those rows."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.bytes: float | None = None
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Forget the memory of what came before."""
+        self.before = reset_peak()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        """Keep the last round's figures."""
+        self.bytes = None if self.before is None else peak() - self.before
+        phases = {name.removeprefix("seconds/"): t for name, t in outputs["metrics"].items() if "seconds/" in name}
+        self.seconds = phases | {"round": sum(phases.values())}
+
+
+def one_size(n: int, overrides: list[str]) -> tuple[int, dict[str, float], float | None]:
+    """Run two rounds of n honest clients and a tenth as many Byzantine ones; runs in a process of its own.
+
+    Returns:
+        d; seconds of the second round's phases and of one Gram matrix; bytes the round needs beside its n x d updates.
+    """
+    quieten()
+    job = ["data=synthetic", f"data.n_train={32 * n}", "partition=iid", "model=logistic", "client.batch_size=32"]
+    job += [f"federation.n_clients={n}", f"federation.n_byzantine={n // 10}", f"f={n // 10}", "adversary=min_max"]
+    job += ["aggregator=geometric_median", "schedule=constant", "logger=none", "run_dir=unused", "run_name=benchmark"]
+    config = compose([*job, *overrides])
+    module, data, memory = make_module(config), make_data(config), Memory()
+    nothing = {"limit_val_batches": 0, "enable_checkpointing": False, "enable_progress_bar": False}
+    with TemporaryDirectory() as folder:
+        trainer = make_trainer(config, Path(folder), [memory], max_steps=2, accelerator="cpu", **nothing)
+        trainer.fit(module, datamodule=data)
+    if module.diverged:
+        raise SettingError(f"scale measures rounds that end, got one that diverged: {module.diverged}.")
+    d = sum(value.numel() for value in trainable(module.model).values())
+    rows = torch.randn(data.federation.n, d)
+    memory.seconds["Gram matrix"] = seconds(lambda: gram_matrix(rows))
+    return d, memory.seconds, None if memory.bytes is None else memory.bytes - rows.nbytes
+
+
+def benchmark_scale(sizes: list[int], overrides: list[str]) -> None:
+    """Show how the time and the memory of a round grow with the number of clients."""
+    lines, before = [], None
+    context = multiprocessing.get_context("spawn")
+    for n in sizes:
+        with context.Pool(1, initializer=torch.set_num_threads, initargs=[torch.get_num_threads()]) as alone:
+            d, taken, extra = alone.apply(one_size, (n, overrides))
+        m = n + n // 10
+        growth = ["", ""]
+        if before is not None:
+            pairs = [(taken["round"], before[1]), (extra or 0, before[2] or 0)]
+            growth = [f"{log(a / b) / log(n / before[0]):.1f}" if min(a, b) > 0 else "" for a, b in pairs]
+        phases = [f"{taken[name]:.2f}" for name in ("round", "clients", "attack", "aggregator", "Gram matrix")]
+        server = (taken["attack"] + taken["aggregator"]) / taken["Gram matrix"]
+        memory = (
+            ["", ""] if extra is None else [f"{extra / 2**30:.2f}", f"{extra / (8 * m * m):.1f}" if n >= 1000 else ""]
+        )
+        lines.append([f"{n:,}", *phases, f"{server:.1f}", growth[0], *memory, growth[1]])
+        before = n, taken["round"], extra
+    print(
+        f"n honest and n / 10 Byzantine clients, n' of both, d = {d:,}; seconds of a round, memory beside the updates"
+    )
+    head = ["n", "round", "clients", "attack", "rule", "Gram matrix", "attack and rule / Gram", "grows by n^"]
+    print(table([*head, "memory, GB", "of n' x n'", "grows by n^"], lines))
+
+
 def benchmark_startup(turns: int) -> None:
     """Compare what starts with this package with importing torch and Lightning alone, each in a process of its own."""
     train = [sys.executable, "-m", "lightning_fl", "train"]
@@ -531,10 +613,15 @@ class Nodes:
         return self.ids
 
 
-def main() -> None:
-    """Run what the command line asks for."""
+def quieten() -> None:
+    """Leave Lightning's own words out."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    quieten()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     rounds = commands.add_parser("round", help="a round against its floor")
@@ -549,6 +636,9 @@ def main() -> None:
     simulation.add_argument("--rounds", type=int, default=200, help="of ours, ten a turn")
     simulation.add_argument("--threads", type=int, default=1, help="that both sides compute with")
     simulation.add_argument("overrides", nargs="*", help="as for train.py, before the options: another data or model")
+    scale = commands.add_parser("scale", help="rounds of many clients")
+    scale.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000, 3000, 10_000], help="honest clients")
+    scale.add_argument("overrides", nargs="*", help="as for train.py, before the options: another rule or attack")
     flower = commands.add_parser("flower", help="a Flower strategy against its rule and Flower's own strategies")
     for command in (rounds, rule, every, startup, flower):
         command.add_argument("--turns", type=int, default=15, help="how often each contender is timed")
@@ -560,6 +650,13 @@ def main() -> None:
         print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
         with explained():
             benchmark_simulation(spelled(arguments.overrides), arguments.rules, arguments.rounds)
+        return
+    if arguments.command == "scale":
+        if min(arguments.sizes) < 10:
+            parser.error(f"--sizes must be at least 10, of which a tenth attack, got {min(arguments.sizes)}")
+        print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+        with explained():
+            benchmark_scale(arguments.sizes, spelled(arguments.overrides))
         return
     if arguments.turns < 2:
         parser.error(f"--turns must be at least 2, which have a spread, got {arguments.turns}")
