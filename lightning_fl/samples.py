@@ -74,7 +74,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Batches:
-    """An evaluation loader: slices of the tensors, no worker, no copy a sample."""
+    """An evaluation loader: slices of the tensors, no worker, no copy per sample."""
 
     samples: Samples
     size: int
@@ -89,7 +89,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class ClientBatch:
-    """Who computes on what: one index tensor a client into shared samples.
+    """Who computes on what: one index tensor per client into shared samples.
 
     Args:
         samples: What the indices point into.
@@ -130,7 +130,7 @@ class RoundBatch:
         honest: The honest clients and their samples.
         byzantine: The clients that attack, and their samples.
         data_weights: (n,) share of each client, honest ones first.
-        server: One virtual client a class, on the server's few samples.
+        server: One virtual client per class, on the server's few samples.
         seed: The run's seed, from which every draw of the round is derived.
     """
 

@@ -24,7 +24,7 @@ class ServerOracle:
     Args:
         model: The global model.
         client: What clients do; the server's virtual clients do the same.
-        classes: One virtual client a class; empty when the server has no data.
+        classes: One virtual client per class; empty when the server has no data.
         round: Which round it is.
     """
 
@@ -35,7 +35,7 @@ class ServerOracle:
 
     @cached_property
     def class_updates(self) -> Float[Tensor, "c d"]:
-        """One update a class, by the same process as the clients' (BOBA's gamma_z).
+        """One update per class, by the same process as the clients' (BOBA's gamma_z).
 
         Raises:
             SettingError: If the server has no data.
@@ -64,7 +64,7 @@ class ServerOracle:
         Nothing is dropped out, as in evaluation.
 
         Args:
-            updates: One candidate a row.
+            updates: One candidate per row.
 
         Returns:
             The losses; inf where a loss is not a number.

@@ -1,4 +1,4 @@
-"""An attack of one's own."""
+"""An attack of your own."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A data set of one's own."""
+"""A data set of your own."""
 
 import torch
 

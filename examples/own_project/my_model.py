@@ -1,4 +1,4 @@
-"""A model of one's own."""
+"""A model of your own."""
 
 from torch import Tensor, nn
 

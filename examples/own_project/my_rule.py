@@ -1,4 +1,4 @@
-"""A rule of one's own."""
+"""A rule of your own."""
 
 from lightning_fl import SettingError, Updates, Weighting
 from lightning_fl.updates import finite_rows

@@ -154,7 +154,7 @@ def _search(harms: Sequence[Callable[[float], float]], evaluations: int, grid: S
 def _check(evaluations: int, max_factor: float, damage: str) -> None:
     if evaluations < _EVALUATIONS:
         raise SettingError(
-            f"adaptive needs at least {_EVALUATIONS} evaluations of the rule, four a line, got {evaluations}."
+            f"adaptive needs at least {_EVALUATIONS} evaluations of the rule, four per line, got {evaluations}."
         )
     if not 0 < max_factor < inf:
         raise SettingError(f"adaptive needs a finite max_factor > 0, got {max_factor}.")

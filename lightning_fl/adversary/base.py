@@ -115,5 +115,5 @@ class Adversary(pl.Callback, ABC):
             context: What else the attacker knows.
 
         Returns:
-            One forged update a row; an expanded view is fine.
+            One forged update per row; an expanded view is fine.
         """

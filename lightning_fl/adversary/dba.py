@@ -27,7 +27,7 @@ def bars(height: int, width: int, length: int, gap: int, shift: int) -> Bool[Ten
         shift: TL, distance of the first bar from the top and from the left edge, at least 0.
 
     Returns:
-        One part a row: top left, top right, bottom left, bottom right.
+        One part per row: top left, top right, bottom left, bottom right.
 
     Raises:
         SettingError: If the trigger does not fit into the image.

@@ -24,7 +24,7 @@ def gaussian(
     """Send independent noise N(0, std^2 I), one draw a Byzantine client.
 
     Args:
-        honest: One honest update a row; gives length, dtype and device.
+        honest: One honest update per row; gives length, dtype and device.
         n_byzantine: How many rows to draw.
         std: Standard deviation of a coordinate, at least 0.
         generator: Where the noise comes from.  None: torch's global generator.

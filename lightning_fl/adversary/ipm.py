@@ -16,7 +16,7 @@ def ipm(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float = 10.0) ->
     """Send -gamma times the mean of the honest updates: g_b = -gamma (1/h) sum_i g_i.
 
     Args:
-        honest: One honest update a row.
+        honest: One honest update per row.
         n_byzantine: How many copies to send.
         factor: gamma.  Averaging then ascends when gamma b > h.
 

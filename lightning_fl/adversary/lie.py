@@ -22,7 +22,7 @@ def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tenso
     """Compute mean and sample standard deviation (divisor h - 1) of each coordinate, without data weights.
 
     Args:
-        honest: One honest update a row.
+        honest: One honest update per row.
         attack: Who asks, for the error.
 
     Returns:
@@ -81,7 +81,7 @@ def lie(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float | None = N
     """Send mean + z std of the honest updates, coordinate by coordinate.
 
     Args:
-        honest: One honest update a row, at least 2.
+        honest: One honest update per row, at least 2.
         n_byzantine: How many copies to send.
         factor: z, of either sign.  None: `lie_factor`.
 

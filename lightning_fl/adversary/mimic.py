@@ -21,7 +21,7 @@ def mimic(honest: Float[Tensor, "h d"], n_byzantine: int, target: int = 0) -> Fl
     """Send copies of one honest client's update.
 
     Args:
-        honest: One honest update a row.
+        honest: One honest update per row.
         n_byzantine: How many copies to send.
         target: Which row to copy, 0 <= target < h.
 

@@ -33,7 +33,7 @@ def min_max(
     """Send mean + gamma p with the largest gamma for which max_i ||x_b - x_i|| <= max_ij ||x_i - x_j||.
 
     Args:
-        honest: One honest update a row, at least 2.
+        honest: One honest update per row, at least 2.
         n_byzantine: How many copies to send.
         gamma_init: Where the search starts, above 0, with steps of half of it that halve; gamma stays below twice it.
         tau: Where the search stops, above 0: gamma is less than 2 tau below the bound's.

@@ -17,7 +17,7 @@ def non_finite(honest: Float[Tensor, "h d"], n_byzantine: int, kind: Kind = "nan
     """Send rows that a sum or a squared length does not survive.
 
     Args:
-        honest: One honest update a row.
+        honest: One honest update per row.
         n_byzantine: How many copies to send.
         kind: "nan" or "inf": in every coordinate.  "huge": 1e30 in every coordinate, finite, but its square overflows
             float32.  "one_coordinate": the honest mean with NaN in coordinate 0.

@@ -16,7 +16,7 @@ def same_value(honest: Float[Tensor, "h d"], n_byzantine: int, value: float = 1.
     """Send ``value`` in every coordinate.
 
     Args:
-        honest: One honest update a row; gives length, dtype and device.
+        honest: One honest update per row; gives length, dtype and device.
         n_byzantine: How many rows to send.
         value: 1 in Fed-NGA.
 

@@ -16,7 +16,7 @@ def sign_flip(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float = 3.
     """Send -factor times the sum of the honest updates, g_b = -3 sum_m g_m, without data weights.
 
     Args:
-        honest: One honest update a row.
+        honest: One honest update per row.
         n_byzantine: How many copies to send.
         factor: 3 in Fed-NGA and RAGA.
 

@@ -18,7 +18,7 @@ def average(updates: Float[Tensor, "n d"], weights: Float[Tensor, " n"] | None =
     One non-finite row makes the result non-finite: averaging is honest about having no defence.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
 
     Returns:

@@ -213,8 +213,8 @@ def boba(
     than n - f are accepted, it takes the n - f clients with the largest min_z p_hat_z.
 
     Args:
-        updates: One update a client.
-        class_updates: One update a class: gamma_z, from the server's samples of class z, by the clients' process.
+        updates: One update per client.
+        class_updates: One update per class: gamma_z, from the server's samples of class z, by the clients' process.
         f: Byzantine clients tolerated, 0 <= f <= n - c.
         p_min: Smallest label share accepted, at most 0.  -inf accepts everybody who is finite.
         max_iter: Most passes of stage 1, at least 1 (the authors' code: 20; the paper has no cap).

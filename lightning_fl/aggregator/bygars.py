@@ -82,7 +82,7 @@ def bygars(
     n steps alpha eta, no client can make the result large.
 
     Args:
-        updates: One update a client.  One with NaN or inf, or of length 0, has no direction and is left out.
+        updates: One update per client.  One with NaN or inf, or of length 0, has no direction and is left out.
         gradient: Maps a (d,) update u to the server's (d,) gradient at w - learning_rate u.
         learning_rate: eta.
         steps: k, at least 1.

@@ -48,7 +48,7 @@ def clipped_sum(updates: Float[Tensor, "n d"], radius: float = 1.6, norm: Norm =
     the Byzantine ones to the bound on which the papers' theorems rest.
 
     Args:
-        updates: One penalty gradient a row.
+        updates: One penalty gradient per row.
         radius: Largest norm of a summand, lambda > 0.
         norm: The norm that lambda bounds.  "l2": p is the l2 norm or its Huber function (FRPG eq. 30), grad p(z) =
             z / max(||z||, mu).  "linf": p is the l1 norm, grad p(z) = sign(z), or Huber in each coordinate.  "l1": p is

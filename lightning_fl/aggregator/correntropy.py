@@ -78,7 +78,7 @@ def maximum_correntropy(
     (2 s^2)); it never lowers the correntropy.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
         bandwidth: s, the kernel's width, > 0 in the unit of the updates.  Far above the spread of the updates it gives
             their mean.  None: the radius of the smallest ball around an update that holds more than half of the weight.

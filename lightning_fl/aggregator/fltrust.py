@@ -48,7 +48,7 @@ def fltrust(updates: Float[Tensor, "n d"], server_update: Float[Tensor, " d"]) -
     TS_i = ReLU(cos(x_i, g_0)) is the trust score.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         server_update: g_0, from the server's samples by the clients' process.
 
     Returns:

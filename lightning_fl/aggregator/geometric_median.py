@@ -198,7 +198,7 @@ def geometric_median(
     (68), whatever the others send.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
         eps: F(z) <= min F + eps * radius, 0 < eps < 1.  radius: that of the smallest ball around an update that holds
             more than half of the weight.

@@ -22,7 +22,7 @@ def median(updates: Float[Tensor, "n d"], middle: Middle = "upper") -> Float[Ten
     """Take the median of every coordinate.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         middle: Which of the two middle values of an even n: the lower one, the upper one, or their mean.
 
     Returns:

@@ -36,7 +36,7 @@ def normalized_average(
     The norm is of the whole flat vector, so the result is never longer than 1.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
 
     Returns:

@@ -77,7 +77,7 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int = 20, centred: bool = 
     tau_max is the largest over w_i > 0.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         n_iterations: Steps, 0 <= n_iterations < n.
         centred: Score by <x_i - mu, v>^2, as Data and Diggavi do.
 

@@ -20,7 +20,7 @@ def server_mixture(
 
     Args:
         update: mu, what a rule made of the clients' updates.
-        class_updates: gamma_z, one update a class, from the server's samples.
+        class_updates: gamma_z, one update per class, from the server's samples.
         share: lambda in [0, 1]; 0 is the rule alone, 1 the server alone.
 
     Returns:

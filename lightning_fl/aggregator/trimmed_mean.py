@@ -17,7 +17,7 @@ def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
     """Average every coordinate without its f smallest and its f largest values.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         f: Byzantine clients tolerated, 0 <= 2f < n (the paper's beta n).
 
     Returns:

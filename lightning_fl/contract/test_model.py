@@ -25,7 +25,7 @@ def make(name):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = conf.make("model", name)
-    if name == "vgg16":  # 135 million gradients a client are too many here; those of the first and last layer will do
+    if name == "vgg16":  # 135 million gradients per client are too many here; those of the first and last layer will do
         for layer in [*model.features[1:], *model.classifier[:-1]]:
             layer.requires_grad_(False)
     return model

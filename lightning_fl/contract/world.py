@@ -35,7 +35,7 @@ def model(seed: int = 0) -> nn.Module:
 
 
 def class_clients(data: Samples) -> ClientBatch:
-    """One client a class, holding all of it."""
+    """One client per class, holding all of it."""
     indices = [(data.targets == z).nonzero().flatten() for z in range(data.n_classes)]
     return ClientBatch(data, indices, range(len(indices)))
 

@@ -216,7 +216,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return left
 
     def _server_batch(self, train: Samples, drawn: Sequence[torch.Tensor]) -> ClientBatch:
-        """The server's virtual clients, one a class, on samples of their own: clean, or with noise."""
+        """The server's virtual clients, one per class, on samples of their own: clean, or with noise."""
         if not drawn:
             return ClientBatch(train, [], [])
         index = torch.cat(list(drawn))

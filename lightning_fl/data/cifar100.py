@@ -2,7 +2,7 @@
 
 Alex Krizhevsky. Learning Multiple Layers of Features from Tiny Images. Technical report, University of Toronto, 2009.
 
-500 training and 100 test images a class.  Memory: 184 MB.  Classes, in the order of the fine labels from 0:
+500 training and 100 test images per class.  Memory: 184 MB.  Classes, in the order of the fine labels from 0:
 apple, aquarium_fish, baby, bear, beaver, bed, bee, beetle, bicycle, bottle,
 bowl, boy, bridge, bus, butterfly, camel, can, castle, caterpillar, cattle,
 chair, chimpanzee, clock, cloud, cockroach, couch, crab, crocodile, cup, dinosaur,

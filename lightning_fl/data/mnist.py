@@ -3,7 +3,7 @@
 Yann LeCun, Leon Bottou, Yoshua Bengio, Patrick Haffner. Gradient-Based Learning Applied to Document Recognition.
 Proceedings of the IEEE, 1998.
 
-Class z is digit z.  Training images a class: 5923 6742 5958 6131 5842 5421 5918 6265 5851 5949.  Memory: 55 MB.
+Class z is digit z.  Training images per class: 5923 6742 5958 6131 5842 5421 5918 6265 5851 5949.  Memory: 55 MB.
 """
 
 from pathlib import Path

@@ -28,7 +28,7 @@ class Paired(Partition):
         if n_clients % n_classes:
             raise SettingError(
                 f"paired needs a multiple of {n_classes} clients, the same number for each class, got "
-                f"{n_clients}; change federation.n_clients (the paper has two a class)."
+                f"{n_clients}; change federation.n_clients (the paper has two per class)."
             )
         classes = shuffled_classes(targets, n_classes, generator)
         return [part for members in classes for part in members.tensor_split(n_clients // n_classes)]

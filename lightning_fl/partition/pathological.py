@@ -70,10 +70,10 @@ class Pathological(Partition):
         c = sum(size > 0 for size in sizes)
         if not c <= n_shards <= total:
             raise SettingError(
-                f"assignment=shards needs between {c} (one a class) and {total} (one a sample) shards, got "
+                f"assignment=shards needs between {c} (one per class) and {total} (one per sample) shards, got "
                 f"{n_clients} clients x {self.shards_per_client}; change federation.n_clients."
             )
-        # Largest remainder: shards a class in proportion to its size, at least one.
+        # Largest remainder: shards per class in proportion to its size, at least one.
         exact = [n_shards * size / total for size in sizes]
         counts = [max(int(share), int(size > 0)) for share, size in zip(exact, sizes, strict=True)]
         while sum(counts) != n_shards:

@@ -1,4 +1,4 @@
-"""Label skew by degrees: two major classes a client, the others minor.
+"""Label skew by degrees: two major classes per client, the others minor.
 
 Hong-You Chen, Wei-Lun Chao. FedBE: Making Bayesian Model Ensemble Applicable to Federated Learning. ICLR 2021.
 arXiv:2009.01974.  As in Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932, Figure 12.

@@ -135,7 +135,7 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
     """Draw the weight that the rule gave to a client over rounds: median and range of honest and of Byzantine ones.
 
     Args:
-        rows: Rows of ``weights.csv``: the round, then one weight a client; a client absent that round is skipped.
+        rows: Rows of ``weights.csv``: the round, then one weight per client; a client absent that round is skipped.
         byzantine: Numbers of the Byzantine clients.
         title: What the run is.
     """

@@ -201,7 +201,7 @@ def _attack(run: SavedRun) -> dict[str, float]:
 
 
 def _recalls(runs: Mapping[str, SavedRun]) -> str:
-    """Recall of each class: a row each, a column a run; one run's as last measured, beside its reference."""
+    """Recall of each class: one row per class, one column per run; one run's as last measured, beside its reference."""
     columns = {name: run.summary["recall"] or [] for name, run in runs.items()}
     run, *others = runs.values()
     if not others:

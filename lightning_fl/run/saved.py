@@ -178,7 +178,7 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
     """Name each run by the settings in which it differs from the others, or by its folder.
 
     Returns:
-        One short name a run, all of them different.
+        One short name per run, all of them different.
     """
     parts = _differing(comparable([run.config for run in runs]), "")
     found = [", ".join(dict.fromkeys(part)) or run.folder.name for part, run in zip(parts, runs, strict=True)]

@@ -117,7 +117,7 @@ def gradient_noise(
         gradients: The full gradients there.
 
     Returns:
-        One number a client.  RAGA's sigma and BOBA's epsilon are the largest of them.
+        One number per client.  RAGA's sigma and BOBA's epsilon are the largest of them.
 
     Raises:
         SettingError: If a gradient is not finite.

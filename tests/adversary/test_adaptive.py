@@ -67,7 +67,7 @@ def lines(honest):
 
 
 def skewed_rows(seed):
-    """Two classes a client, whose updates differ more than clients do."""
+    """Two classes per client, whose updates differ more than clients do."""
     draw = torch.Generator().manual_seed(seed)
     classes = torch.randn(6, D, generator=draw, dtype=torch.float64)
     return 0.3 + classes[torch.arange(H) // 2] + 0.2 * torch.randn(H, D, generator=draw, dtype=torch.float64)
@@ -157,7 +157,7 @@ def test_a_non_finite_answer_is_the_most_damage():
 
 def test_refuses_settings_out_of_range(unchecked):
     honest = torch.zeros(3, 2)
-    with pytest.raises(SettingError, match="at least 55 evaluations of the rule, four a line, got 54"):
+    with pytest.raises(SettingError, match="at least 55 evaluations of the rule, four per line, got 54"):
         adaptive(honest, 1, average, evaluations=54)
     with pytest.raises(SettingError, match=r"finite max_factor > 0, got 0.0"):
         adaptive(honest, 1, average, max_factor=0.0)

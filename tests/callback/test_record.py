@@ -1,4 +1,4 @@
-"""One row a round, in plain CSV."""
+"""One row per round, in plain CSV."""
 
 import csv
 import pickle

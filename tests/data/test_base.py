@@ -1,4 +1,4 @@
-"""The data of a federation: who holds what, and one batch a round."""
+"""The data of a federation: who holds what, and one batch per round."""
 
 from types import SimpleNamespace
 

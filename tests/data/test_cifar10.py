@@ -236,7 +236,7 @@ def test_a_tree_that_was_not_decoded(tmp_path, tree):
 
 @pytest.mark.slow
 def test_the_jpeg_tree(tmp_path):
-    with tarfile.open(shared("cifar10_jpg.tar.xz")) as archive:  # 300 images a class of each split
+    with tarfile.open(shared("cifar10_jpg.tar.xz")) as archive:  # 300 images per class of each split
         members = [member for member in archive if member.isfile() and int(Path(member.name).stem) < 300]
         archive.extractall(tmp_path / "tree", members, filter="data")
     try:

@@ -1,4 +1,4 @@
-"""One or two classes a client."""
+"""One or two classes per client."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from lightning_fl import SettingError
 from lightning_fl.partition.pathological import Pathological
 
-# MNIST's training images a class.
+# MNIST's training images per class.
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 
 

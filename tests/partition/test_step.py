@@ -1,4 +1,4 @@
-"""Two major classes a client, the others minor."""
+"""Two major classes per client, the others minor."""
 
 import math
 from fractions import Fraction
