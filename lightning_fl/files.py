@@ -60,7 +60,7 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written: {error.strerror or error}; mend that, then resume the run from its last "
+            f"{path} cannot be written: {error.strerror or error}; fix that, then resume the run from its last "
             f"checkpoint."
         ) from error
 

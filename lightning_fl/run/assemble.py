@@ -1,4 +1,4 @@
-"""Model, module, data and trainer of a run, made from its settings."""
+"""Build the model, module, data and trainer of a run from its settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +18,10 @@ from lightning_fl.module import FederatedModule
 
 
 def make(config: DictConfig | None, **more: Any) -> Any:
-    """Instantiate a part of the configuration; None where nothing is chosen.
+    """Instantiate a part of the configuration; None if nothing is chosen.
 
     Raises:
-        SettingError: If it cannot be made; it knows the part.
+        SettingError: If it cannot be made; the error names the part.
     """
     if not config:
         return None
@@ -71,8 +71,8 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
     Args:
         config: What ``conf/train.yaml`` composes.
         folder: Where Lightning's own files go.
-        callbacks: Further ones, after rule and attack; None is left out.
-        more: Settings of the trainer that replace the configuration's.
+        callbacks: Further callbacks, after rule and attack; None is skipped.
+        more: Settings of the trainer that override the configuration's.
     """
     if config.trainer.accelerator == "auto" and torch.backends.mps.is_available():
         more = {"accelerator": "cpu"} | more  # MPS has no float64
@@ -88,13 +88,13 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
 
 
 def add_loggers(trainer: pl.Trainer, config: DictConfig) -> None:
-    """Give the trainer the run's loggers; a logger may leave files, so what can fail comes first."""
+    """Give the trainer the run's loggers; a logger may create files, so everything that can fail comes first."""
     chosen: Any = config.get("logger") or {}
     trainer.loggers = [make(node) for node in ([chosen] if "_target_" in chosen else chosen.values()) if node]
 
 
 def check_together(module: FederatedModule, data: FederatedDataModule, trainer: pl.Trainer) -> None:
-    """Load the data and check that all parts fit together; no file is written but downloads.
+    """Load the data and check that all parts fit together; nothing is written except downloads.
 
     Raises:
         SettingError: If they do not.

@@ -1,4 +1,4 @@
-"""What composition cannot check of a run's settings."""
+"""Check what composition cannot check of a run's settings."""
 
 import re
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ def checked(overrides: Sequence[str]) -> DictConfig:
     """Compose and check what ``train.py OVERRIDES`` would train.
 
     Raises:
-        SettingError: If train.py would refuse them, or they say where a run lies or starts, which `pool.execute` does.
+        SettingError: If train.py would refuse them, or they say where a run is kept or starts: `pool.execute` does.
     """
     for override in overrides:
         if re.match(r"[+~]*(ckpt_path|run_dir|run_name|hydra\b)", override):
             raise SettingError(
-                f"each of these runs has a folder of its own and goes on from its own checkpoint, got {override}; "
-                f"leave it out, or train one run by train.py."
+                f"each of these runs has its own folder and continues from its own checkpoint, got {override}; leave "
+                f"it out, or train a single run with train.py."
             )
     arguments = [*spelled(overrides), "run_dir=unused", "run_name=unused", "logger=[]"]
     check_choices(arguments)
@@ -41,7 +41,7 @@ def checked(overrides: Sequence[str]) -> DictConfig:
 
 
 def check(config: DictConfig) -> None:
-    """Check what composition cannot: keys that nobody reads, kinds of values, a checkpoint that is not there.
+    """Check what composition cannot: unknown keys, types of values, a missing checkpoint.
 
     Args:
         config: What ``conf/train.yaml`` composes.
@@ -88,7 +88,7 @@ _PACKAGES = {"TensorBoardLogger": ["tensorboard", "tensorboardX"], "MLFlowLogger
 _NEEDED = ("data", "partition", "model", "client", "server", "federation", "trainer")
 _NO_ROUNDS = "a run has trainer.max_steps rounds, each on all of its clients"
 _ONE_STEP = "the server steps once a round, by its own optimizer (server=...)"
-_OURS = {  # settings of Lightning's trainer that mean nothing for rounds, or that something else decides
+_OURS = {  # settings of Lightning's trainer that have no meaning for rounds, or are decided elsewhere
     "max_epochs": "a run is one epoch of trainer.max_steps rounds",
     "min_epochs": "a run is one epoch of trainer.max_steps rounds",
     "min_steps": "a run has trainer.max_steps rounds",
@@ -107,7 +107,7 @@ _OURS = {  # settings of Lightning's trainer that mean nothing for rounds, or th
 
 
 def _check_part(key: str, given: Any) -> None:
-    """Check that a group or node is a part with settings of the right kinds, or nothing where nothing may be chosen."""
+    """Check that a group or node is a part with settings of the right types, or empty where that is allowed."""
     if isinstance(given, dict) and "_target_" in given:
         check_kinds(given, key)
     elif key == "logger" and isinstance(given, dict):  # several, by name; see `_check_loggers`
@@ -151,7 +151,7 @@ def _check_trainer(given: dict[str, Any]) -> None:
 
 
 def _check_resume(path: Path, given: dict[str, Any]) -> None:
-    """Check that a run goes on as what it was; a checkpoint outside a run's folder may go on as anything."""
+    """Check that a run continues with its own settings; a checkpoint outside a run's folder may continue with any."""
     if not path.is_file():
         raise SettingError(f"ckpt_path needs a checkpoint file, got {path}, which is not there.")
     saved = path.parents[1] / "config.yaml" if path.parent.name == "checkpoints" else None
@@ -160,11 +160,11 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
     before = saved_config(saved)
     ours, theirs = comparable([essential(given), essential(before)])
     ours["trainer"] = theirs["trainer"] = {}
-    differ = {name: (now, then) for name, then, now in changed(theirs, ours)}  # with those that only it had
+    differ = {name: (now, then) for name, then, now in changed(theirs, ours)}  # and what only it had
     differ |= {name: (now, then) for name, now, then in changed(ours, theirs)}
     other = [f"{name}: {now}, there {then}" for name, (now, then) in differ.items()]
     if other:
         raise SettingError(
-            f"ckpt_path goes on with a run's own settings (trainer.max_steps may grow), got others than {saved}: "
-            f"{'; '.join(other)}. Give that run's; to go on with others, copy the checkpoint out of its folder."
+            f"ckpt_path continues with a run's own settings (trainer.max_steps may grow), got others than {saved}: "
+            f"{'; '.join(other)}. Give that run's; to continue with others, copy the checkpoint out of its folder."
         )

@@ -1,4 +1,4 @@
-"""One run, from its settings to its summary, as a command carries it out."""
+"""Carry out one run from its settings to its summary, as a command does."""
 
 import logging
 import warnings

@@ -1,8 +1,8 @@
-"""Where configurations lie, what can be chosen there, and what a choice composes to.
+"""Where configurations are kept, what can be chosen there, and what a choice composes to.
 
-Configurations of one's own lie in a folder with the groups' names (``aggregator/my_rule.yaml``): ``conf`` in the
-working folder, or what --config-dir or the environment variable LIGHTNING_FL_CONF names.  The folder that holds it is
-on Python's path, so that ``_target_: my_rule.MyRule`` finds ``my_rule.py`` there.
+Your own configurations are kept in a folder with the groups' names (``aggregator/my_rule.yaml``): ``conf`` in the
+working folder, or the one named by --config-dir or the environment variable LIGHTNING_FL_CONF.  Its parent folder is
+put on Python's path, so that ``_target_: my_rule.MyRule`` finds ``my_rule.py`` there.
 """
 
 import os
@@ -25,14 +25,14 @@ CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 _FLAGS = "config-(dir|path|name)|cfg|package|info|experimental-rerun"  # options of Hydra that take a value
 _SEVERAL = ("experiment", "logger", "method")  # groups of which a run may have several, in brackets
-OWN = "LIGHTNING_FL_CONF"  # an environment variable, so that processes started from here know it, too
+OWN = "LIGHTNING_FL_CONF"  # an environment variable, so that processes started from here inherit it
 
 
 def own_folder() -> Path | None:
-    """Find the folder of configurations of one's own, and let Python import from the folder beside it.
+    """Find the folder of your own configurations, and let Python import from its parent folder.
 
     Raises:
-        SettingError: If the folder asked for is not there or has no group, or one of its files has the name of ours.
+        SettingError: If the folder asked for is not there or has no group, or a file of it is named like one of ours.
     """
     given = os.environ.get(OWN)
     folder = Path(given or "conf").resolve()
@@ -53,13 +53,13 @@ def own_folder() -> Path | None:
 
 
 def take_own(arguments: list[str]) -> list[str]:
-    """Take --config-dir out of a command line, for `own_folder`.
+    """Remove --config-dir from a command line and remember it for `own_folder`.
 
     Returns:
-        The same list, without it.
+        The same list without it.
 
     Raises:
-        SettingError: If it names no folder.
+        SettingError: If it does not name a folder.
     """
     for i, argument in enumerate(arguments):
         flag, equals, folder = argument.partition("=")
@@ -79,13 +79,13 @@ def _ours(group: str) -> list[str]:
 
 
 def choices(group: str) -> list[str]:
-    """List what can be chosen of a group."""
+    """List the choices of a group."""
     own = own_folder()
     return sorted([*_ours(group), *(path.stem for path in (own / group).glob("*.yaml"))] if own else _ours(group))
 
 
 def compose(arguments: Sequence[str]) -> DictConfig:
-    """Compose what the command line would; unlike `check.checked` it checks nothing."""
+    """Compose what the command line would; unlike `check.checked`, check nothing."""
     inside, own = GlobalHydra.instance().is_initialized(), own_folder()
     search = [f"hydra.searchpath=['file://{own}']"] if own else []
     with nullcontext() if inside else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
@@ -94,13 +94,13 @@ def compose(arguments: Sequence[str]) -> DictConfig:
 
 @cache
 def default_settings() -> dict[str, Any]:
-    """What a run without any choice has."""
+    """Compose the settings of a run that chooses nothing."""
     settings: Any = OmegaConf.to_container(compose(["run_dir=null", "run_name=null"]), resolve=True)
     return dict(settings)
 
 
 def settle(config: DictConfig) -> DictConfig:
-    """Say in the settings what follows from them: where nobody attacks, no client is Byzantine."""
+    """Write into the settings what follows from them: without an attack, no client is Byzantine."""
     if not config.get("adversary") and isinstance(config.get("federation"), DictConfig):
         config.federation.n_byzantine = 0
     return config
@@ -119,7 +119,7 @@ def choose(name: str, valid: Collection[str], what: str) -> str:
     """Check a name.
 
     Raises:
-        SettingError: If it is not among the valid ones, which the message lists.
+        SettingError: If it is not one of the valid names, which the message lists.
     """
     if name in valid:
         return name
@@ -127,17 +127,17 @@ def choose(name: str, valid: Collection[str], what: str) -> str:
 
 
 def no_such(what: str, name: str, valid: Collection[str], like: str | None = None) -> str:
-    """Say that there is no such name, which one may be meant (like ``like``), and which there are."""
+    """Say that there is no such name, which one may be meant (close to ``like``), and which names are valid."""
     close = get_close_matches(like or name, valid, n=1)
     hint = f" did you mean {close[0]}?" if close else ""
     return f"there is no {what} {name};{hint} valid: {', '.join(valid)}."
 
 
 def check_choices(arguments: Sequence[str]) -> None:
-    """Check what the arguments choose of each group; Hydra would refuse it in many lines.
+    """Check the choices that the arguments make; Hydra would take many lines to refuse one.
 
     Raises:
-        SettingError: If there is no such choice, or several where a run has one.
+        SettingError: If a choice does not exist, or there are several where a run has one.
     """
     several = {"-m", "--multirun"} & set(arguments)
     for argument in arguments:

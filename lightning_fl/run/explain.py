@@ -1,4 +1,4 @@
-"""Errors of the user in a few lines; others keep their traceback."""
+"""Explain the user's errors in a few lines; other errors keep their traceback."""
 
 import errno
 import os
@@ -15,15 +15,15 @@ from omegaconf.errors import OmegaConfBaseException
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import GROUPS, choices, compose, no_such
 
-# What a disk can have against a file.
+# Errors that a disk can raise about a file.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors of the user, and of the disk, into one message and exit code 2; others keep their traceback.
+    """Turn errors of the user or the disk into one message and exit code 2; other errors keep their traceback.
 
-    Whoever is stopped by Ctrl-C ends with exit code 130, by SIGTERM with 143.
+    A command stopped by Ctrl-C ends with exit code 130, by SIGTERM with 143.
     """
     try:
         yield
@@ -31,10 +31,10 @@ def explained() -> Iterator[None]:
     except KeyboardInterrupt as stop:
         sys.exit(143 if "SIGTERM" in str(stop) else 130)
     except SystemExit as stop:
-        if stop.code == 1 and isinstance(stop.__context__, KeyboardInterrupt):  # Lightning makes 1 of it
+        if stop.code == 1 and isinstance(stop.__context__, KeyboardInterrupt):  # Lightning turns it into 1
             sys.exit(130)
         raise
-    except BrokenPipeError:  # nobody reads on: reproduce.py | head
+    except BrokenPipeError:  # the reader closed the pipe, as in reproduce.py | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -46,7 +46,7 @@ def explained() -> Iterator[None]:
 
 
 def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | None:
-    """Say in a few lines what the user did wrong with ``arguments``, by default the command line's; None if nothing."""
+    """Say in a few lines what is wrong with ``arguments`` (by default the command line's); None if nothing is."""
     cause: BaseException = error
     while isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is not None:
         cause = cause.__cause__
@@ -54,7 +54,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
         part, message = getattr(cause, "part", None), str(cause)
         return message if part is None or re.search(rf"\b{part}[.=]", message) else f"{part}: {message}"
     if isinstance(cause, OSError) and cause.errno in _DISK:
-        return f"{cause.filename or 'a file'}: {cause.strerror}; mend that, then run this again."
+        return f"{cause.filename or 'a file'}: {cause.strerror}; fix that, then run this again."
     missing = re.search(r"Could not override '([^']+)'", str(error))
     if missing:
         return _no_setting(missing[1], sys.argv[1:] if arguments is None else arguments)
@@ -69,7 +69,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
 
 
 def _not_removed(key: str, arguments: Sequence[str]) -> str:
-    """Say why ~key removes nothing: Hydra takes what is null for absent."""
+    """Say why ~key removes nothing: Hydra treats null as absent."""
     chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
     node: Any = compose(chosen)
     *path, last = key.split(".")
@@ -81,7 +81,7 @@ def _not_removed(key: str, arguments: Sequence[str]) -> str:
 
 
 def _no_setting(key: str, arguments: Sequence[str]) -> str:
-    """Say what could stand where ``key`` does not fit, with the groups that the arguments choose."""
+    """List the settings that are valid in place of ``key``, with the groups that the arguments choose."""
     chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
     node: Any = compose(chosen)
     *path, _ = key.split(".")

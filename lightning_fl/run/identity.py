@@ -1,13 +1,13 @@
 """What a run's result depends on: the one list by which runs are named, found again, resumed and compared.
 
-A name outlives versions of the package: it is a hash of the settings that count, and of `RESULTS`.
+A name survives new versions of the package: it is a hash of the settings that count and of `RESULTS`.
 
-* What is null or empty is left out, so a setting that is added with null for what the code did before changes no name.
-* A setting that is added with another value for what the code did before goes into `ADDED`; it is left out where a run
-  has that value.
-* `REVISED` has the version in which a class changed its numbers last: only the names of runs that use it change, and
+* Null and empty values are left out, so adding a setting whose null means what the code did before changes no name.
+* A setting that is added with another value for what the code did before goes into `ADDED`; it is left out of runs that
+  have that value.
+* `REVISED` has the version in which a class last changed its numbers: only the names of runs that use it change, and
   their cells of scripts/tables/measured are measured again.
-* `RESULTS` is raised when a change of the code changes the numbers of all runs.  Every name changes with it.
+* `RESULTS` is raised when a change to the code changes the numbers of all runs.  Every name changes with it.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ from omegaconf import DictConfig, OmegaConf
 
 Config = dict[str, Any]
 
-RESULTS = "0.1.0"  # the version in which all numbers changed last
+RESULTS = "0.1.0"  # the version in which all numbers last changed
 
-# By class, the version in which its own numbers changed last, if that was after `RESULTS`.
+# By class, the version in which its own numbers last changed, if that was after `RESULTS`.
 REVISED = {
-    "lightning_fl.aggregator.rejection.AverageRejection": "0.2.0",  # ties are drawn, no longer decided by row order
+    "lightning_fl.aggregator.rejection.AverageRejection": "0.2.0",  # ties are drawn, not decided by row order
 }
 
 # By the class that takes it ("": of no group), each setting added since, with the value that means what the code did
@@ -33,7 +33,7 @@ ADDED: dict[str, Config] = {
     "lightning_fl.aggregator.krum.MultiKrum": {"neighbours": "n-f-2"},
 }
 
-# What does not count: where a run lies and how it is shown; how it is watched; what computes it.
+# What does not count: where a run is kept and how it is shown; how it is watched; what computes it.
 PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "logger", "data.root", "data.corruption_cache"}
 PLACES |= {"trainer.enable_progress_bar"}
 _WATCHING = {"ckpt_path", "checkpoint_every", "trainer.log_every_n_steps", "trainer.enable_model_summary"}
@@ -51,7 +51,7 @@ def identity(config: DictConfig) -> str:
 def depended(config: DictConfig) -> Config:
     """List the settings that a run's result depends on, resolved: what is `essential`."""
     settings: Any = OmegaConf.to_container(config)
-    # Before they are resolved: other settings interpolate these, and a logger's may need what only a machine has.
+    # Replaced before resolving: other settings interpolate these, and a logger's may need what only one machine has.
     settings |= {"data_dir": "", "run_dir": "", "run_name": "", "logger": None}
     if not settings.get("adversary"):
         settings["federation"]["n_byzantine"] = 0
@@ -65,7 +65,7 @@ def name_of(settings: Config) -> str:
 
 
 def counted(config: Config) -> Config:
-    """Leave out the settings that do not change a result; ``n_byzantine`` is 0 where nobody attacks."""
+    """Leave out the settings that do not change a result; ``n_byzantine`` is 0 without an attack."""
     found: Config = {}
     for group, value in config.items():
         if isinstance(value, dict):
@@ -80,9 +80,9 @@ def counted(config: Config) -> Config:
 
 
 def essential(config: Config) -> Config:
-    """Leave out of `counted` what is null or empty, and what was `ADDED` where it means what the code did before.
+    """Leave out of `counted` null and empty values, and `ADDED` settings that mean what the code did before.
 
-    What was `REVISED` says so.
+    Parts that were `REVISED` say so.
     """
     found: Config = _said(counted(config), "")
     return found
@@ -103,9 +103,10 @@ def _said(node: Any, kind: str) -> Any:
 
 
 def comparable(configs: Sequence[Config]) -> list[Config]:
-    """Say what tells runs apart: what is `counted`, but for the reference of max-recall-drop.
+    """List the settings that tell runs apart: those that are `counted`, except the reference of max-recall-drop.
 
-    Where nobody attacks there is no number of attackers, and seeds that follow the run's in all runs only say so.
+    Without an attack there is no number of attackers; seeds that follow the run's seed in all runs are replaced by a
+    word.
     """
 
     def seeds(config: Config) -> set[tuple[str, str]]:

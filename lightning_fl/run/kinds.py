@@ -1,4 +1,4 @@
-"""What kind of value each setting takes, as the signature of the class that it goes to says."""
+"""Check each setting's type against the signature of the class that takes it."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,22 +15,22 @@ _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 
 _HYDRAS = {"_target_": str, "_partial_": bool, "_convert_": str, "_recursive_": bool}
 _LARGEST = 2**63
 _LISTS = (list, tuple, Sequence, Collection, Iterable)
-_FRAMEWORKS = ("torch.", "pytorch_lightning.")  # these take nan and inf; our own parts say what they mean there
+_FRAMEWORKS = ("torch.", "pytorch_lightning.")  # these accept nan and inf silently; our own parts check for themselves
 
 
 def check_kinds(node: Mapping[str, Any], path: str) -> None:
-    """Check that every setting of a part is one that the part has, and is of the kind that it takes.
+    """Check that a part has every setting it is given, and that each has the right type.
 
     Args:
-        node: The part's settings, with a ``_target_``; those of parts inside it are checked, too.
-        path: Where it stands, such as "aggregator.rule".
+        node: The part's settings, with a ``_target_``; parts inside it are checked, too.
+        path: Its full name, such as "aggregator.rule".
 
     Raises:
-        SettingError: If one is not.
+        SettingError: If a setting is unknown or has another type.
     """
     target = str(node["_target_"])
     hints, names, is_open = _settings(target, path)
-    names = names[1:] if node.get("_partial_") is True else names  # the first is what it is later called with
+    names = names[1:] if node.get("_partial_") is True else names  # the first argument comes when it is called
     for key, value in node.items():
         where = f"{path}.{key}"
         if key in _HYDRAS:
@@ -45,7 +45,7 @@ def check_kinds(node: Mapping[str, Any], path: str) -> None:
 
 
 def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
-    """Check one setting's kind.
+    """Check one setting's type.
 
     Args:
         where: Its name.
@@ -54,7 +54,7 @@ def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
         finite: Whether nan and inf are refused.
 
     Raises:
-        SettingError: If it is of another.
+        SettingError: If it has another type.
     """
     if value == "???":
         raise SettingError(f"{where} has no default; give it a value ({where}=...).")
@@ -71,10 +71,10 @@ def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
 
 @cache
 def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
-    """Types and names of what a class or function takes, and whether it takes others."""
+    """Get the types and names of the arguments of a class or function, and whether it takes any others."""
     try:
         thing = resolve_name(target)
-    except Exception as error:  # importing a module of the user's may raise anything
+    except Exception as error:  # importing the user's module may raise anything
         raise SettingError(f"{path}._target_ needs the name of a class, got {target} ({_one_line(error)}).") from error
     owners = [vars(owner)["__init__"] for owner in getattr(thing, "__mro__", [])[:-1] if "__init__" in vars(owner)]
     hints: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
     for function in owners or [thing]:
         try:
             parameters = list(signature(function).parameters.values())[len(owners) > 0 :]
-        except (TypeError, ValueError):  # nothing to go by
+        except (TypeError, ValueError):  # no signature to check against
             return hints, names, True
         named = [p.name for p in parameters if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
         hints = _hints(function) | hints
@@ -95,18 +95,18 @@ def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
 def _hints(function: Any) -> dict[str, Any]:
     try:
         return get_type_hints(function)
-    except (TypeError, NameError):  # a type that is imported for type checkers only
+    except (TypeError, NameError):  # a type that is only imported for type checkers
         return {}
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value that YAML can hold is of a type."""
+    """Tell whether a value that YAML can hold fits a type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any or isinstance(hint, TypeVar):
         return True
     if origin in (Union, UnionType):
         return any(_fits(value, one) for one in inner)
-    if origin is Literal:  # a part lists its words itself
+    if origin is Literal:  # the part itself checks which words are valid
         return isinstance(value, tuple(map(type, inner)))
     if hint in (int, float):
         return isinstance(value, int | hint) and not isinstance(value, bool)
@@ -117,7 +117,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _describe(hint: Any) -> list[str]:
-    """Name the kinds of values that YAML can hold among a type's."""
+    """Name the kinds of values that YAML can hold and a type admits."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return list(dict.fromkeys(name for one in inner for name in _describe(one)))

@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""Let one process at a time use a folder."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from lightning_fl import files
 from lightning_fl.errors import SettingError
 
-# Seconds after which a process says what it waits for.
+# Seconds after which a waiting process says what it waits for.
 _PATIENCE = 5.0
 
 
@@ -22,16 +22,16 @@ class BusyError(SettingError):
 
 @contextmanager
 def held(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Hold a folder: whoever trains into it, or changes what several processes share there, is alone.
+    """Hold an exclusive lock on a folder while training into it or changing what several processes share there.
 
-    The system gives the lock back when its holder ends, however it ends.  Nested calls of one process are one.
+    The system releases the lock when its holder ends, however it ends.  Nested calls within one process count as one.
 
     Args:
-        folder: The folder; it is made.  ``.lock`` stays there; ``.holder`` says who holds it.
-        wait: Whether to wait for another holder; a long wait is told once, on stderr.
+        folder: The folder, created if needed.  ``.lock`` stays there; ``.holder`` says who holds it.
+        wait: Whether to wait for another holder; a long wait is announced once, on stderr.
 
     Raises:
-        BusyError: If another process holds it, for those who do not wait; says which.
+        BusyError: If another process holds it and ``wait`` is false; the message says which.
         DataError: If the folder cannot be written.
     """
     note = folder / ".holder"

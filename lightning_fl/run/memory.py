@@ -1,4 +1,4 @@
-"""A run that leaves no files: its result and its rows stay in memory."""
+"""Train without leaving files: the result and its rows stay in memory."""
 
 import logging
 import warnings
@@ -48,7 +48,7 @@ def fit(
         data: The run's.
         trainer: The run's, with rule and attack among its callbacks, and with the next two.
         record: Takes the rows.
-        stop: Ends the run after a round when it is told to.
+        stop: Ends the run after the current round when told to.
 
     Returns:
         The summary; see `summary.summarise`.
@@ -65,7 +65,7 @@ def fit(
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Keep back what Lightning says of devices, and its advice on data loaders, which a federation does not use."""
+    """Suppress what Lightning says about devices, and its advice on data loaders, which a federation does not use."""
     talk = logging.getLogger("pytorch_lightning")
     level = talk.level
     talk.setLevel(logging.WARNING)

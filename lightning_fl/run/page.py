@@ -1,4 +1,4 @@
-"""Pictures and ``report.html`` of one run or of several: one page without network, scripts or other files."""
+"""Pictures and ``report.html`` of one run or several: a single page that needs no network, scripts or other files."""
 
 import base64
 import os
@@ -46,8 +46,8 @@ def write(
     Args:
         runs: The runs.
         folder: Where to write.
-        default: The default configuration, to show first what differs from it; None shows everything alike.
-        title: What the run is; None takes it from its configuration.
+        default: The default configuration; settings that differ from it are shown first.  None: all are shown alike.
+        title: What the run is.  None: taken from its configuration.
 
     Returns:
         The pictures' files by name.
@@ -91,7 +91,7 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
 
 
 def compare(runs: Mapping[str, SavedRun], title: str) -> dict[str, Figure]:
-    """Draw several runs beside each other."""
+    """Draw several runs side by side."""
     diverged = [label for label, run in runs.items() if run.diverged]
     figures = {"accuracy": plot.accuracies({label: run.evaluations for label, run in runs.items()}, title, diverged)}
     why = {label: "diverged" if run.diverged else "not evaluated" for label, run in runs.items()}
@@ -118,7 +118,7 @@ def page(
         runs: The runs by their names.
         title: The heading.
         pictures: PNG files by name, put into the page.
-        folder: Where the page will lie; links to the runs' files start there.
+        folder: Where the page will be; links to the runs' files are relative to it.
         default: The default configuration.
     """
     parts = [f"<h1>{escape(title)}</h1>", *(_status(name, run, len(runs) > 1) for name, run in runs.items())]
@@ -135,7 +135,7 @@ def page(
 
 
 def document(title: str, parts: Sequence[str]) -> str:
-    """Make a page of its parts, in HTML."""
+    """Join the parts of a page, in HTML."""
     body = "\n".join(parts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -145,7 +145,7 @@ def document(title: str, parts: Sequence[str]) -> str:
 
 
 def picture(path: Path, caption: str) -> str:
-    """Put a PNG file into a page."""
+    """Embed a PNG file in a page."""
     image = base64.b64encode(path.read_bytes()).decode()
     return f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{image}"></figure>'
 
@@ -163,7 +163,7 @@ def _status(name: str, run: SavedRun, several: bool) -> str:
 
 
 def _results(runs: Mapping[str, SavedRun]) -> str:
-    """Numbers of each run; recalls in a table of their own."""
+    """Tabulate the numbers of each run; recalls have a table of their own."""
     rows = []
     for name, run in runs.items():
         summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
@@ -195,13 +195,13 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
 
 
 def _attack(run: SavedRun) -> dict[str, float]:
-    """What the attack measured of its own success, in the last evaluation."""
+    """Get what the attack measured of its own success in the last evaluation."""
     measured: dict[str, float] = run.summary["last_evaluation"].get("attack") or {}
     return measured
 
 
 def _recalls(runs: Mapping[str, SavedRun]) -> str:
-    """Recall of each class: one row per class, one column per run; one run's as last measured, beside its reference."""
+    """Recall of each class: one row per class, one column per run; one run's last ones, beside its reference."""
     columns = {name: run.summary["recall"] or [] for name, run in runs.items()}
     run, *others = runs.values()
     if not others:

@@ -1,4 +1,4 @@
-"""A run in plain Python: no configuration, no files."""
+"""Runs in plain Python, without configuration or files."""
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -58,9 +58,9 @@ class Run:
     Args:
         model: The final model, on the CPU.
         accuracy: Of the last evaluation, in [0, 1].  None: the run diverged.
-        recall: Of each class, in [0, 1].  None: the run diverged.
-        metrics: One record per round; accuracy and recall in those that were evaluated.  ``pandas.DataFrame`` takes it.
-        weights: One record per round with the rule's weight of each client, by number; none for a rule that is not a
+        recall: Recall of each class, in [0, 1].  None: the run diverged.
+        metrics: One record per round; if evaluated, with accuracy and recall.  ``pandas.DataFrame`` takes it.
+        weights: One record per round with the rule's weight of each client, by number; empty for a rule that is not a
             weighting.
         summary: What ``summary.json`` of a run from the command line holds.
         title: Rule and attack in a few words.
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether the run ended before its time, with no result; ``summary["reason"]`` says why."""
+        """Whether the run ended early, without a result; ``summary["reason"]`` says why."""
         return bool(self.summary["status"] == "diverged")
 
     def plot(self) -> Pictures:
@@ -105,7 +105,7 @@ def train(
 ) -> Run:
     """Train one federation in memory.
 
-    The arguments stay as they are: rule, attack, client and model are copied, so that a second call starts afresh.
+    The arguments are left unchanged: rule, attack, client and model are copied, so that a second call starts afresh.
 
     Args:
         model: A class or function without arguments makes the model from the seed.  A module is used as it is: its
@@ -116,10 +116,10 @@ def train(
         attack: What the Byzantine clients send.  None: there are none, whatever the data's federation says.
         rounds: How many rounds, at least 1.
         lr: The server's rate.
-        seed: Of everything that is drawn.
+        seed: Seed of everything that is drawn.
         client: What every client computes.  None: one gradient of all its samples.
         optimizer: The server's, made from the model's parameters and ``lr``.
-        schedule: Makes the rate schedule from the optimizer; stepped once a round.  None: constant.
+        schedule: Makes the rate schedule from the optimizer; stepped once per round.  None: constant.
         evaluate_every: Rounds between evaluations; one more at the end.
         reference_recall: Recall of each class by plain averaging without attack, for max-recall-drop.
         progress: Whether to show a bar.
@@ -197,7 +197,7 @@ def load_module(folder: str | Path) -> FederatedModule:
     Raises:
         DataError: If a file is missing or broken.
     """
-    own_folder()  # a model of one's own lies beside it
+    own_folder()  # the run's model may come from there
     path = Path(folder) if Path(folder).is_file() else last_checkpoint(Path(folder))
     config = OmegaConf.create(saved_config(path.absolute().parents[1] / "config.yaml"))
     if not path.is_file():
@@ -206,7 +206,7 @@ def load_module(folder: str | Path) -> FederatedModule:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         module.load_state_dict({name: value for name, value in state.items() if not name.startswith("client.")})
-    except Exception as error:  # whatever torch says of a broken file
+    except Exception as error:  # torch may raise anything about a broken file
         raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
     return module.eval()
 

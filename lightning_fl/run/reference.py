@@ -37,7 +37,7 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     folder = Path(config.reference_dir) / identity(plain)
     plain.run_dir, plain.run_name = str(folder), "reference"
     if finished(folder) is None:
-        check_together(make_module(config), make_data(config), make_trainer(config, folder, []))  # nothing in vain
+        check_together(make_module(config), make_data(config), make_trainer(config, folder, []))  # no training in vain
     with held(folder, wait=True):  # another process may be training it
         if finished(folder) is None:
             print("Reference: plain averaging without attack", flush=True)

@@ -1,4 +1,4 @@
-"""A run as its folder keeps it, and what tells several apart."""
+"""A run as its folder keeps it, and what distinguishes several runs."""
 
 import csv
 import json
@@ -15,8 +15,8 @@ from lightning_fl.run.identity import PLACES, Config, comparable
 
 Row = dict[str, Any]
 
-_ABSENT: Config = {}  # of a run in which it means nothing
-# What summary.json holds.  Another version's may lack some, which are None then, and have others, which are left out.
+_ABSENT: Config = {}  # the value of a setting that has no meaning in a run
+# What summary.json holds.  In another version's, missing keys become None, and unknown ones are left out.
 _NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy")
 _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
@@ -37,12 +37,12 @@ class SavedRun:
     """The files of one run.
 
     Args:
-        folder: Where they lie.
-        config: ``config.yaml``; empty where nobody wrote one.
+        folder: Where they are.
+        config: ``config.yaml``; empty if there is none.
         metrics: Rows of ``metrics.csv``; a round without a value lacks the key.
-        weights: Rows of ``weights.csv``; none for a rule that is not a weighting.
+        weights: Rows of ``weights.csv``; empty for a rule that is not a weighting.
         summary: ``summary.json`` as `read_summary` gives it.
-        clients: Rows of ``clients.csv``; none where nobody wrote one.
+        clients: Rows of ``clients.csv``; empty if there is none.
     """
 
     folder: Path
@@ -57,11 +57,11 @@ class SavedRun:
         """Read a run's folder.
 
         Raises:
-            DataError: If a file is missing or broken; names it.
+            DataError: If a file is missing or broken; the message names it.
         """
         folder = Path(folder)
         if not folder.is_dir():
-            raise DataError(f"{folder} is no folder; give the folder of a run.")
+            raise DataError(f"{folder} is not a folder; give the folder of a run.")
         config = saved_config(folder / "config.yaml")
         summary = read_summary(folder / "summary.json")
         metrics = _rows(folder / "metrics.csv") if summary["rounds"] else []
@@ -78,12 +78,12 @@ class SavedRun:
 
     @property
     def diverged(self) -> bool:
-        """Whether the run ended before its time, with no result."""
+        """Whether the run ended early, without a result."""
         return self.status == "diverged"
 
     @property
     def evaluations(self) -> list[Row]:
-        """Rows of ``metrics.csv`` with an evaluation; before them round 0, where the run has measured it."""
+        """Rows of ``metrics.csv`` with an evaluation, preceded by round 0 if the run has measured it."""
         first = self.summary.get("first_evaluation") or {}
         start: list[Row] = []
         if first.get("accuracy") is not None:
@@ -93,7 +93,7 @@ class SavedRun:
 
     @property
     def reference(self) -> list[float] | None:
-        """Recall of each class by plain averaging without attack; None where no run has measured it."""
+        """Recall of each class by plain averaging without attack; None if no run has measured it."""
         reference: list[float] | None = self.summary["reference_recall"]
         return reference
 
@@ -114,7 +114,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     """Read a run's ``summary.json``, whichever version of the package wrote it.
 
     Returns:
-        What this version knows of it; None stands for what is missing.
+        The keys that this version knows; None stands for a missing one.
 
     Raises:
         DataError: If it is missing or broken, or has neither status nor rounds.
@@ -155,10 +155,10 @@ def saved_config(path: Path) -> Config:
 
 
 def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
-    """How a rule's trust is shared between honest and Byzantine clients, mean over rounds; None if it is no weighting.
+    """Compute how a rule shares its trust between honest and Byzantine clients, as a mean over rounds.
 
-    A rule's factors need not sum to 1: these are divided by the sum of their sizes.  A share is negative where the
-    rule turns updates around.
+    A rule's factors need not sum to 1, so they are divided by the sum of their magnitudes.  A share is negative where
+    the rule reverses updates.  None if the rule is not a weighting.
     """
     honest, byzantine = summary["mean_weight"]["honest"], summary["mean_weight"]["byzantine"] or 0.0
     total = abs(honest or 0.0) + abs(byzantine) or 1.0
@@ -166,7 +166,7 @@ def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
 
 
 def kappa_text(robustness: dict[str, Any]) -> str:
-    """Kappa over rounds in a few words, beside theory's bound; empty where none was measured."""
+    """Describe kappa over rounds beside theory's bound; empty if none was measured."""
     mean, most, infinite, bound = (robustness[name] for name in ("mean", "max", "infinite_rounds", "bound"))
     parts = [] if mean is None else [f"{mean:.3g} (mean over rounds)", f"{most:.3g} at most"]
     parts += [f"infinite in {infinite} rounds"] if infinite else []
@@ -196,12 +196,12 @@ def differing(nodes: Sequence[Config], path: str = "") -> list[list[str]]:
 
 
 def changed(config: Config, default: Config) -> list[tuple[str, str, str]]:
-    """Setting, value and default, where a configuration differs from the default one."""
+    """List setting, value and default wherever a configuration differs from the default one."""
     return list(_changed(config, default, ""))
 
 
 def flat(config: Config, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every setting by its full name, as the command line spells it."""
+    """Yield every setting by its full name, as the command line spells it."""
     for key, value in config.items():
         if isinstance(value, dict) and value:
             yield from flat(value, f"{path}{key}.")
@@ -210,7 +210,7 @@ def flat(config: Config, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def named(node: Any, group: str = "") -> str:
-    """The name of what a part of a configuration makes, as in ``conf``: trimmed_mean, bucketing(krum)."""
+    """Name what a part of a configuration makes, as in ``conf``: trimmed_mean, bucketing(krum)."""
     if not isinstance(node, dict) or "_target_" not in node:
         return _NOTHING.get(group, "none")
     for inner in ("rule", "lr_lambda"):
@@ -232,7 +232,7 @@ def _part(config: Config, group: str) -> str:
 
 
 def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
-    """For each node, in a few words, what others have otherwise; settings of different things are not compared."""
+    """For each node, name the settings in which it differs; settings of different things are not compared."""
     there = [node for node in nodes if node is not _ABSENT]
     if all(node == there[0] for node in there):
         return [[] for _ in nodes]
@@ -251,12 +251,12 @@ def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
             found = [[*some, *more] for some, more in zip(found, inner, strict=True)]
         return found
     name = path.rsplit(".", 1)[-1]
-    name = path if name == "seed" else name  # of data or federation, not the run's
+    name = path if name == "seed" else name  # that of data or federation, not of the run
     return [[] if node is _ABSENT else [f"{name}={text_of(node)}"] for node in nodes]
 
 
 def _ordered(keys: Iterable[str]) -> list[str]:
-    """Each key once, in the order in which a person asks."""
+    """List each key once, most interesting first."""
     return sorted(dict.fromkeys(keys), key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
 
 
@@ -281,7 +281,7 @@ def _made(node: Any, group: str) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A setting's value, as the command line spells it."""
+    """Spell a setting's value as the command line does."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float) and float(f"{value:g}") == value:
@@ -295,7 +295,7 @@ def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     except FileNotFoundError as missing:
         unfinished = " (a run writes it when it ends)" if path.name == "summary.json" else ""
         raise DataError(f"{path} is not there{unfinished}; give the folder of a finished run.") from missing
-    except Exception as broken:  # whatever a parser says of a broken file
+    except Exception as broken:  # a parser may raise anything about a broken file
         raise DataError(f"{path} cannot be read: {' '.join(str(broken).split())}; {_DAMAGED}.") from broken
     if not isinstance(content, dict) or not content:
         got = type(content).__name__ if content else "nothing"

@@ -1,4 +1,4 @@
-"""What a run leaves: its summary, and what a person reads at its end."""
+"""What a run leaves behind: its summary, and what a person reads at its end."""
 
 import json
 import os
@@ -51,9 +51,9 @@ def summarise(
 
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
-        evaluation stands under "last_evaluation".  "first_evaluation" is that of the initial model.  "attack" is
-        there for attacks with a measure of their own success; "guarantee" is null unless the rule says that it
-        guarantees nothing for so many clients.
+        evaluation is kept under "last_evaluation".  "first_evaluation" is that of the initial model.  "attack" is
+        present for attacks that measure their own success; "guarantee" is null unless the rule says that it
+        guarantees nothing for that many clients.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else {}
@@ -102,7 +102,7 @@ def _first(record: Record) -> dict[str, Any]:
 
 
 def _robustness(module: FederatedModule, kappas: list[float]) -> dict[str, float | int | None]:
-    """Mean and maximum of the finite kappas, how many are infinite, and theory's bound."""
+    """Give mean and maximum of the finite kappas, the number of infinite ones, and theory's bound."""
     data = module.data
     honest, byzantine = data.federation.participants(0)
     n, b = len(honest) + len(byzantine), len(byzantine)
@@ -125,7 +125,7 @@ def places(folder: Path, loggers: Sequence[Logger]) -> str:
 
 
 def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> str:
-    """Describe the results of a run and where its files are.
+    """Describe a run's results and say where its files are.
 
     Args:
         summary: What `summarise` gives.
@@ -206,10 +206,10 @@ def write(
 
 
 def series(run: SavedRun) -> dict[str, tuple[str, list[int], dict[str, list[float]]]]:
-    """Give loggers curves that belong into one chart: each class's recall, the weight of honest and Byzantine clients.
+    """Collect curves that belong in one chart: each class's recall, the weights of honest and of Byzantine clients.
 
     Returns:
-        By name the heading, the rounds, and the values of each curve by its label; nothing for a run without any.
+        By name the heading, the rounds, and the values of each curve by its label; empty if there are no curves.
     """
     found: dict[str, tuple[str, list[int], dict[str, list[float]]]] = {}
     evaluated = run.evaluations
@@ -235,7 +235,7 @@ def series(run: SavedRun) -> dict[str, tuple[str, list[int], dict[str, list[floa
 
 
 def clients(module: FederatedModule, record: Record) -> list[Row]:
-    """Each client's samples by class, and the shares of the classes that the rule has estimated last."""
+    """List each client's samples by class, and the class shares that the rule estimated last."""
     counts = module.data.clients.class_counts().tolist()
     byzantine = set(module.data.federation.byzantine_ids)
     rows = []
@@ -249,7 +249,7 @@ def clients(module: FederatedModule, record: Record) -> list[Row]:
 
 
 def _one_line(numbers: re.Match[str]) -> str:
-    """A list of numbers, which json would spread over lines."""
+    """Write a list of numbers on one line; json would spread it over several."""
     return f"[{' '.join(numbers[1].split())}]"
 
 

@@ -1,4 +1,4 @@
-"""Train one federation and leave its files."""
+"""Train one federation and write its files."""
 
 import os
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def train(
         folder: Where the run's files go.
         reference: Recall of each class by plain averaging without attack, for max-recall-drop.
         describe: Whether to print who takes part and what came out.
-        callbacks: Further ones.
+        callbacks: Further callbacks.
 
     Returns:
         The summary, which ``folder/summary.json`` holds.
@@ -57,7 +57,7 @@ def train(
         files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)).encode())
         add_loggers(trainer, config)
         for logger in trainer.loggers:
-            # A sweep's agent locks its parameters' names: aggregator stays "boba", and its settings would be lost.
+            # A sweep's agent locks its parameters' names: "aggregator" stays "boba", and its settings would be lost.
             logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
 
         if describe:
@@ -83,12 +83,12 @@ def train(
             if finish is not None:
                 finish()
             else:
-                logger.finalize("success")  # again: Lightning closed it before the final metrics
+                logger.finalize("success")  # once more: Lightning closed it before the final metrics
     return summary
 
 
 def _start(ckpt_path: str | None, folder: Path) -> Path | None:
-    """Find the checkpoint to go on from, and remove what an earlier run in this folder has left of its end."""
+    """Find the checkpoint to continue from, and remove the final files that an earlier run has left in this folder."""
     last = last_checkpoint(folder)
     start = Path(ckpt_path) if ckpt_path not in (None, "auto") else last if ckpt_path and last.exists() else None
     if start is None or start.resolve() != last.resolve():

@@ -89,7 +89,7 @@ def test_several_folders_go_to_a_place_of_their_own(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "Error: nowhere is no folder"),
+        (["nowhere"], "Error: nowhere is not a folder"),
         (["a", "empty"], "Error: empty/config.yaml is not there; give the folder of a finished run."),
         (["a", "--aut", "b"], "unrecognized arguments: --aut"),
         ([], "required: RUN"),

@@ -112,7 +112,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path, spoil, message):
 
 
 def test_a_folder_that_is_not_there():
-    with pytest.raises(DataError, match="nowhere is no folder; give the folder of a run"):
+    with pytest.raises(DataError, match="nowhere is not a folder; give the folder of a run"):
         SavedRun.read("nowhere")
 
 
