@@ -1,7 +1,7 @@
 """Byzantine-robust federated learning under label skew, on PyTorch Lightning.
 
-Names are imported from their modules when they are first used (``__init__.pyi`` says which): whoever only asks for a
-name of a configuration does not wait for torch.
+Names are imported from their modules when they are first used (``__init__.pyi`` says which): asking only for the name
+of a configuration does not wait for torch.
 """
 
 import lazy_loader

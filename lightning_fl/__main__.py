@@ -7,7 +7,7 @@ lightning-fl compare FOLDER FOLDER           compare any number of runs, over se
 lightning-fl tournament --quick              let rules compete under every attack and label skew
 lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes
 
-lightning-fl COMMAND --help tells more.
+lightning-fl COMMAND --help explains each of them.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What a group's package offers: its modules and their classes, found by looking, imported when first used."""
+"""What a group's package offers: its modules and their classes, discovered on disk, imported when first used."""
 
 import re
 from collections.abc import Callable
@@ -9,9 +9,9 @@ import lazy_loader
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Find a group's public modules and classes, so that nobody keeps a list of them.
+    """Find a group's public modules and classes, so that no list of them has to be kept.
 
-    Only the text of the files is read: asking what there is does not wait for torch.
+    Only the text of the files is read: listing the names does not wait for torch.
 
     Args:
         package: Name of the group's package.

@@ -12,13 +12,13 @@ from pathlib import Path
 
 
 class Finder:
-    """Declares the schemas just before torchvision is imported, whoever imports it; finds nothing itself."""
+    """Declare the schemas just before torchvision is imported, whoever imports it; find no module itself."""
 
     library: object = None  # the schemas live as long as it does
 
     @classmethod
     def find_spec(cls, name: str, *where: object) -> ModuleSpec | None:
-        """Look at the name; the other finders go on."""
+        """Look at the name and leave the search to the other finders."""
         if name == "torchvision":
             sys.meta_path.remove(cls)
             spec = PathFinder.find_spec(name)
@@ -43,5 +43,5 @@ def declare(folder: Path) -> object:
     return library
 
 
-if "torchvision" not in sys.modules and sys.platform != "win32":  # there the wheels fit each other
+if "torchvision" not in sys.modules and sys.platform != "win32":  # there the wheels match each other
     sys.meta_path.insert(0, Finder)

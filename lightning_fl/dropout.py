@@ -18,12 +18,12 @@ from torch.overrides import TorchFunctionMode
 from lightning_fl.errors import SettingError
 from lightning_fl.round import Round
 
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # as int64, whose sums and products wrap around in torch
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # as int64: its sums and products wrap around in torch
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
 
 
 def uses_dropout(model: nn.Module) -> bool:
-    """Whether a layer of the model drops anything in training."""
+    """Tell whether any layer of the model drops anything in training."""
     return any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in model.modules())
 
 
@@ -41,9 +41,9 @@ def sample_keys(key: Int64[Tensor, "*h"], n: int) -> Int64[Tensor, "*h n"]:
 
 
 class KeyedDropout(TorchFunctionMode):
-    """Inside it dropout layers drop by keys, one for each sample of the batch; without keys they drop nothing.
+    """Make dropout layers drop by keys, one per sample of the batch; without keys they drop nothing.
 
-    Layers are told apart by the order in which they are called.
+    Layers are distinguished by the order in which they are called.
 
     Args:
         keys: `sample_keys` of the batch.

@@ -1,4 +1,4 @@
-"""The errors a user can cause; everything else that is raised is a bug."""
+"""The errors that a user can cause; any other error is a bug."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class DataError(RuntimeError):
 
 @contextmanager
 def concerning(part: str) -> Iterator[None]:
-    """Note in a `SettingError` which part of a run it is about; what was noted inside stays."""
+    """Note in a `SettingError` which part of a run it is about; a part noted further inside is kept."""
     try:
         yield
     except SettingError as error:
@@ -31,10 +31,10 @@ def concerning(part: str) -> Iterator[None]:
 
 
 def check_finite(what: str, value: float) -> None:
-    """Check a setting that is any number but nan and inf.
+    """Check a setting that may be any number except nan and inf.
 
     Raises:
-        SettingError: If it is one of these; ``what`` names the setting in the message.
+        SettingError: If it is nan or inf; ``what`` names the setting in the message.
     """
     if not isfinite(value):
         raise SettingError(f"{what} must be a finite number, got {value}.")

@@ -28,8 +28,8 @@ class Federation:
             data counts as the average one.
         which: Who attacks under replacement.  "last": the last b.  "random": b drawn by the seed, the same in all
             rounds.  A list: these b numbers.
-        participation: Share of the clients that take part in a round, in (0, 1]: so many honest and so many Byzantine
-            ones, rounded, drawn anew each round without replacement.
+        participation: Share of the clients that take part in a round, in (0, 1]: that share of the honest and of the
+            Byzantine ones, rounded, drawn anew each round without replacement.
         seed: Seed of these draws.
         byzantine_data: What supplementary Byzantine clients that train (flipped labels, backdoors) train on.
             "copies": the samples of the first clients.  "iid": as many as a client holds on average, drawn from
@@ -95,13 +95,13 @@ class Federation:
         """Numbers of the honest clients; all of them hold data."""
 
     def replace(self, **changes: Any) -> "Federation":
-        """Make a federation that differs in some settings.
+        """Copy the federation with some settings changed.
 
         Args:
             changes: New values; the others stay.
         """
         settings = {name: getattr(self, name) for name in signature(Federation).parameters}
-        if changes.get("n_byzantine") == 0:  # nobody is chosen, nothing is handed out
+        if changes.get("n_byzantine") == 0:  # no client is chosen and no data are handed out
             settings |= {"which": "last", "byzantine_data": None}
         return Federation(**(settings | changes))
 
@@ -129,7 +129,7 @@ class Federation:
 
     @property
     def n(self) -> int:
-        """How many updates a round brings."""
+        """Number of updates in a round."""
         return self._present(len(self.honest_ids), 1) + self._present(self.n_byzantine, 0)
 
     def participants(self, index: int) -> tuple[list[int], list[int]]:
@@ -159,7 +159,7 @@ class Federation:
 
         Args:
             sizes: Samples of each of the n_clients, by number.
-            ids: Numbers of those present, in the order wanted.  None: everybody, honest ones first.
+            ids: Numbers of those present, in the desired order.  None: all, honest ones first.
         """
         ids = [*self.honest_ids, *self.byzantine_ids] if ids is None else ids
         average = sum(sizes) / len(sizes)

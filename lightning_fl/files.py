@@ -1,4 +1,4 @@
-"""Files that are whole whenever somebody looks: written beside, flushed to the disk, then put in place."""
+"""Files that are whole whenever they are read: written next to the old one, flushed to disk, then put in its place."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ def write(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that a reader finds the old content or the new one, even after a kill or a power cut.
 
     Args:
-        path: The file; its folder is made.  ``NAME.part`` beside it holds the new content until that is whole.
+        path: The file; its folder is created if needed.  ``NAME.part`` holds the new content until it is whole.
         content: What to write.
 
     Raises:
@@ -28,7 +28,7 @@ def write(path: Path, content: bytes | memoryview) -> None:
                 os.fsync(file.fileno())
             part.replace(path)
         except BaseException:
-            part.unlink(missing_ok=True)  # a full disk needs the room
+            part.unlink(missing_ok=True)  # a full disk needs the space
             raise
         _sync_folder(path.parent)
 
@@ -55,7 +55,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn a failed write into one line that names the file."""
+    """Turn a failed write into a one-line error that names the file."""
     try:
         yield
     except OSError as error:
@@ -66,7 +66,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put a new name on the disk, where the system can."""
+    """Flush a new name to the disk, if the system can."""
     if os.name != "posix":
         return
     held = os.open(folder, os.O_RDONLY)

@@ -1,6 +1,6 @@
 """What clients and server minimise: cross-entropy, unless the model brings a loss of its own.
 
-A model with a method ``sample_losses(outputs, targets) -> (batch,)`` is trained on that.
+A model with a method ``sample_losses(outputs, targets) -> (batch,)`` is trained on that loss.
 """
 
 import torch.nn.functional as F
@@ -14,8 +14,8 @@ def sample_losses(
     """Compute the loss of each sample.
 
     Args:
-        model: Decides which loss.
-        outputs: What it gave for the samples: logits, for cross-entropy.
+        model: Decides which loss it is.
+        outputs: Its outputs for the samples; for cross-entropy, logits.
         targets: The samples' classes.
     """
     own = getattr(model, "sample_losses", None)

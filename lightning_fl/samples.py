@@ -20,7 +20,7 @@ class Samples:
         inputs: (N, ...) of any dtype; uint8 is scaled to [0, 1].
         targets: (N,) class numbers, int64.
         n_classes: c; every target is in [0, c).
-        mean, std: Per channel (or one number), subtracted and divided after scaling; of uint8 inputs, others are taken
+        mean, std: Per channel (or one number), subtracted and divided after scaling; for uint8 inputs; others are taken
             as they are.
 
     Raises:
@@ -89,13 +89,13 @@ class Batches:
 
 @dataclass(frozen=True)
 class ClientBatch:
-    """Who computes on what: one index tensor per client into shared samples.
+    """Which clients compute on which samples: one index tensor per client into shared samples.
 
     Args:
         samples: What the indices point into.
         indices: For each client the samples it holds.
         ids: For each client its number in the federation; virtual clients of the server have negative ones.
-        drawing: Which round it is and which of a client's steps in it, for dropout's draws.  None: nobody has said.
+        drawing: Which round it is and which of a client's steps in it, for dropout's draws.  None: not known.
     """
 
     samples: Samples
@@ -112,7 +112,7 @@ class ClientBatch:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """How many samples each client holds."""
+        """Number of samples that each client holds."""
         return [index.shape[0] for index in self.indices]
 
     def class_counts(self) -> Tensor:

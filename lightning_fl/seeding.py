@@ -1,4 +1,4 @@
-"""Random generators from (seed, purpose, round, ...): no draw depends on what was drawn before it.
+"""Random generators from (seed, purpose, round, ...): no draw depends on earlier draws.
 
 So a run resumed at round t draws what the uninterrupted run draws, and a new attack does not shift the partition.
 """

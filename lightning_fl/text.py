@@ -1,4 +1,4 @@
-"""Things and tables as a person reads them in a terminal."""
+"""Descriptions and tables for terminals and documents."""
 
 from collections.abc import Sequence
 from inspect import signature
@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 
 
 def settings(thing: object) -> str:
-    """Describe an aggregator, adversary or partition by its name and what it was made with."""
+    """Describe an aggregator, adversary or partition by its name and its arguments."""
     names = signature(type(thing)).parameters
     values = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
     shown = [settings(v) if isinstance(v, pl.Callback) else v for v in values.values()]

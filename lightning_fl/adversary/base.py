@@ -69,7 +69,7 @@ class Adversary(pl.Callback, ABC):
             n_classes: c, the number of classes.
 
         Raises:
-            SettingError: If the attack cannot serve so many.
+            SettingError: If the attack cannot serve that many.
         """
 
     def check_data(self, data: FederatedDataModule) -> None:

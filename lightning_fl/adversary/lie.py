@@ -115,7 +115,7 @@ class Lie(Adversary):
         self.factor = factor
 
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
-        """Check that there is a spread and, without a factor of one's own, a share to hide in; see the base class."""
+        """Check that there is a spread and, without a given factor, a share to hide in; see the base class."""
         check_spread("lie", n_honest)
         if self.factor is None:
             lie_factor(n_honest, n_byzantine)

@@ -69,7 +69,7 @@ class Aggregator(pl.Callback, ABC):
             n_classes: c, the number of classes, each with a virtual client at the server.
 
         Raises:
-            SettingError: If the rule cannot serve so many.
+            SettingError: If the rule cannot serve that many.
         """
 
     def guarantee(self, n: int, n_classes: int) -> str | None:

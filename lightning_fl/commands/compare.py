@@ -1,13 +1,15 @@
 """Compare any number of runs: a table over seeds, with pictures.
 
-python scripts/compare.py runs                                                       every run in there, however deep
+python scripts/compare.py runs                                                       every run inside, at any depth
 python scripts/compare.py runs --rows aggregator --columns adversary --worst         the worst attack of each rule
 python scripts/compare.py runs --rows aggregator --columns adversary --panels partition.alpha
 python scripts/compare.py runs --metric mrd                                          or attack, kappa
 
-A row, column or panel is a value of a setting, as the command line of train.py spells it.  Runs that differ in nothing
-but the seed are one group: mean and 95 % interval (Student's t).  What else differs makes further panels.  It writes
-compare.md, .csv, .tex and .png and curves.png; of more than seven rows or twelve panels curves_2.png and so on, too.
+A row, column or panel is a value of a setting, as the command line of train.py spells it.  Runs that differ only in
+the seed are one group: mean and 95 % interval (Student's t).  Other settings that differ make further panels.
+
+It writes compare.md, .csv, .tex and .png and curves.png; with more than seven rows or twelve panels also
+curves_2.png and so on.
 """
 
 import argparse

@@ -23,7 +23,7 @@ from lightning_fl.run.explain import explained
 from lightning_fl.run.saved import SavedRun, named
 from lightning_fl.study.compare import Comparison
 
-_MOST = 8  # runs that a legend can name; more are compared in groups
+_MOST = 8  # more runs than a legend can name are compared in groups
 
 
 def draw(folders: Sequence[str], out: str | None) -> None:
@@ -43,7 +43,7 @@ def draw(folders: Sequence[str], out: str | None) -> None:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """The folder itself, or the runs in it as train.py -m leaves them."""
+    """List the folder itself, or the runs in it as train.py -m leaves them."""
     inner = [path.parent for path in folder.glob("*/config.yaml")]
     if (folder / "config.yaml").exists() or not inner:
         return [folder]

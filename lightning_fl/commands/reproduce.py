@@ -5,10 +5,10 @@ python scripts/reproduce.py boba_2_mnist                            every cell a
 python scripts/reproduce.py boba_2_mnist --rows BOBA,Average --columns IPM --seeds 3
 python scripts/reproduce.py fed_nga_3 --scale 0.1 --workers 2       a tenth of the rounds
 python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train.py
-python scripts/reproduce.py my_table.yaml                           a table of one's own: rules x attacks, over seeds
+python scripts/reproduce.py my_table.yaml                           a table of your own: rules x attacks, over seeds
 
 Tables are files of scripts/tables; scripts/tables/measured holds finished cells (--keep writes them).  FOLDER/TABLE.md,
-.csv, .tex and .png show what is measured so far, beside what the paper prints.  CONTRIBUTING.md shows a table of one's
+.csv, .tex and .png show what is measured so far, beside what the paper prints.  CONTRIBUTING.md shows a table of your
 own.
 """
 
@@ -50,11 +50,11 @@ def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", help="a name, or a file of one's own; without: list them")
+    parser.add_argument("table", nargs="?", help="a name, or a file of your own; without: list them")
     parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
     parser.add_argument("--rows", help="only these, separated by commas")
     parser.add_argument("--columns", help="only these, separated by commas")
-    parser.add_argument("--seeds", help="how many (3), or which (0,1,2); default 1, or what a table of one's own says")
+    parser.add_argument("--seeds", help="how many (3), or which (0,1,2); default 1, or what your own table says")
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores")
     parser.add_argument("--folder", type=Path, default=Path("runs/tables"), help="of runs and reports")

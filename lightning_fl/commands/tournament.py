@@ -7,7 +7,7 @@ python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
 python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train.py
 
-A rule of one's own in conf/aggregator takes part.  Stopped, the same command goes on; several may share a folder.
+Your own rules in conf/aggregator take part.  If stopped, the same command continues; several may share a folder.
 FOLDER/tournament.html, .md, .csv and .tex show what is finished so far, cells.csv has every run.
 """
 
@@ -43,7 +43,7 @@ def numbers(option: str, text: str | None) -> list[int] | None:
     """Read whole numbers separated by commas.
 
     Raises:
-        SettingError: If something else is there.
+        SettingError: If there is anything else.
     """
     try:
         return None if text is None else [int(number) for number in text.split(",") if number.strip()]

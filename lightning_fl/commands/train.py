@@ -41,7 +41,7 @@ class Sweeps(Callback):
 def run(config: DictConfig) -> None:
     """Train what the command line asks for."""
     with explained():
-        from lightning_fl.run.command import carry_out  # not earlier: a wrong name is told before torch is imported
+        from lightning_fl.run.command import carry_out  # not earlier: a wrong name is reported before torch is imported
 
         try:
             if config.ckpt_path == "auto":
@@ -51,7 +51,7 @@ def run(config: DictConfig) -> None:
             _trained.append(Path(settled.run_dir))
             carry_out(settled)
         except SettingError:
-            with suppress(OSError):  # Hydra has made the folder; it stays where anything is in it
+            with suppress(OSError):  # Hydra has made the folder; it stays if anything is in it
                 Path(HydraConfig.get().runtime.output_dir).rmdir()
             raise
 
@@ -69,7 +69,7 @@ def _need_folder(overrides: Sequence[str]) -> None:
 
 
 def _compare() -> None:
-    """Print one table of several runs: this process's, and what launchers have left of others."""
+    """Print one table of several runs: those of this process, and those that launchers have trained in others."""
     runs = [folder.resolve() for folder in _trained if (folder / "config.yaml").exists()]
     for folder, started in _sweeps:
         fresh = sorted(path for path in folder.rglob("config.yaml") if path.stat().st_mtime >= started)

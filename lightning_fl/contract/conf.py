@@ -12,14 +12,14 @@ from lightning_fl.run.config import compose as compose_any
 
 
 def names(group: str) -> list[str]:
-    """List what is to be tested of a group: the files of the project, or ours where it has no folder of its own."""
+    """List what to test of a group: the project's files, or ours if it has no folder of its own."""
     own = own_folder()
     return sorted(path.stem for path in ((own or CONF) / group).glob("*.yaml"))
 
 
 @cache
 def compose(*overrides: str) -> DictConfig:
-    """Compose ``conf/train.yaml``; not to be written to."""
+    """Compose ``conf/train.yaml``; the result is shared, so do not change it."""
     return compose_any(overrides)
 
 

@@ -1,4 +1,4 @@
-"""Groups of which there is nothing to test are left out."""
+"""Leave out groups that have nothing to test."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What Byzantine clients may send to a rule, beside honest rows."""
+"""Rows that Byzantine clients may send to a rule, beside honest ones."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def rows(honest: Tensor, values: Sequence[float | str], entries: int | None = No
         honest: (h, d) honest rows.
         values: What each Byzantine client sends: a number in place of an honest row's first entries, "copy" for the
             first honest row, so that copies agree with each other, or "away" for an honest row times `away`.
-        entries: How many entries a number takes the place of; None for all.
+        entries: How many entries a number replaces; None for all.
         away: The factor of "away".
     """
     bad = honest[torch.arange(len(values)) % len(honest)]

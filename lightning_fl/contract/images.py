@@ -25,7 +25,7 @@ def pictures(samples: Samples) -> Samples:
 
 
 def seeing(model: nn.Module) -> nn.Module:
-    """Let a model of two features look at pictures; its parameters stay the same."""
+    """Let a model of two features see pictures; its parameters are unchanged."""
     return nn.Sequential(Halves(), model)
 
 

@@ -1,4 +1,4 @@
-"""Laws of every rule in conf/aggregator.  What a rule is exempt from stands here as data, not in the rule."""
+"""Laws of every rule in conf/aggregator.  A rule's exemptions are data here, not part of the rule."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,7 +17,7 @@ H, F = 15, 3  # bulyan needs 4F + 3 rows
 RULES = conf.names("aggregator")
 # Averaging has no defence; a loss does not see how long an update is (zeno puts a price on it).
 NOT_ROBUST = {"average", "self_rejection", "average_rejection"}
-# Sybils only are its concern: one attacker, however long its update, passes.
+# It is concerned with Sybils only: a single attacker passes, however long its update.
 NOT_ROBUST |= {"foolsgold"}
 # Rows are drawn into buckets, so the order of rows decides who meets whom.
 ORDER_MATTERS = {name for name in RULES if name.startswith(("bucketing", "resampling"))}
@@ -131,7 +131,7 @@ def test_the_order_of_rows_is_irrelevant(name, bad, named):
 def test_hostile_rows_leave_it_finite_and_near(name, h, values, entries, seed, index):
     """At most f rows of anything: the update stays finite and within ten times the largest honest row (a sum: h + f).
 
-    Where a rule says itself that nothing is guaranteed for so many rows, nothing is asked of it.
+    If a rule itself says that it guarantees nothing for that many rows, nothing is asked of it.
     """
     f = len(values)
     rule = make(name, f)

@@ -1,4 +1,4 @@
-"""Reading files of a user's, with errors that name file and line."""
+"""Read the user's files, with errors that name file and line."""
 
 import bz2
 from collections.abc import Collection, Iterator, Sequence
@@ -31,7 +31,7 @@ def need_every_class(path: Path, labels: Collection[int], classes: Sequence[obje
     """Check that a file has a sample of every class.
 
     Raises:
-        DataError: If not.
+        DataError: If it has not.
     """
     missing = sorted(set(range(len(classes))) - set(labels))
     if missing:

@@ -1,4 +1,4 @@
-"""What the text data sets share: from words to numbers."""
+"""What the text data sets share: turning words into numbers."""
 
 from abc import abstractmethod
 from array import array
@@ -25,14 +25,14 @@ _SPECIAL = ["[PAD]", "[UNK]"]  # numbers 0 and 1; in capitals, which no lower-ca
 class TextDataModule(FederatedDataModule):
     """Texts as rows of token numbers: 0 pads, 1 is any unknown token, so a text has as many tokens as non-zeros.
 
-    A lower-case text is cut into words and runs of punctuation.  A text without any token becomes one unknown token, so
-    that no mean over tokens divides by zero.
+    A lower-case text is split into words and runs of punctuation.  A text without any token becomes one unknown token,
+    so that no mean over tokens divides by zero.
 
     Args:
-        vocabulary: How many token numbers there are at most, 0 and 1 among them; at least 3.  The words are the most
+        vocabulary: Largest number of different tokens, 0 and 1 included; at least 3.  The words are the most
             frequent of all training texts or, with ``glove``, the first of that file (which is sorted by frequency).
         length: Tokens that a text is clipped or padded to, at least 1.
-        glove: None or a file of word vectors, ``word v1 v2 ...`` a line, such as glove.6B.50d.txt.
+        glove: None or a file of word vectors, ``word v1 v2 ...`` per line, such as glove.6B.50d.txt.
 
     Raises:
         SettingError: If a number is out of range or the package tokenizers is missing.

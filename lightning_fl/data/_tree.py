@@ -20,7 +20,7 @@ _SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
 class ImageTree:
-    """Colour images ``FOLDER/{train,test}/CLASS/*.jpg``, of one size; jpeg and png files too, others are ignored.
+    """Colour images ``FOLDER/{train,test}/CLASS/*.jpg``, of one size; also jpeg and png files, others are ignored.
 
     Args:
         folder: The tree.
@@ -36,7 +36,7 @@ class ImageTree:
         self.cache = cache
 
     def decode(self) -> None:
-        """Decode the images unless the tree is as it was the last time (names, lengths and dates of its files).
+        """Decode the images unless the tree (names, lengths and dates of its files) is unchanged since the last time.
 
         Raises:
             DataError: If a folder or file is not what it should be; nothing is kept then.
@@ -80,7 +80,7 @@ class ImageTree:
         return train, test
 
     def _files(self, split: str) -> list[tuple["os.DirEntry[str]", int]]:
-        """Every image file of a split and its class, in order."""
+        """Yield every image file of a split with its class, in order."""
         files: list[tuple[os.DirEntry[str], int]] = []
         for label, name in enumerate(self.classes):
             folder = self.folder / split / name
@@ -97,7 +97,7 @@ class ImageTree:
         return files
 
     def _kept(self, splits: Mapping[str, Sequence[tuple["os.DirEntry[str]", int]]]) -> Path:
-        """Where the decoded images of these files are kept."""
+        """Name the file that keeps the decoded images of these files."""
         listing = hashlib.sha256()
         for split, files in splits.items():
             for entry, label in files:

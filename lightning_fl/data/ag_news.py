@@ -27,7 +27,7 @@ class AgNews(TextDataModule):
     The format: CSV in UTF-8 without a header, ``"class","title","description"``, class 1 to 4.
 
     Args:
-        root: Folder of data sets; the files lie in ``root/AG_NEWS``.
+        root: Folder of data sets; the files are in ``root/AG_NEWS``.
         train_csv: None: the official training file.  A path: another one, unverified, such as a subset.
         test_csv: The same for the test file.
     """

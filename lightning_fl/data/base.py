@@ -19,7 +19,7 @@ from lightning_fl.samples import Batches, ClientBatch, RoundBatch, Samples
 
 
 class FederatedDataModule(pl.LightningDataModule, ABC):
-    """Hands out one `RoundBatch` a training step; data sets say only how to fetch and load themselves.
+    """Hand out one `RoundBatch` per training step; a data set only has to say how to fetch and load itself.
 
     Data live as tensors on the trainer's device; a round gathers by index.
 
@@ -37,12 +37,12 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         corruption: Severity, 1 to 5, of the common corruption that each client draws for its images; the server's and
             the test images stay clean.  None: clean.
         corruption_cache: Folder that keeps corrupted images.
-        validation_share: Share of each client's samples, rounded, that nobody trains on, for choosing settings: the
+        validation_share: Share of each client's samples, rounded, kept from training, for choosing settings: the
             accuracy on all of these is measured beside that on the test samples.  In (0, 1).  None: none.
 
     Note:
-        The papers evaluate on the test set during training and select nothing by it; so does this module.  Whoever
-        selects sets ``validation_share``.
+        The papers evaluate on the test set during training and select nothing by it; so does this module.  Set
+        ``validation_share`` to select settings.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.server = self.server.to(device, self.server.samples.to(device) if len(self.server) else self.train)
 
     def _draw_supplement(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What supplementary Byzantine clients train on where it is no copy: draws of average size from all samples."""
+        """Draw what supplementary Byzantine clients train on, unless it is a copy: an average number of all samples."""
         if self.federation.byzantine_data != "iid":
             return []
         everything = torch.cat(list(parts)).sort().values
@@ -164,7 +164,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return drawn
 
     def _keep(self, parts: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """What clients train on, and the numbers of the samples that are kept from it."""
+        """Split off validation samples: what clients train on, and the numbers of the samples kept from it."""
         if self.validation_share is None:
             return parts, torch.empty(0, dtype=torch.int64)
         left, kept = [], []
@@ -182,7 +182,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return left, found
 
     def _draw_server(self, train: Samples, kept: torch.Tensor) -> list[torch.Tensor]:
-        """Sample numbers of each class for the server, none of them kept for validation; none if it holds none."""
+        """Draw the server's samples of each class, none of them kept for validation; empty if it holds none."""
         wanted = self.server_samples
         wanted = [wanted] * train.n_classes if isinstance(wanted, int) else list(wanted)
         if len(wanted) != train.n_classes:
@@ -205,7 +205,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     @staticmethod
     def _without(parts: Sequence[torch.Tensor], server: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the clients have left when the server's samples are held out."""
+        """List what the clients have left when the server's samples are held out."""
         left = [part[~torch.isin(part, torch.cat([*server, part[:0]]))] for part in parts]
         empty = [client for client, part in enumerate(left) if not len(part)]
         if empty:
@@ -216,7 +216,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return left
 
     def _server_batch(self, train: Samples, drawn: Sequence[torch.Tensor]) -> ClientBatch:
-        """The server's virtual clients, one per class, on samples of their own: clean, or with noise."""
+        """Make the server's virtual clients, one per class, on their own samples: clean, or with noise."""
         if not drawn:
             return ClientBatch(train, [], [])
         index = torch.cat(list(drawn))
@@ -292,7 +292,7 @@ def _need_images(samples: Samples, setting: str, channels: tuple[int, ...]) -> N
 
 @dataclass(frozen=True)
 class Rounds:
-    """A training loader whose items are rounds; it goes on where the trainer's ``global_step`` stands."""
+    """A training loader whose items are rounds; it continues at the trainer's ``global_step``."""
 
     data: FederatedDataModule
 

@@ -26,8 +26,8 @@ class Cifar10(FederatedDataModule):
     """CIFAR-10, from torchvision's mirror or a tree of image files; see the base class for the other settings.
 
     Args:
-        root: Folder of data sets; the original batches lie in ``root/cifar-10-batches-py`` as torchvision wants them.
-        tree: None: the original batches.  A folder: its images ``{train,test}/CLASS/*.jpg`` (or png), any number a
+        root: Folder of data sets; the original batches are in ``root/cifar-10-batches-py`` as torchvision wants them.
+        tree: None: the original batches.  A folder: its images ``{train,test}/CLASS/*.jpg`` (or png), any number per
             class, which are decoded once and kept in ``root/CIFAR10``.
     """
 

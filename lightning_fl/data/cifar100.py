@@ -33,7 +33,7 @@ class Cifar100(FederatedDataModule):
     """CIFAR-100, from torchvision's mirror; see the base class for the other settings.
 
     Args:
-        root: Folder of data sets; the files lie in ``root/cifar-100-python`` as torchvision wants them.
+        root: Folder of data sets; the files are in ``root/cifar-100-python`` as torchvision wants them.
     """
 
     def __init__(self, root: str = "data", eval_batch_size: int = 500, **settings: Any):

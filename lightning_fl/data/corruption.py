@@ -37,8 +37,8 @@ from lightning_fl.errors import DataError, SettingError, check_choice
 SIZE = 32
 """Height and width in pixels of the images whose corruptions have their strengths here."""
 
-_VERSION = 1  # part of a cached file's name; goes up when a corruption draws or does something else
-_AT_ONCE = 1000  # images; 25 MB a copy
+_VERSION = 1  # part of a cached file's name; increased when a corruption changes
+_AT_ONCE = 1000  # images; 25 MB per copy
 
 
 def add_noise(pixels: Float[Tensor, "k ch h w"], kind: str, generator: Generator) -> Float[Tensor, "k ch h w"]:
@@ -98,13 +98,13 @@ def corrupt_clients(
 
     Args:
         inputs: Images of 32 x 32 pixels.
-        parts: For each client the numbers of its images; no image is two clients'.
+        parts: For each client the numbers of its images; no image belongs to two clients.
         severity: 1 to 5.
         seed: Of what clients draw and of the corruptions' own draws.
-        cache: Folder for corrupted images, made if need be.
+        cache: Folder for corrupted images, created if needed.
 
     Returns:
-        New images, those of no client as they were, and what each client drew.
+        New images, with those of no client unchanged, and what each client drew.
 
     Raises:
         SettingError: If severity or size is none of these, or the photographs of frost are not installed.
@@ -115,7 +115,7 @@ def corrupt_clients(
     if kept.exists():
         return _load(kept, inputs), kinds
     if "frost" in kinds:
-        _frost_photographs()  # missing ones are missed before the work, not amid it
+        _frost_photographs()  # fail now, not halfway, if they are not installed
     start = time.perf_counter()
     corrupted = inputs.clone()
     for client, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
@@ -137,7 +137,7 @@ def _drawn_kind(seed: int, client: int) -> str:
 
 
 def _key(inputs: Tensor, parts: Sequence[Tensor], severity: int, seed: int) -> str:
-    """What names a cached file."""
+    """Name a cached file by what it depends on."""
     digest = hashlib.sha256(repr((_VERSION, severity, seed, inputs.shape, [len(part) for part in parts])).encode())
     for tensor in (inputs, *parts):
         digest.update(tensor.contiguous().numpy().data)
@@ -344,7 +344,7 @@ COMMON = tuple(_CORRUPTIONS)
 """The common corruptions, in the paper's order."""
 
 
-# What several of them share.
+# What several corruptions share.
 
 
 def _normal(like: Tensor, draw: Generator) -> Tensor:

@@ -30,7 +30,7 @@ class FashionMnist(FederatedDataModule):
     """Fashion-MNIST, from torchvision's mirrors or the Debian archive; see the base class for the other settings.
 
     Args:
-        root: Folder of data sets; the files lie in ``root/FashionMNIST/raw`` as torchvision wants them.
+        root: Folder of data sets; the files are in ``root/FashionMNIST/raw`` as torchvision wants them.
         standardize: Whether pixels are standardised by mean 0.2860 and deviation 0.3530; otherwise they are in [0, 1].
     """
 

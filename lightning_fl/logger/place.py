@@ -1,4 +1,4 @@
-"""Where a logger records, in words."""
+"""Say where a logger records."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ def place(logger: Logger) -> str:
     """Say where a logger records: its own ``place`` if it has one, else its kind and its folder or address.
 
     Args:
-        logger: The logger; it is started if it was not.
+        logger: The logger; it is started if it was not yet.
     """
     own = getattr(logger, "place", None)
     if isinstance(own, str):
@@ -21,6 +21,6 @@ def place(logger: Logger) -> str:
 
 
 def shown(folder: str | Path) -> str:
-    """Name a folder from the working folder, if it lies in there."""
+    """Name a folder relative to the working folder, if it is inside."""
     path = Path(folder).absolute()
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

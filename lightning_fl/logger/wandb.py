@@ -1,4 +1,4 @@
-"""Weights & Biases: online where there is a key, offline where there is none."""
+"""Weights & Biases: online with a key, offline without."""
 
 import netrc
 import os
@@ -53,18 +53,18 @@ def wandb_logger(save_dir: str, **settings: Any) -> Wandb:
     offline = mode != "disabled" and not (mode == "online" and has_key())
     Path(save_dir).mkdir(parents=True, exist_ok=True)
     logger = Wandb(save_dir=save_dir, offline=offline, settings=wandb.Settings(silent=True), **settings)
-    getattr(logger, "_wandb_init", {}).pop("anonymous", None)  # Lightning passes it always, W&B warns about it always
+    getattr(logger, "_wandb_init", {}).pop("anonymous", None)  # Lightning always passes it, W&B always warns of it
     return logger
 
 
 def has_key() -> bool:
-    """Whether this user can log in to Weights & Biases without being asked."""
+    """Tell whether this user can log in to Weights & Biases without being asked."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     url = urlparse(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url)
     hosts = [url.netloc, url.hostname or ""]
     if url.hostname == "api.forge.coreweave.com":
-        hosts.append("api.wandb.ai")  # the name until wandb 0.31, which still takes keys stored under it
+        hosts.append("api.wandb.ai")  # the name before wandb 0.31, which still accepts keys stored under it
     try:
         keys = netrc.netrc(os.environ.get("NETRC"))
         return any(keys.authenticators(host) for host in hosts)

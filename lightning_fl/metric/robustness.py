@@ -25,14 +25,15 @@ def measured_kappa(updates: Updates, update: Float[Tensor, " d"], h: int) -> flo
         h: How many rows are honest, from 1 to n.
 
     Returns:
-        The ratio, at least 0.  Of honest rows that are equal up to rounding: 0 if the update is like them, else inf.
+        The ratio, at least 0.  For honest rows that are equal up to rounding: 0 if the update equals them, else inf.
         Honest rows that are not finite are left out; inf where there are no others.
 
     Raises:
         SettingError: If h is out of range.
 
     Note:
-        The mean is the unweighted one, as in the theory: averaging clients by their samples is off it without attack.
+        The mean is the unweighted one, as in the theory: averaging clients by their samples deviates from it
+        even without attack.
 
     >>> rows = Updates(torch.tensor([[0.0], [2.0], [90.0]]))
     >>> measured_kappa(rows, torch.tensor([2.0]), h=2)

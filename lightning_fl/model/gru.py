@@ -17,17 +17,17 @@ from lightning_fl.errors import SettingError, check_counts
 class Gru(nn.Module):
     """Embed tokens, run one GRU layer over them, average its states over the tokens, map to classes.
 
-    The GRU is torch's, gates in the order r, z, n and two bias vectors, but written out: ``nn.GRU`` knows no ``vmap``,
-    and here all steps and all clients share one product with the input weights.  With 50 dimensions, 32 states and four
-    classes d = 8,196 without the embedding.
+    The GRU is torch's, gates in the order r, z, n and two bias vectors, but written out: ``nn.GRU`` does not support
+    ``vmap``, and here all steps and all clients share one product with the input weights.  With 50 dimensions, 32
+    states and four classes d = 8,196 without the embedding.
 
     Args:
-        vocabulary: How many token numbers there are; number 0 is padding and not a token.
+        vocabulary: Number of different tokens; number 0 is padding, not a token.
         width: Length of a word vector.
         hidden: Length of a state.
         n_classes: Length of the output.
         glove: File of word vectors as in ``data.glove``.  None: drawn at random.
-        freeze: Whether the embedding stays as it is, neither trained nor uploaded.  None: if ``glove`` is given.
+        freeze: Whether the embedding is fixed, neither trained nor uploaded.  None: if ``glove`` is given.
 
     Raises:
         SettingError: If the file's vectors are not of this width, there is no number for a word, or a width is below
@@ -63,7 +63,7 @@ class Gru(nn.Module):
             _, vectors = read_vectors(Path(glove), vocabulary - 2)
             if vectors.shape[1] != width:
                 raise SettingError(f"{glove} holds vectors of length {vectors.shape[1]}, got width={width}.")
-            unknown = torch.zeros(2, width)  # as data numbers tokens: 0 pads, 1 is an unknown word
+            unknown = torch.zeros(2, width)  # as the data number tokens: 0 pads, 1 is an unknown word
             self.embedding = nn.Embedding.from_pretrained(torch.cat([unknown, vectors]), padding_idx=0)
         self.embedding.requires_grad_(not (glove is not None if freeze is None else freeze))
         self.input = nn.Linear(width, 3 * hidden)

@@ -13,8 +13,9 @@ class Quadratic(nn.Module):
     """The parameter w, from zero, with the loss (w - x)^T A (w - x) / 2 of a sample x.
 
     A is diagonal, evenly spaced from mu to L, so each client's loss is mu-strongly convex and L-smooth, its minimiser
-    is the mean of its samples, and so is everybody's of all samples.  On ``data=quadratic``, whose samples have unit
-    variance around their class's mean, a sample's gradient has the variance sigma^2 = trace(A^2) around its class's.
+    is the mean of its samples, and that of the whole loss is the mean of all samples.  On ``data=quadratic``, whose
+    samples have unit variance around their class's mean, a sample's gradient has the variance sigma^2 = trace(A^2)
+    around its class's.
 
     Args:
         n_classes: d, length of w and of a sample, and number of the data's classes.
@@ -25,7 +26,7 @@ class Quadratic(nn.Module):
         SettingError: If a setting is out of range.
 
     Note:
-        The output is w - x, of which accuracy and recall say nothing: look at the loss.
+        The output is w - x, about which accuracy and recall say nothing: look at the loss.
 
     >>> model = Quadratic(2, mu=1.0, lipschitz=3.0)
     >>> model.sample_losses(model(torch.tensor([[2.0, 4.0]])), torch.tensor([0]))  # (1 * 2^2 + 3 * 4^2) / 2

@@ -15,7 +15,7 @@ _TWO_HEADS, _ONE_HEAD = ("googlenet", "inception_v3"), {"aux_logits": False, "in
 class Torchvision(nn.Module):
     """A model of torchvision with new parameters, its batch normalisation replaced by group normalisation.
 
-    Clients upload parameters alone, and statistics of one client's skewed batch would be no other's, so every
+    Clients upload parameters only, and the statistics of one client's skewed batch fit no other client, so every
     ``BatchNorm`` becomes a ``GroupNorm`` of 32 groups (or as many as divide 32 and the channels).  Grey images are
     repeated to three channels.  Auxiliary heads are left out.
 
@@ -28,8 +28,8 @@ class Torchvision(nn.Module):
 
     Note:
         Kaiming He, Xiangyu Zhang, Shaoqing Ren, Jian Sun. Deep Residual Learning for Image Recognition. CVPR 2016.
-        Yuxin Wu, Kaiming He. Group Normalization. ECCV 2018.  A model whose layers draw other than by ``nn.Dropout``
-        (stochastic depth: efficientnet, convnext, swin) is refused before training.
+        Yuxin Wu, Kaiming He. Group Normalization. ECCV 2018.  A model whose layers draw otherwise than by
+        ``nn.Dropout`` (stochastic depth: efficientnet, convnext, swin) is refused before training.
     """
 
     def __init__(self, name: str = "resnet18", n_classes: int = 10):

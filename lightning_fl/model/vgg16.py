@@ -16,7 +16,7 @@ _HEAD = "classifier.6."
 
 
 class Vgg16(VGG):
-    """torchvision's VGG16 without dropout, for images of 3 channels and 32 pixels a side or more.
+    """torchvision's VGG16 without dropout, for images of 3 channels and at least 32 pixels per side.
 
     With 1,000 classes d = 138,357,544, with 100 classes 134,670,244: a client's update takes 539 MB, those of the
     paper's 50 clients 27 GB.
@@ -46,7 +46,7 @@ class Vgg16(VGG):
     def _start_from(self, path: Path) -> None:
         try:
             found = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch.load raises what its unpickler meets
+        except Exception as error:  # torch.load raises whatever its unpickler raises
             raise DataError(
                 f"vgg16 cannot read {path} ({type(error).__name__}); weights needs a state dict of torch.save, "
                 f"such as torchvision's vgg16-397923af.pth."

@@ -1,4 +1,4 @@
-"""How the training samples are spread over clients."""
+"""How training samples are spread over clients."""
 
 from abc import ABC, abstractmethod
 
@@ -9,7 +9,7 @@ from lightning_fl.errors import SettingError
 
 
 class Partition(ABC):
-    """Splits samples over clients: disjoint, covering, seeded, no client empty."""
+    """Spread samples over clients: disjoint, covering, seeded, no client empty."""
 
     @abstractmethod
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
@@ -22,13 +22,13 @@ class Partition(ABC):
             targets: (N,) class of each sample.
             n_clients: How many clients to serve.
             n_classes: c.
-            generator: Where the shuffles come from.
+            generator: Source of the shuffles.
 
         Returns:
             For each client the numbers of its samples, ascending.
 
         Raises:
-            SettingError: If the partition cannot serve so many clients, or one would be empty.
+            SettingError: If the partition cannot serve that many clients, or one would be empty.
         """
         parts = [part.sort().values for part in self.assign(targets, n_clients, n_classes, generator)]
         empty = [client for client, part in enumerate(parts) if not len(part)]
@@ -40,12 +40,12 @@ class Partition(ABC):
         return parts
 
     def note(self, n_clients: int, n_classes: int) -> str | None:
-        """Say what a person should know of the partition over so many clients; by default nothing."""
+        """Say what a person should know about the partition over that many clients; by default nothing."""
         return None
 
 
 def shuffled_classes(targets: Tensor, n_classes: int, generator: torch.Generator) -> list[Tensor]:
-    """For each class the numbers of its samples, shuffled."""
+    """List for each class the numbers of its samples, shuffled."""
     members = [(targets == z).nonzero().flatten() for z in range(n_classes)]
     return [index[torch.randperm(len(index), generator=generator)] for index in members]
 

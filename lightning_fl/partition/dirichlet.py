@@ -1,4 +1,4 @@
-"""Label skew from a Dirichlet distribution, with as little or as much of it as alpha says.
+"""Label skew from a Dirichlet distribution, whose alpha says how much of it.
 
 By classes: Mikhail Yurochkin, Mayank Agarwal, Soumya Ghosh, Kristjan Greenewald, Trong Nghia Hoang, Yasaman Khazaeni.
 Bayesian Nonparametric Federated Learning of Neural Networks. ICML 2019. arXiv:1905.12022.
@@ -25,19 +25,19 @@ class Dirichlet(Partition):
 
     Args:
         by: "classes" (Fed-NGA, RAGA): each class is cut by its own draw over the clients, so clients differ in size.
-            "clients" (BOBA): all clients are of one size, give or take a sample, and each draws its own prior over the
+            "clients" (BOBA): all clients have the same size, up to one sample, and each draws its own prior over the
             classes.  Then one sample after another goes to a random client with room left: of a class drawn from the
             client's prior or, once that class is used up, of any class that is not.
         alpha: Concentration, in [1e-6, 1e6]: near 0 a class goes to one client (a client holds one class), large
             values come near ``iid``.
-        min_samples: Samples that every client holds, at least 1.  By classes the shares are drawn anew until it is so,
-            at most 100 times; at alpha = 0.01 and 100 clients they never are, and BOBA's setting needs by=clients.
+        min_samples: Samples that every client holds, at least 1.  By classes the shares are redrawn until they do,
+            at most 100 times; at alpha = 0.01 and 100 clients they never do, and BOBA's setting needs by=clients.
 
     Raises:
         SettingError: If a setting is out of range.
 
     Note:
-        Fed-NGA and RAGA name the distribution only; by classes is the usual reading.  They do not say what happens to
+        Fed-NGA and RAGA only name the distribution; by classes is the usual reading.  They do not say what happens to
         a client without samples, which is rare at their alpha: with 100 clients on MNIST there is one in 1 draw of 400
         at alpha = 0.2, 1 of 9 at 0.1 and 9 of 10 at 0.05.  By clients at alpha = 0.01 each wants one class, but classes
         wanted too often run out: on MNIST a client holds three quarters of one class and a rest of others.
@@ -69,7 +69,7 @@ class Dirichlet(Partition):
         return [torch.cat(part) for part in zip(*pieces, strict=True)]
 
     def _by_classes(self, sizes: np.ndarray, n_clients: int, draw: np.random.Generator) -> list[list[int]]:
-        """(c, n_clients) table of how many samples of each class each client gets."""
+        """Make the (c, n_clients) table of how many samples of each class each client gets."""
         for _ in range(_TRIES):
             cumulative = _dirichlet(self.alpha, (len(sizes), n_clients), draw).cumsum(1)
             ends = np.floor(sizes[:, None] * cumulative / cumulative[:, -1:] + 0.5).astype(int)
@@ -83,7 +83,7 @@ class Dirichlet(Partition):
         )
 
     def _by_clients(self, sizes: np.ndarray, n_clients: int, draw: np.random.Generator) -> list[list[int]]:
-        """The same table, filled sample by sample."""
+        """Make the same table, filled sample by sample."""
         total, left = int(sizes.sum()), sizes.tolist()
         priors = _dirichlet(self.alpha, (n_clients, len(sizes)), draw).cumsum(1)
         wanted = [  # the classes that each client will draw

@@ -15,8 +15,8 @@ _HEADER = ["sample", "client"]
 class FromFile(Partition):
     """Read the partition from a CSV file, one row per sample: its number and its client's, both from 0, in any order.
 
-    Samples are numbered as the data set has them.  Every one needs a client: a file that was cut short is an error,
-    not a smaller federation.
+    Samples are numbered as the data set has them.  Every one needs a client: a truncated file is an error, not a
+    smaller federation.
 
     ::
 

@@ -1,4 +1,4 @@
-"""Pictures of a run or of several, drawn from what they recorded."""
+"""Pictures of one run or several, drawn from what they recorded."""
 
 from lightning_fl.plot._parts import BYZANTINE, HONEST
 from lightning_fl.plot.clients import client_weights, label_distributions, partition

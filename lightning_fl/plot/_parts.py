@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 Row = dict[str, Any]
 
-# Okabe and Ito's palette, told apart by the colour-blind too; honest clients blue, Byzantine ones vermilion.
+# Okabe and Ito's palette, which the colour-blind can tell apart, too; honest clients blue, Byzantine ones vermilion.
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 STYLES = ["-", "--", ":", "-."]
@@ -42,17 +42,17 @@ def legend_beside(axes: Any, title: str | None = None) -> None:
 
 
 def whole() -> MaxNLocator:
-    """Ticks at whole numbers."""
+    """Make ticks at whole numbers."""
     return MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 
 def round_marker(rounds: Sequence[int]) -> str | None:
-    """Points where lines alone would hide how few there are."""
+    """Choose markers where lines alone would hide how few points there are."""
     return "o" if len(rounds) == 1 else "." if len(rounds) <= 20 else None
 
 
 def wrapped(text: str, width: int) -> str:
-    """Break lines of more than width letters."""
+    """Break lines that are longer than ``width`` letters."""
     return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, width))
 
 
@@ -82,7 +82,7 @@ def class_ticks(axis: Any, c: int) -> None:
 
 
 def height(names: Collection[str]) -> float:
-    """Inches for a row each, as high as the name with the most lines."""
+    """Compute the height in inches: every row is as high as the name with the most lines."""
     return len(names) * (0.25 + 0.18 * max(wrapped(name, 30).count("\n") + 1 for name in names))
 
 
@@ -93,7 +93,7 @@ def name_rows(axes: Any, names: Collection[str]) -> None:
 
 
 def stretches(numbers: Collection[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of consecutive numbers."""
+    """Yield the first and last of each run of consecutive numbers."""
     ordered = sorted(numbers)
     starts = [n for i, n in enumerate(ordered) if not i or ordered[i - 1] != n - 1]
     ends = [n for i, n in enumerate(ordered) if i + 1 == len(ordered) or ordered[i + 1] != n + 1]

@@ -1,4 +1,4 @@
-"""Pictures of clients: which one holds what, whom the rule trusted when, what it believed of their labels."""
+"""Pictures of clients: what each one holds, when the rule trusted it, and what it believed of its labels."""
 
 from collections.abc import Collection, Sequence
 from itertools import pairwise
@@ -38,11 +38,11 @@ _MOST_ROUNDS = 600  # columns of a heat map; more rounds are averaged
 
 
 def client_weights(weights: Sequence[Row], clients: Sequence[Row], byzantine: Collection[int], title: str) -> Figure:
-    """Draw each client's weight over rounds: honest ones by the class of which they hold most, Byzantine ones apart.
+    """Draw each client's weight over rounds: honest ones sorted by their largest class, Byzantine ones apart.
 
     Args:
         weights: Rows of ``weights.csv``; a client absent in a round lacks the key.
-        clients: Rows of ``clients.csv``; without them clients stand by their numbers.
+        clients: Rows of ``clients.csv``; without them clients are sorted by number.
         byzantine: Numbers of the Byzantine clients.
         title: What the run is.
     """
@@ -66,7 +66,7 @@ def client_weights(weights: Sequence[Row], clients: Sequence[Row], byzantine: Co
 
 
 def label_distributions(clients: Sequence[Row], title: str) -> Figure:
-    """Draw the share of each class that clients hold beside what the rule has estimated last.
+    """Draw the share of each class that clients hold beside what the rule estimated last.
 
     Args:
         clients: Rows of ``clients.csv``.
@@ -116,7 +116,7 @@ def _by_main_class(
 
 
 def _averaged(table: Any, step: int) -> Any:
-    """Average so many columns to one; NaN do not count."""
+    """Average every ``step`` columns into one; NaNs do not count."""
     if step <= 1:
         return table
     pad = -table.shape[1] % step
@@ -127,7 +127,7 @@ def _averaged(table: Any, step: int) -> Any:
 
 
 def _name_groups(axes: Any, groups: Sequence[tuple[str, int]]) -> None:
-    """Name groups of rows in their middle, with lines between them; the Byzantine ones in their colour."""
+    """Name groups of rows in their middle, with lines between them; the Byzantine group in its colour."""
     ends = np.cumsum([0, *(number for _, number in groups)])
     middles, last = [], -ends[-1]
     for (label, _), (start, end) in zip(groups, pairwise(ends), strict=True):

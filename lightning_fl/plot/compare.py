@@ -1,4 +1,4 @@
-"""Pictures of several runs beside each other."""
+"""Pictures of several runs side by side."""
 
 from collections.abc import Collection, Mapping, Sequence
 

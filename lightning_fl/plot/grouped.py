@@ -15,7 +15,7 @@ MOST_AXES = 12
 def grouped(
     panels: Mapping[str, Mapping[str, Mapping[str, tuple[float | None, str]]]], rows: str, columns: str, unit: str
 ) -> Figure:
-    """Draw a heat map per panel; the numbers stand in the cells, so that it reads in black and white.
+    """Draw a heat map per panel; the numbers are written into the cells, so that it can be read in black and white.
 
     Args:
         panels: By panel, row and column the mean (None: no result) and what to write into the cell.
@@ -58,9 +58,9 @@ def grouped_curves(
 ) -> Figure:
     """Draw each group's mean over rounds with its 95 % interval, a pair of axes per panel and column.
 
-    A line ends where the first of its runs does: the mean of those that are left would say something else.
+    A line ends where the first of its runs ends: the mean of the remaining ones would mean something else.
 
-    A reader tells `MOST_LINES` rows in `MOST_AXES` pairs of axes apart.
+    A reader can tell `MOST_LINES` rows in `MOST_AXES` pairs of axes apart.
 
     Args:
         curves: By panel, row and column: the points of each run, and whether it diverged.

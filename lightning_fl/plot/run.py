@@ -25,9 +25,9 @@ _COLOURS = [HONEST, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4A1D", "#777
 
 
 def recall_curves(rows: Sequence[Row], title: str) -> Figure:
-    """Draw each class's recall and the accuracy over rounds; of more than 20 classes, how their recalls spread.
+    """Draw each class's recall and the accuracy over rounds; with more than 20 classes, the spread of their recalls.
 
-    Beside them what the attack measured of its own success, such as ``attack/success_rate``.
+    What the attack measured of its own success, such as ``attack/success_rate``, is drawn beside them.
 
     Args:
         rows: Rows of ``metrics.csv``; those without an evaluation are skipped.
@@ -49,7 +49,7 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
     else:
         for z in range(len(names)):
             style: dict[str, Any] = {"color": _COLOURS[z % len(_COLOURS)], "linestyle": STYLES[z % len(STYLES)]}
-            every = max(len(rounds) // 10, 1)  # about ten points, each line's at rounds of its own
+            every = max(len(rounds) // 10, 1)  # about ten markers per line, at different rounds for each
             style |= {"marker": MARKERS[z % len(MARKERS)], "markersize": 5, "markevery": (z % every, every)}
             axes.plot(rounds, table[:, z], linewidth=1.4, label=f"class {z}", **style)
     accuracy = [100 * float(row["accuracy"]) for row in evaluated]
@@ -69,16 +69,16 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
 
 
 def _name_ends(axes: Any) -> None:
-    """Name each line beside its last point, in its colour and with its marker; names keep clear of each other."""
+    """Name each line beside its last point, in its colour and with its marker; names do not overlap."""
     lines = axes.get_lines()
     ends = [[y for y in line.get_ydata() if np.isfinite(y)][-1:] or [0.0] for line in lines]
     order = sorted(range(len(lines)), key=lambda i: ends[i][0])
     low, high = axes.get_ylim()
     gap = min(5.2, (high - low) / max(len(lines) - 1, 1))
     places = [ends[i][0] for i in order]
-    for i in range(1, len(places)):  # push up what is too near to the one below ...
+    for i in range(1, len(places)):  # push up a name that is too near to the one below ...
         places[i] = max(places[i], places[i - 1] + gap)
-    for i in reversed(range(len(places))):  # ... and down again what is beyond the top
+    for i in reversed(range(len(places))):  # ... and down again one that is beyond the top
         places[i] = min(places[i], high - (len(places) - 1 - i) * gap)
     beside = axes.get_yaxis_transform()
     for place, i in zip(places, order, strict=True):
@@ -112,7 +112,7 @@ def recall_drops(recall: Sequence[float], reference: Sequence[float], title: str
 
 
 def confusion(counts: Sequence[Sequence[int]], title: str) -> Figure:
-    """Draw the confusion matrix: what share of a class's test samples is taken for which class.
+    """Draw the confusion matrix: which share of a class's test samples is taken for which class.
 
     Args:
         counts: Test samples by true class (rows) and predicted class.
@@ -170,7 +170,7 @@ def kappas(rows: Sequence[Row], bound: float | None, title: str) -> Figure:
 
     Args:
         rows: Rows of ``metrics.csv``.
-        bound: Theory's bound; None where there is none.
+        bound: Theory's bound.  None: there is none.
         title: What the run is.
     """
     figure, axes = one_axes("Round", "Kappa (0 at the foot)", title)

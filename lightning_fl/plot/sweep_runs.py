@@ -12,18 +12,18 @@ from lightning_fl.plot._parts import MARKERS, PALETTE, Row, heat_map, one_axes, 
 def sweep(
     rows: Sequence[Row], parameters: Sequence[str], metric: str, title: str, drawn: Mapping[str, str] | None = None
 ) -> Figure:
-    """Draw a sweep's metric against its parameters; "seed" beside others only repeats.
+    """Draw a sweep's metric against its parameters; a "seed" beside others counts as repetition.
 
-    Two parameters of few values that are both numbers or both words: a heat map of means.  A parameter of numbers and
-    one of words: a line or points for each word.  Else a panel for each parameter, and lines through the means where
-    its values are few.  Runs without a result are marked at the foot, or grey in a heat map.
+    Two parameters with few values that are both numbers or both words make a heat map of means; one of numbers and one
+    of words, a line or points for each word.  Otherwise each parameter has a panel, with lines through the means if it
+    has few values.  Runs without a result are marked at the bottom, or grey in a heat map.
 
     Args:
         rows: One for each run: the value of each parameter, the metric (a share, None without a result), "status".
         parameters: What was swept.
         metric: "accuracy", "validation_accuracy" or "mrd".
         title: What the sweep is.
-        drawn: Of a parameter drawn from a distribution its axis, "linear" or "log".
+        drawn: The axis, "linear" or "log", of each parameter that is drawn from a distribution.
     """
     names = [name for name in parameters if name != "seed"] or ["seed"]
     rows = [{"seed": 0} | row for row in rows]
@@ -131,13 +131,13 @@ def _sweep_table(
 
 
 def _ordered(values: Sequence[Any]) -> list[Any]:
-    """Distinct values: numbers by size, words as they come."""
+    """List distinct values: numbers by size, words as they come."""
     distinct = list({str(value): value for value in values}.values())
     return sorted(distinct, key=float) if all(map(_is_number, distinct)) else distinct
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value, perhaps as text, is a number; "inf" is."""
+    """Tell whether a value, perhaps given as text, is a number; "inf" is one."""
     if isinstance(value, bool):
         return False
     try:

@@ -14,9 +14,9 @@ class Compared:
     """A cell of a table and what was measured.
 
     Args:
-        row, column: Where it stands.
+        row, column: Its place in the table.
         paper, deviation: What the paper prints; a deviation of 0 is none.
-        measured: A number a seed.
+        measured: One number per seed.
         apart: Whether the two disagree.
     """
 
@@ -29,7 +29,7 @@ class Compared:
 
 
 def against_paper(cells: Sequence[Compared], what: str, title: str) -> Figure:
-    """Draw by how much measured numbers differ from the paper's, with bars of one of the paper's deviations.
+    """Draw how much measured numbers differ from the paper's, with bars of one of the paper's standard deviations.
 
     Args:
         cells: What to draw; those apart are filled.
@@ -87,7 +87,7 @@ def by_name(lines: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[
 
     Args:
         lines: Measured numbers of each group and name; infinite ones are left out.
-        names: What stands below each other, in order.
+        names: The names, from top to bottom.
         x: What the numbers are.
         title: What the table is.
     """
@@ -102,14 +102,14 @@ def by_name(lines: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[
 
 
 def _finite(line: Mapping[str, Sequence[float]], names: Sequence[str]) -> tuple[list[int], list[float], list[float]]:
-    """Places that have a number, with mean and deviation there."""
+    """List the places that have a number, with mean and deviation there."""
     finite = [[value for value in line.get(name, []) if np.isfinite(value)] for name in names]
     places = [place for place, values in enumerate(finite) if values]
     return places, *_spread(finite[place] for place in places)
 
 
 def _spread(measured: Iterable[Sequence[float]]) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each; 0 for one number."""
+    """Compute mean and deviation of each; the deviation of one number is 0."""
     every = list(measured)
     deviations = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in every]
     return [float(np.mean(values)) for values in every], deviations

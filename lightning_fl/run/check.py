@@ -87,7 +87,7 @@ _KINDS: dict[str, Any] = {
 _PACKAGES = {"TensorBoardLogger": ["tensorboard", "tensorboardX"], "MLFlowLogger": ["mlflow"]}  # the first as an extra
 _NEEDED = ("data", "partition", "model", "client", "server", "federation", "trainer")
 _NO_ROUNDS = "a run has trainer.max_steps rounds, each on all of its clients"
-_ONE_STEP = "the server steps once a round, by its own optimizer (server=...)"
+_ONE_STEP = "the server steps once per round, by its own optimizer (server=...)"
 _OURS = {  # settings of Lightning's trainer that have no meaning for rounds, or are decided elsewhere
     "max_epochs": "a run is one epoch of trainer.max_steps rounds",
     "min_epochs": "a run is one epoch of trainer.max_steps rounds",

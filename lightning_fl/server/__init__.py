@@ -1,4 +1,4 @@
-"""Server optimizers beside torch's own."""
+"""Server optimizers in addition to torch's."""
 
 from lightning_fl import _lazy
 

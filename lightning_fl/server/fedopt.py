@@ -30,7 +30,7 @@ class FedOpt(Optimizer, ABC):
         lr: eta, the server's rate, above 0.
         beta_1: Decay of m, in [0, 1).
         beta_2: Decay of v, in [0, 1).
-        tau: Degree of adaptivity, above 0, in the unit of an update: the smaller, the more alike all steps are.
+        tau: Degree of adaptivity, above 0, in the unit of an update: the smaller, the more equal all steps are.
 
     Raises:
         SettingError: If a setting is out of range.
@@ -64,7 +64,7 @@ class FedOpt(Optimizer, ABC):
         """Update v in place.
 
         Args:
-            v: Of the round before.
+            v: That of the previous round.
             squares: Delta^2.
             group: The settings.
         """

@@ -1,6 +1,6 @@
 """Many runs, one answer: their results by two settings or more, over seeds.
 
-Runs are told apart by what their results depend on, so it does not matter who trained them, or into which folder.
+Runs are identified by what their results depend on, so it does not matter who trained them or where they are kept.
 """
 
 import csv
@@ -23,7 +23,7 @@ from lightning_fl.text import latex, markdown, table
 
 Key = tuple[str, str, str]  # panel, row, column
 
-# What a summary says, in what unit, and whether more is better.
+# Name and unit, how to read it from a summary, scale, and whether more is better.
 _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, bool]] = {
     "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
     "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
@@ -36,7 +36,7 @@ _FIRST = ["aggregator", "adversary", "client", "partition", "data", "federation"
 
 
 def t_quantile(degrees: int) -> float:
-    """The t for which a variable with Student's distribution lies in [-t, t] with probability 0.95.
+    """Compute the t for which a variable with Student's distribution is in [-t, t] with probability 0.95.
 
     >>> [round(t_quantile(degrees), 3) for degrees in (1, 2, 4, 29)]
     [12.706, 4.303, 2.776, 2.045]
@@ -58,7 +58,7 @@ def half_interval(values: Sequence[float]) -> float:
 
 
 def _within(t: float, degrees: int) -> float:
-    """P(|T| <= t), by its finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Compute P(|T| <= t) by its finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = atan(t / sqrt(degrees))
     odd = degrees % 2
     term, total = (cos(angle), cos(angle)) if odd else (1.0, 1.0)
@@ -76,7 +76,7 @@ class Cell:
 
     Args:
         values: Results of the completed runs, one per seed.
-        lost: How many others have ended how: diverged, interrupted, unfinished.
+        lost: Numbers of the other runs by how they ended: diverged, interrupted, unfinished.
         curves: The metric of each run over rounds, and whether the run diverged.
         percent: Whether the values are percentages.
     """
@@ -88,7 +88,7 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        """Mean over the completed runs; None where there is none."""
+        """Mean over the completed runs; None if there is none."""
         return mean(self.values) if self.values else None
 
     @property
@@ -97,7 +97,7 @@ class Cell:
         return half_interval(self.values) if len(self.values) > 1 else None
 
     def __str__(self) -> str:
-        """The mean, half of its interval, and how many runs are lost."""
+        """Write the mean, half of its interval, and how many runs are lost."""
         total = len(self.values) + self.lost.total()
         lost = ", ".join(f"{n} of {total} {status}" if total > 1 else status for status, n in self.lost.items())
         if self.mean is None:
@@ -137,7 +137,7 @@ def _inside(folder: Path, top: Path) -> Iterator[Path]:
 
 
 class Comparison:
-    """Runs in a table: rows, columns and panels are the values of settings; what else differs makes panels, too.
+    """Runs in a table: rows, columns and panels are values of settings; other settings that differ make further panels.
 
     Args:
         folders: The runs.
@@ -147,7 +147,7 @@ class Comparison:
         metric: One of `METRICS`.
 
     Raises:
-        SettingError: If an axis is not a setting of the runs, or the metric is none of those.
+        SettingError: If an axis is not a setting of the runs, or there is no such metric.
         DataError: If a file is broken.
     """
 
@@ -183,7 +183,7 @@ class Comparison:
         self.panels, self.rows, self.columns = (_ordered(part) for part in zip(*self.cells, strict=True))
 
     def _keys(self, configs: Sequence[Config]) -> list[Key]:
-        """Name each run's place; settings that no axis has told apart make further panels."""
+        """Name each run's place; settings that differ without being an axis make further panels."""
         axes = [self.rows_by, *([self.columns_by] if self.columns_by else []), *self.panels_by]
         rest = differing([_without(config, [*axes, "seed"]) for config in configs])
         chosen = [[f"{axis.rsplit('.', 1)[-1]}={text_of(_get(config, axis))}" for axis in axes] for config in configs]
@@ -201,7 +201,7 @@ class Comparison:
 
     @staticmethod
     def _labels(configs: Sequence[Config], axis: str, axes: Sequence[str], known: Sequence[set[str]]) -> list[str]:
-        """Name each run's value of an axis, with the settings in which values of one name differ."""
+        """Name each run's value of an axis, with the settings in which values of the same name differ."""
         inner = [other.removeprefix(f"{axis}.") for other in axes if other.startswith(f"{axis}.")]
         nodes = [_get(config, axis) for config in configs]
         if not any(isinstance(node, dict) for node in nodes):
@@ -233,7 +233,7 @@ class Comparison:
         return Cell(values, lost, curves, self._scale == 100)
 
     def worst(self, panel: str, row: str) -> str:
-        """The worst cell over the columns; a diverged run is worse than any number."""
+        """Give the worst cell over the columns; a diverged run is worse than any number."""
         cells = [self.cells.get((panel, row, column)) for column in self.columns]
         there = [cell for cell in cells if cell is not None]
         if any(cell.lost["diverged"] for cell in there):
@@ -246,7 +246,7 @@ class Comparison:
         return f"{pick(measured, key=lambda cell: cell.mean or 0.0)}{of}"
 
     def tables(self, worst: bool) -> list[tuple[str, list[str], list[list[str]]]]:
-        """Title, header and rows of each panel's table."""
+        """List title, header and rows of each panel's table."""
         found = []
         for panel in self.panels:
             columns = [
@@ -264,7 +264,7 @@ class Comparison:
 
     @property
     def caption(self) -> str:
-        """What the numbers are."""
+        """Say what the numbers are."""
         counts = sorted({len(cell.values) for cell in self.cells.values()})
         runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         several = "; ± half of the 95 % interval of the mean (Student's t over seeds)" if counts[-1] > 1 else ""
@@ -273,14 +273,14 @@ class Comparison:
         return f"{self.unit}, mean of {runs} completed runs{several}. Rows: {self.rows_by}{by}{repeated}."
 
     def text(self, worst: bool = False) -> str:
-        """The tables for the terminal."""
+        """Write the tables for the terminal."""
         parts = [self.caption]
         for panel, header, rows in self.tables(worst):
             parts += [*([panel] if panel else []), table(header, rows)]
         return "\n".join(parts)
 
     def markdown(self, worst: bool = False) -> str:
-        """The tables in Markdown."""
+        """Write the tables in Markdown."""
         lines = [self.caption, ""]
         for panel, header, rows in self.tables(worst):
             lines += [f"### {panel}", ""] if panel else []
@@ -288,7 +288,7 @@ class Comparison:
         return "\n".join(lines)
 
     def latex(self, worst: bool = False) -> str:
-        """The tables in LaTeX, for the package booktabs."""
+        """Write the tables in LaTeX, for the package booktabs."""
         lines = [f"% {self.caption}"]
         for panel, header, rows in self.tables(worst):
             lines += [f"% {panel}"] if panel else []
@@ -296,7 +296,7 @@ class Comparison:
         return "\n".join(lines)
 
     def csv(self) -> str:
-        """One line per cell: mean, interval, how many runs are behind it, and their numbers."""
+        """Write one line per cell: mean, interval, how many runs are behind it, and their numbers."""
         text = io.StringIO(newline="")
         writer = csv.writer(text)
         lost = ["diverged", "interrupted", "unfinished"]
@@ -334,7 +334,7 @@ class Comparison:
         return [folder / name for name in [*texts, *figures]]
 
     def _pages(self) -> Iterator[dict[Key, Sequence[tuple[dict[int, float], bool]]]]:
-        """The curves of each picture: as many rows, panels and columns as a reader tells apart."""
+        """Yield the curves of each picture: no more rows, panels and columns than a reader can tell apart."""
         curves = {key: cell.curves for key, cell in self.cells.items() if any(points for points, _ in cell.curves)}
         rows = [row for row in self.rows if any(key[1] == row for key in curves)]
         places = [(p, c) for p in self.panels for c in self.columns if any((p, row, c) in curves for row in rows)]
@@ -346,7 +346,7 @@ class Comparison:
                     yield page
 
     def _means(self) -> dict[str, dict[str, dict[str, tuple[float | None, str]]]]:
-        """Panel, row, column: the mean and what stands in the cell."""
+        """Give the mean and the text of each cell, by panel, row and column."""
         return {
             panel: {
                 row: {
@@ -362,7 +362,7 @@ class Comparison:
 
 
 def varying(configs: Sequence[Config]) -> list[str]:
-    """Name the settings that tell runs apart, but for the seed: a group where its parts differ, else the setting."""
+    """Name the settings that differ between runs, except the seed: a group if its parts differ, else the setting."""
     found = [path for path in _varying(configs, "") if path != "seed"]
     if any(path.endswith(".f") for path in found):
         found = [path for path in found if path != "f"]  # the rules' follow it
@@ -383,7 +383,7 @@ def _varying(nodes: Sequence[Any], path: str) -> Iterator[str]:
 
 
 def _distinct(folders: Sequence[Path], configs: Sequence[Config]) -> list[int]:
-    """Of runs with the same settings and seed, keep the first completed one, or the first."""
+    """Among runs with the same settings and seed, keep the first completed one, or else the first."""
     best: dict[str, int] = {}
     for i, (folder, config) in enumerate(zip(folders, configs, strict=True)):
         name = json.dumps(config, sort_keys=True, default=str)
@@ -414,7 +414,7 @@ def _without(config: Config, paths: Sequence[str]) -> Config:
 
 
 def _ordered(labels: Iterable[str]) -> list[str]:
-    """Each label once: numbers by size, words as they come."""
+    """List each label once: numbers by size, words as they come."""
     found = list(dict.fromkeys(labels))
     try:
         return sorted(found, key=float)

@@ -1,4 +1,4 @@
-"""The names of many runs from a few compositions: what each choice changes is composed once."""
+"""Name many runs from few compositions: what each choice changes is composed once."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +10,13 @@ _Flat = dict[tuple[str, ...], Any]
 
 
 class Factors:
-    """Runs that are told apart by one choice per factor, each choice a list of overrides.
+    """Runs that differ by one choice per factor, each choice being a list of overrides.
 
     A composition takes a tenth of a second; a thousand runs that combine fifty choices need fifty of them.
 
     Args:
         base: Overrides of every run.
-        factors: By factor and choice the overrides; what a choice changes must not depend on another
+        factors: The overrides by factor and choice; what a choice changes must not depend on another
             factor's.
 
     Raises:

@@ -1,6 +1,6 @@
 """A table's runs and what they measured.
 
-A run is known by its `identity`: its folder, or a row of scripts/tables/measured, tells what came out.
+A run is known by its `identity`: its folder, or a row of scripts/tables/measured, holds its results.
 """
 
 import csv
@@ -123,7 +123,7 @@ class Grid:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take up what is finished by now, by whatever process."""
+        """Load results that any process has finished since."""
         for run in self.plan.values():
             self.look(run)
 

@@ -1,9 +1,9 @@
 """Run several trainings at once; a run whose settings match a finished one is reused.
 
 A run's folder is named by its `identity`.  It is finished when its ``summary.json`` says completed or diverged; another
-call then takes that result.  A run that was stopped goes on from its checkpoint.  Processes may share a folder of runs:
+call then reuses that result.  A stopped run continues from its checkpoint.  Processes may share a folder of runs:
 each run's folder is held by the process that trains it.  A worker is forked for one run, from a server that has
-imported torch and Lightning once; what goes wrong in it costs that run alone.
+imported torch and Lightning once; an error in it costs that run alone.
 """
 
 import multiprocessing
@@ -60,14 +60,14 @@ class Outcome:
 def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, None]:
     """Train what is not finished, ``workers`` at a time, in the given order.
 
-    Closing the iterator, or Ctrl-C, stops the running ones after their round; they go on from there the next time.
+    Closing the iterator, or Ctrl-C, stops the running ones after their round; the next call continues from there.
 
     Args:
         runs: What to train.
         workers: How many at a time; they share the cores.
 
     Yields:
-        Each run as it ends; those that another process trains come last, with its summary if it is there by
+        Each run as it ends; those that another process trains come last, with its summary if it exists by
         then.
 
     Raises:
@@ -148,7 +148,7 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
 
 
 def begin(run: Run, place: Path, environment: Mapping[str, str]) -> None:
-    """Make a forked worker what a process started by hand would be."""
+    """Make a forked worker behave like a process started by hand."""
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches the process that asks, which passes it on
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -163,7 +163,7 @@ def begin(run: Run, place: Path, environment: Mapping[str, str]) -> None:
 
 
 def _quoted(path: Path | str) -> str:
-    """Quote a path so that Hydra reads it back, whatever it holds."""
+    """Quote a path so that Hydra reads it back, whatever characters it has."""
     return "'" + str(path).replace("'", r"\'") + "'"
 
 
@@ -174,7 +174,7 @@ def _last_words(run: Run, code: int | None) -> str:
 
 
 def stop_when_told() -> None:
-    """Let SIGTERM stop this process as Ctrl-C does; that works also where a shell started it in the background."""
+    """Let SIGTERM stop this process as Ctrl-C does, even if a shell has started it in the background."""
 
     def stop(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(f"stopped by {signal.Signals(signum).name}")
@@ -184,7 +184,7 @@ def stop_when_told() -> None:
 
 
 class Progress:
-    """One line for each run that ended: how many are done, what came out, and how long the rest may take."""
+    """Report each run that ends in one line: how many are done, the result, and how long the rest may take."""
 
     def __init__(self, total: int, workers: int):
         self.total, self.workers = total, workers

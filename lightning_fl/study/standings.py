@@ -1,4 +1,4 @@
-"""The standings of a tournament: what each rule costs where nobody attacks, and what is left under the worst attack."""
+"""The standings of a tournament: what each rule costs without an attack, and what is left under the worst one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -66,16 +66,16 @@ class Standing:
     Args:
         rule: Its label.
         rate: The server's rate that was chosen for it; None: not yet.
-        clean: Accuracy where nobody attacks.
+        clean: Accuracy without an attack.
         worst: Accuracy under the worst attack, over the seeds in which every attack has been played.
-        worst_recall: Recall of the class that is recognised least, under the attack that hurts it most.
+        worst_recall: Recall of the least recognised class, under the attack that hurts it most.
         attack: The attack with the least mean accuracy.
         kappa: Largest mean over rounds and seeds of the measured kappa, over attacks.
-        rule_ms: Mean time of the rule a round.
-        played: Runs that are finished, of `planned`.
-        planned: Runs of all attacks, nobody included, and seeds.
+        rule_ms: Mean time of the rule per round, in milliseconds.
+        played: How many of the `planned` runs are finished.
+        planned: Runs over all attacks, none included, and seeds.
         refused: Why the rule cannot be run.
-        rank: 1 plus the number of rules whose intervals of `worst` lie above this one's; None: not measured.
+        rank: 1 plus the number of rules whose intervals of `worst` are above this one's; None: not measured.
         dominated_by: Rules that are at least as good in clean and worst accuracy, and better in one.
     """
 

@@ -21,7 +21,7 @@ Values = dict[str, Any]
 
 
 class Sweep:
-    """A sweep file, what the command line adds to it, and the runs that came of it.
+    """A sweep file, what the command line adds to it, and the runs made from it.
 
     Args:
         path: The file.
@@ -29,7 +29,7 @@ class Sweep:
         given: Further overrides; they replace parameters of the same name.
 
     Raises:
-        SettingError: If the file is not in order.
+        SettingError: If the file is not valid.
     """
 
     def __init__(self, path: Path, folder: Path, given: Sequence[str] = ()):
@@ -38,7 +38,7 @@ class Sweep:
         self.ignored = sorted({"early_terminate"} & set(content))
         self.metric = sweep_file.METRICS[content["metric"]["name"]]
         self.maximize = content["metric"].get("goal") == "maximize"
-        words = content.get("command") or []  # none: W&B's own, which gives train.py --NAME=VALUE
+        words = content.get("command") or []  # without one, W&B's own, which gives train.py --NAME=VALUE
         words = words[words.index("${program}") + 1 :] if "${program}" in words else words
         self.fixed = [word for word in words if not word.startswith("${")] + spelled(given)
         replaced = {word.lstrip("+~").split("=")[0] for word in self.fixed}
@@ -56,11 +56,11 @@ class Sweep:
         self.values: dict[Run, Values] = {}
 
     def ends(self) -> dict[str, list[Any]]:
-        """List the values of each parameter; of a distribution two near its ends."""
+        """List the values of each parameter; for a distribution, two near its ends."""
         return {n: axis if isinstance(axis, list) else [axis(0.001), axis(0.999)] for n, axis in self.axes.items()}
 
     def run(self, values: Values) -> Run:
-        """Make the run of one choice of values, told to train.py as W&B's agent tells ``${args_no_hyphens}``.
+        """Make the run of one choice of values, passed to train.py as W&B's agent passes ``${args_no_hyphens}``.
 
         Raises:
             SettingError: If train.py would refuse it.
@@ -71,7 +71,7 @@ class Sweep:
             raise SettingError(f"the metric mrd of {self.name} needs a reference, got none; add reference=run.")
         validated = bool(config.data.get("validation_share"))
         if self.metric == "accuracy" and validated:
-            self.metric = "validation_accuracy"  # nothing is chosen by test samples where there are others
+            self.metric = "validation_accuracy"  # never choose by test samples if there are validation samples
         if self.metric == "validation_accuracy" and not validated:
             raise SettingError(
                 f"the metric validation_accuracy of {self.name} needs samples for validation, got none; set "
@@ -89,17 +89,17 @@ def grid(sweep: Sweep, trials: int | None) -> list[Run]:
 
 
 def check(sweep: Sweep) -> list[Run]:
-    """Make runs in which each value occurs once: what train.py would refuse, it refuses here."""
+    """Make runs in which each value occurs once, so that what train.py would refuse is refused here."""
     first = {name: values[0] for name, values in sweep.ends().items()}
     points = [first, *(first | {name: value} for name, values in sweep.ends().items() for value in values[1:])]
     return [sweep.run(point) for point in points]
 
 
 def search(sweep: Sweep, trials: int, workers: int) -> Generator[Outcome, None, None]:
-    """Run trials of method random or bayes until the folder's journal has so many; earlier ones give their results.
+    """Run trials of method random or bayes until the folder's journal has that many; earlier ones give their results.
 
-    Trial k is drawn with seed k, so a sweep goes on as if it had never stopped.  The journal has u in [0, 1] for a
-    parameter with a distribution, and the place of the value for one with a list.
+    Trial k is drawn with seed k, so a sweep continues as if it had never stopped.  The journal has u in [0, 1] for a
+    parameter with a distribution, and the position of the value for one with a list.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
@@ -133,7 +133,7 @@ def search(sweep: Sweep, trials: int, workers: int) -> Generator[Outcome, None, 
         seen += len(fresh)
         batch: dict[Run, list[int]] = {}
         for trial in fresh:
-            if trial.params.keys() == space.keys():  # else its process was killed while it asked
+            if trial.params.keys() == space.keys():  # otherwise its process was killed while asking
                 drawn = {
                     n: a[trial.params[n]] if isinstance(a, list) else a(trial.params[n]) for n, a in sweep.axes.items()
                 }

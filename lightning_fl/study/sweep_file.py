@@ -77,7 +77,7 @@ def axis(name: str, spec: Any, method: str) -> Axis:
     """Read one parameter.
 
     Args:
-        name: What it is called.
+        name: The parameter's name.
         spec: What the file says about it.
         method: "grid", "random" or "bayes".
 
@@ -85,7 +85,7 @@ def axis(name: str, spec: Any, method: str) -> Axis:
         Its values, or the function that gives its value at u in [0, 1]: distributed as the file says for uniform u.
 
     Raises:
-        SettingError: If W&B would refuse it, or train.py could not read it, or the distribution is none of `KINDS`.
+        SettingError: If W&B would refuse it, or train.py could not read it, or there is no such distribution.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", str(name)) or not isinstance(spec, dict):
         raise SettingError(f"a parameter needs a name, and value, values or a distribution, got {name}: {spec}.")
@@ -108,7 +108,7 @@ def axis(name: str, spec: Any, method: str) -> Axis:
 
 
 def _guess(spec: dict[str, Any]) -> str:
-    """Tell the distribution of a parameter that names none."""
+    """Infer the distribution of a parameter that does not name one."""
     for kind in ("categorical_w_probabilities", "categorical", "constant"):
         if set(LISTED[kind]) <= set(spec):
             return kind

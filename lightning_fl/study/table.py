@@ -1,4 +1,4 @@
-"""Tables of runs: the published ones of scripts/tables and those of one's own read, and their claims judged.
+"""Tables of runs: the published ones of scripts/tables and your own; reads them and judges their claims.
 
 A file has ``title``, ``base`` (overrides of train.py), ``rows`` and ``columns`` (label: overrides; or a list of
 overrides, which are their own labels).  A column may also be a mapping of ``overrides`` and ``value`` (another one of
@@ -53,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Printed:
-    """A number as the paper prints it."""
+    """A number as printed in the paper."""
 
     text: str
     mean: float
@@ -79,15 +79,15 @@ _KNOWN = (
 
 
 class Table:
-    """A file of scripts/tables, or of one's own.
+    """A file of scripts/tables, or one of your own.
 
     Args:
         name: Its stem.
         given: Its content, all leaves text.
-        spelled: What the command line calls it; None: its name.
+        spelled: Its name on the command line.  None: its stem.
 
     Raises:
-        SettingError: If it lacks something, or has something that no table has.
+        SettingError: If a key is missing or unknown.
     """
 
     def __init__(self, name: str, given: dict[str, Any], spelled: str | None = None):
@@ -134,7 +134,7 @@ class Table:
 
     @classmethod
     def load(cls, name: str) -> "Table":
-        """Read a table by its name, or one's own by the path of its file, which ends in .yaml.
+        """Read a table by its name, or your own by the path of its file, which ends in .yaml.
 
         Raises:
             SettingError: If there is no such table, or the file is not one.
@@ -151,7 +151,7 @@ class Table:
 
     @property
     def whose(self) -> str:
-        """Whose settings the file has."""
+        """Say whose settings the file has."""
         return "the paper's" if self.source else "the table's"
 
     def cells(self, where: dict[str, Any], same: Cell | None = None) -> list[Cell]:
@@ -192,7 +192,7 @@ class Table:
 
 
 def _labelled(given: Any, what: str, table: str) -> dict[str, Any]:
-    """Give overrides without a label themselves as one."""
+    """Label overrides that have no label by themselves."""
     found = {text: text for text in given} if isinstance(given, list) and all(map(_is_text, given)) else given
     if not isinstance(found, dict) or not all(_is_text(entry) or isinstance(entry, dict) for entry in found.values()):
         raise SettingError(f"{what} of {table} need overrides, with labels (LABEL: OVERRIDES) or as a list.")
@@ -230,7 +230,7 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
         if len(numbers) < len(found):
             missing += 1
             continue
-        if numbers.count(inf) > 1:  # a target that neither reached compares nothing
+        if numbers.count(inf) > 1:  # a target that neither side has reached compares nothing
             continue
         known += 1
         *left, right = numbers

@@ -18,7 +18,7 @@ from lightning_fl.text import latex as lay_out
 
 
 def _spread(grid: Grid, values: Sequence[float]) -> str:
-    """Write how far the seeds lie apart: the deviation, or half of the mean's 95 % interval."""
+    """Write the spread over seeds: the deviation, or half of the mean's 95 % interval."""
     digits = grid.table.digits
     if len(values) < 2 or isinf(mean(values)):
         return ""
@@ -28,7 +28,7 @@ def _spread(grid: Grid, values: Sequence[float]) -> str:
 
 
 def _plain(grid: Grid, cell: Cell) -> str:
-    """Write a cell's mean and spread, without marks or what the paper has."""
+    """Write a cell's mean and spread, without marks or the paper's value."""
     value = grid.mean(*cell)
     if value is None:
         return "diverged" if any(record["status"] == "diverged" for record in grid.measured(cell)) else "-"
@@ -37,7 +37,7 @@ def _plain(grid: Grid, cell: Cell) -> str:
 
 
 def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
-    """Describe a cell: measured mean (s.d.) with the difference to the paper and marks, and what it is marked for."""
+    """Describe a cell: measured mean (s.d.) with the difference to the paper and marks, and the marks' reasons."""
     table, printed = grid.table, grid.table.published.get(cell)
     values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
     value, digits = grid.mean(*cell), grid.table.digits
@@ -204,7 +204,7 @@ def keep(grid: Grid, prune: bool = False) -> Path:
 
     Args:
         grid: The table's runs.
-        prune: Drop the `stale` rows.  Otherwise they stay, beside what their cells have by now.
+        prune: Drop the `stale` rows.  Otherwise they stay, beside the cells' current rows.
 
     Returns:
         The file.
@@ -225,7 +225,7 @@ def kept(grid: Grid) -> Path:
 
 
 def stale(grid: Grid) -> list[Record]:
-    """List the kept rows whose cells have other settings by now."""
+    """List the kept rows whose cells have had their settings changed since."""
 
     def current(row: Record) -> bool:
         run = grid.plan.get(((row["row"], row["column"]), int(row["seed"])))
@@ -235,7 +235,7 @@ def stale(grid: Grid) -> list[Record]:
 
 
 def overview(folder: Path) -> str:
-    """List the tables, and how many of their cells are measured at one seed at least."""
+    """List the tables, and how many of their cells are measured at one seed or more."""
     lines = []
     for name in names():
         table = Table.load(name)

@@ -52,7 +52,7 @@ class Cell:
 
     @property
     def choices(self) -> dict[str, str]:
-        """Which choice of each factor it is."""
+        """Name its choice of each factor."""
         return {
             "skew": self.skew,
             "rule": self.rule,
@@ -62,7 +62,7 @@ class Cell:
         }
 
     def __str__(self) -> str:
-        """What a person calls it."""
+        """Name it for a person."""
         return f"{self.rule}, {self.attack}, {self.skew}, b = {self.byzantine}, rate {self.rate:g}, seed {self.seed}"
 
 
@@ -103,7 +103,7 @@ class Entries:
         """Choose by what ``tournament.yaml`` has.
 
         Args:
-            rules: Labels; None: all of conf/aggregator, one's own included, and those on momentum.
+            rules: Labels; None: all of conf/aggregator, your own included, and those with client momentum.
             attacks: Names; None: all of conf/adversary.
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
@@ -159,7 +159,7 @@ def _partition(skew: str) -> list[str]:
 
 @dataclass
 class Tournament:
-    """The cells of a tournament and what is known of them.
+    """The cells of a tournament and what is known about them.
 
     Args:
         entries: What competes.
@@ -194,7 +194,7 @@ class Tournament:
         return self.folder / "cells.csv"
 
     def refresh(self) -> None:
-        """Take up what is finished by now, by whatever process."""
+        """Load results that any process has finished since."""
         for path in (KEPT, self.file):
             self.rows |= {row["identity"]: row for row in read(path)}
 
@@ -209,7 +209,7 @@ class Tournament:
         return self._factors[cell.byzantine].overrides(cell.choices)
 
     def row(self, cell: Cell) -> Row | None:
-        """What came out of a cell; None if it has not been played."""
+        """Get the result of a cell; None if it has not been played."""
         return self.rows.get(self.name(cell))
 
     def tuning(self) -> list[Cell]:

@@ -19,8 +19,8 @@ class Bound:
     """The right-hand side of a theorem, or why the theorem says nothing.
 
     Args:
-        value: The bound; None where it is not guaranteed.
-        reason: "not guaranteed: needs ..." with the conditions that fail; None where none does.
+        value: The bound; None if it is not guaranteed.
+        reason: "not guaranteed: needs ..." with the conditions that fail; None if none does.
     """
 
     value: float | None
@@ -31,7 +31,7 @@ class Bound:
 
 
 def not_guaranteed(needs: Mapping[str, bool]) -> Bound | None:
-    """Name the conditions that fail, if any does.
+    """Name the conditions that fail, if any do.
 
     >>> print(not_guaranteed({"C_a > 0.5, got 0.4": False, "lambda < 1, got 0.1": True}))
     not guaranteed: needs C_a > 0.5, got 0.4
@@ -113,7 +113,7 @@ def gradient_noise(
     """Estimate sigma_m, sigma_m^2 = max_t E||grad F_m(w^t; xi) - grad F_m(w^t)||^2, for each client.
 
     Args:
-        samples: Stochastic gradients, drawn again and again at the same points.
+        samples: Stochastic gradients, drawn repeatedly at the same points.
         gradients: The full gradients there.
 
     Returns:

@@ -20,7 +20,7 @@ from lightning_fl.theory.base import Bound, check_numbers, check_share, finite, 
 
 
 def descent(theta: float, C_bar: float) -> float:
-    """Compute k = (2 - theta^2 / 2) C_a - 1: F falls by eta k ||grad F|| - L eta^2 / 2 a round, or more (31).
+    """Compute k = (2 - theta^2 / 2) C_a - 1: F falls by eta k ||grad F|| - L eta^2 / 2 per round, or more (31).
 
     >>> round(descent(theta=1.0, C_bar=0.2), 6)
     0.2
@@ -179,7 +179,7 @@ def directional_heterogeneity(gradients: Float[Tensor, "*rounds n d"], objective
     """Estimate theta = max || grad F_m / ||grad F_m|| - grad F / ||grad F|| || (assumption 3.4).
 
     Args:
-        gradients: Honest clients' full gradients; the proofs need no others.
+        gradients: Honest clients' full gradients; the proofs need no other.
         objective: The gradient of F at the same points.
 
     Returns:
@@ -189,7 +189,7 @@ def directional_heterogeneity(gradients: Float[Tensor, "*rounds n d"], objective
         SettingError: If a gradient is not finite.
 
     Note:
-        The paper leaves zero gradients out of account.  A client's adds nothing to the step, as one at a right angle
+        The paper ignores zero gradients.  A client's adds nothing to the step, as one at a right angle
         would: theta_m = sqrt(2).  Where grad F = 0 every theta satisfies the proofs: theta_m = 0.
 
     >>> round(directional_heterogeneity(torch.tensor([[3.0, 0.0], [0.0, 7.0]]), torch.tensor([5.0, 0.0])) ** 2, 6)

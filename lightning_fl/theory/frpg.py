@@ -121,7 +121,7 @@ def lfrpg_bound(frames: int, slots: int, gap: float, distances: Sequence[float],
 
     Args:
         frames: I, >= 1.
-        slots: T, local slots a frame, >= 1.
+        slots: T, local slots per frame, >= 1.
         gap: F(w_k^0) - F(u*), averaged over the slots k that the first models are for, >= 0.
         distances: ||u_n* - v_n^0||, the server's first, then the N honest clients'.
         problem: See `Problem`.

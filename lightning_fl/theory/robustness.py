@@ -4,7 +4,7 @@ Youssef Allouah, Sadegh Farhadkhani, Rachid Guerraoui, Nirupam Gupta, Rafael Pin
 Recipe for Optimal Byzantine ML under Heterogeneity. AISTATS 2023. arXiv:2302.01772.
 
 A rule F is (f, kappa)-robust if ||F(x) - mean_S||^2 <= kappa / |S| sum_{i in S} ||x_i - mean_S||^2 for all n rows x and
-every S of n - f of them.  It is so for fewer than f Byzantine rows, too: mean_S averages the means of its subsets.
+every S of n - f of them.  This holds for fewer than f Byzantine rows, too: mean_S averages the means of its subsets.
 """
 
 from lightning_fl.errors import SettingError
@@ -12,7 +12,7 @@ from lightning_fl.theory.base import Bound, check_numbers, not_guaranteed
 
 
 def least_kappa(n: int, f: int) -> Bound:
-    """The kappa below which no rule is, r = f / (n - 2f).
+    """Compute the kappa that no rule can be below, r = f / (n - 2f).
 
     Args:
         n: Rows.
@@ -28,7 +28,7 @@ def least_kappa(n: int, f: int) -> Bound:
 
 
 def trimmed_mean_kappa(n: int, f: int) -> Bound:
-    """The coordinate-wise trimmed mean's, 6 r (1 + r) with r = f / (n - 2f); see `least_kappa`.
+    """Compute that of the coordinate-wise trimmed mean, 6 r (1 + r) with r = f / (n - 2f); see `least_kappa`.
 
     >>> print(trimmed_mean_kappa(6, 2))
     12
@@ -37,7 +37,7 @@ def trimmed_mean_kappa(n: int, f: int) -> Bound:
 
 
 def krum_kappa(n: int, f: int) -> Bound:
-    """Krum's with n - f - 1 neighbours, 6 (1 + r) with r = f / (n - 2f); see `least_kappa`.
+    """Compute that of Krum with n - f - 1 neighbours, 6 (1 + r) with r = f / (n - 2f); see `least_kappa`.
 
     >>> print(krum_kappa(6, 2))
     12
@@ -46,7 +46,7 @@ def krum_kappa(n: int, f: int) -> Bound:
 
 
 def median_kappa(n: int, f: int) -> Bound:
-    """The geometric median's and the coordinate-wise median's, 4 (1 + r)^2 with r = f / (n - 2f); see `least_kappa`.
+    """Compute that of the geometric and coordinate-wise median, 4 (1 + r)^2 with r = f / (n - 2f); see `least_kappa`.
 
     >>> print(median_kappa(6, 2))
     16
@@ -55,7 +55,7 @@ def median_kappa(n: int, f: int) -> Bound:
 
 
 def mixed_kappa(n: int, f: int, kappa: float) -> Bound:
-    """A rule's after nearest-neighbour mixing, 8 f / (n - f) (kappa + 1) (Lemma 1); see `least_kappa`.
+    """Compute that of a rule after nearest-neighbour mixing, 8 f / (n - f) (kappa + 1) (Lemma 1); see `least_kappa`.
 
     Args:
         n: Rows.
