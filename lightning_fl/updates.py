@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
@@ -232,7 +233,9 @@ def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> In
 
 def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"]) -> Float64[Tensor, "n n"]:
     """Let each row be the one of the given number; the matrix itself, not a copy, where that is its own."""
-    return gram if torch.equal(first, torch.arange(len(gram), device=first.device)) else gram[first][:, first]
+    if gram.device.type == "cpu" and torch.equal(first, torch.arange(len(gram))):  # elsewhere asking costs more
+        return gram
+    return gram[first][:, first]
 
 
 @dataclass(frozen=True)
@@ -257,6 +260,14 @@ class Centred:
     def __getitem__(self, rows: slice) -> "Centred":
         """Some of the rows."""
         return Centred(self.gram[rows, rows], self.offset[rows], self.square, self.scale[rows])
+
+    @property
+    def with_zero(self) -> Float64[Tensor, "m m"]:
+        """``gram`` of the rows followed by a row of zeros: -r about the origin r."""
+        gram = F.pad(self.gram, (0, 1, 0, 1))
+        gram[-1, :-1] = gram[:-1, -1] = -self.offset
+        gram[-1, -1] = self.square
+        return gram
 
     def inner(self, a: Float64[Tensor, " n"], b: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
         """Compute <sum_i a_i x_i, sum_j b_j x_j>; NaN where a row that is not finite has part in it."""

@@ -224,7 +224,7 @@ class _FromTheLast(Remembering):
         """The last round's result, 0 in the first round, and inner products of the rows and it."""
         centre = self._remembered.get("centre")
         if centre is None:
-            centre = server.parameters.new_zeros(updates.d)
+            return server.parameters.new_zeros(updates.d), updates.centred.with_zero
         if len(centre) != updates.d:
             raise SettingError(
                 f"centred_clipping remembers an update of length {len(centre)}, got updates of length {updates.d}; "

@@ -43,15 +43,6 @@ def rfa_weights(
     return torch.zeros_like(weights, dtype=torch.float64).index_put((rows[:-1],), mix[:-1])
 
 
-def _from_zero(updates: Updates) -> Float64[Tensor, "m m"]:
-    """Inner products of the rows followed by a row of zeros: -r about the origin r."""
-    centred = updates.centred
-    gram = F.pad(centred.gram, (0, 1, 0, 1))
-    gram[-1, :-1] = gram[:-1, -1] = -centred.offset
-    gram[-1, -1] = centred.square
-    return gram
-
-
 def _check(nu: float, n_iterations: int) -> None:
     if not (0 < nu < torch.inf and n_iterations >= 1):
         raise SettingError(f"rfa needs a finite nu > 0 and n_iterations >= 1, got {nu} and {n_iterations}.")
@@ -87,7 +78,7 @@ def rfa(
     tensor([1.8750])
     """
     rows = Updates(updates, weights)
-    return rows.combine(rfa_weights(_from_zero(rows), rows.data_weights, nu, n_iterations))
+    return rows.combine(rfa_weights(rows.centred.with_zero, rows.data_weights, nu, n_iterations))
 
 
 class Rfa(Weighting):
@@ -100,4 +91,4 @@ class Rfa(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return rfa_weights(_from_zero(updates), updates.data_weights, self.nu, self.n_iterations)
+        return rfa_weights(updates.centred.with_zero, updates.data_weights, self.nu, self.n_iterations)
