@@ -78,12 +78,11 @@ def foolsgold(
         raise SettingError(
             f"foolsgold needs one history per update, of shape {tuple(updates.shape)}, got {tuple(history.shape)}."
         )
-    return rows.combine(_weights(rows, history, confidence, normalize))
+    return rows.combine(_weights(rows, gram_matrix(history), confidence, normalize))
 
 
-def _weights(updates: Updates, history: Tensor, confidence: float, normalize: bool) -> Float64[Tensor, " n"]:
-    """Weigh one round; a client whose update or history is not finite has no part in it."""
-    gram = gram_matrix(history)
+def _weights(updates: Updates, gram: Tensor, confidence: float, normalize: bool) -> Float64[Tensor, " n"]:
+    """Weigh one round by the histories' inner products; a client whose update or history is not finite has no part."""
     broken = ~updates.squares.isfinite()
     gram = gram.masked_fill(broken | broken[:, None], torch.nan)
     weights = foolsgold_weights(gram, confidence)
@@ -124,8 +123,9 @@ class Foolsgold(Aggregator):
         for row, client in zip(history, updates.ids, strict=True):
             if client in self._history:
                 row += self._history[client].to(row)
-        weights = _weights(updates, history, self.confidence, self.normalize)
-        finite = history.isfinite().all(1).tolist()
+        gram = gram_matrix(history)
+        weights = _weights(updates, gram, self.confidence, self.normalize)
+        finite = gram.diagonal().isfinite().tolist()  # history.isfinite() would need twice its memory
         self._last = {i: row for i, row, fine in zip(updates.ids, history, finite, strict=True) if fine}
         return Aggregation(updates.combination(weights), weights)
 
