@@ -775,7 +775,7 @@ class Extension:
         self._asked: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._recent = vectors
 
-    def by(self, coefficients: Sequence[float]) -> Updates:
+    def by(self, coefficients: Sequence[float]) -> "_Extended":
         """Let the copies be y with these c; the rows of what is returned hold until those of the next one are asked."""
         return _Extended(self, {j: c for j, c in enumerate(coefficients) if c})  # 0 * inf is NaN
 
