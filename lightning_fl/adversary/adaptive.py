@@ -25,13 +25,13 @@ from lightning_fl.adversary.probe import Damage, Probe, Rule
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.updates import Updates
 
-# Where the factors of the grid lie: from a hundredth of the knee to the knee, and so many beyond.
+# Places of the grid's factors: from a hundredth of the knee to the knee, and as many beyond.
 _KNEE, _BEYOND = 10.0, 2
 _EVALUATIONS = 1 + 9 * 4 * 3 // 2  # two thirds of them are four factors on each of nine lines
 _PLATEAU = 1e-6  # relative difference of harms that are taken for equal
 _GAIN = 0.01  # smallest relative gain worth a question
 
-# From a place t on a line through the honest mean, which lies at t = 0, to coefficients of the four vectors.
+# From a place t on a line through the honest mean, which is at t = 0, to coefficients of the four vectors.
 _Line = Callable[[float], Sequence[float]]
 
 
@@ -88,7 +88,7 @@ def adaptive(
     unit = spread / length if length else 0.0
     even = spread / sign_length if sign_length else 0.0
     lines: list[_Line] = [
-        _along(0, -1.0),  # IPM: -gamma m lies at t = 1 + gamma
+        _along(0, -1.0),  # IPM: -gamma m is at t = 1 + gamma
         *(_along(1, way) for way in (1.0, -1.0)),
         *(_along(0, way * unit) for way in (1.0, -1.0)),
         *(_along(2, way * even) for way in (1.0, -1.0)),

@@ -1,6 +1,6 @@
-"""Backdoors: train as everybody, on samples of which some bear a trigger and the label that the attacker wants.
+"""Backdoors: train like the others, on samples of which some bear a trigger and the label that the attacker wants.
 
-The model shall work as it should, and give that label where it sees the trigger; `triggered` makes the test samples
+The model should work as usual, but give that label where it sees the trigger; `triggered` makes the test samples
 that tell how often it does.
 """
 
@@ -22,10 +22,10 @@ from lightning_fl.updates import Updates
 class Backdoor(Adversary):
     """Poison the Byzantine clients' own samples and let them do what honest clients do.
 
-    Which samples of a client are poisoned is drawn once a run, from its seed and the client's number.
+    Which samples of a client are poisoned is drawn once per run, from its seed and the client's number.
 
     Args:
-        target: Class that a sample with the trigger shall be taken for.  None: the one after its own, y + 1 mod c.
+        target: Class that a sample with the trigger should be taken for.  None: the one after its own, y + 1 mod c.
         source: Class whose samples get the trigger, in training and test.  None: every class.
         share: Of each Byzantine client's samples (of the source class), in (0, 1]; at least one of them.
 
@@ -51,7 +51,7 @@ class Backdoor(Adversary):
         """Put the trigger on some inputs, or others in their place.
 
         Args:
-            inputs: (k, ...) as they are stored, which stay as they are.
+            inputs: (k, ...) as they are stored; left unchanged.
             client: Whose they are.  None: test samples.
             generator: For random triggers.
 
@@ -142,7 +142,7 @@ class Backdoor(Adversary):
         return torch.ones_like(y, dtype=torch.bool) if self.source is None else y == self.source
 
     def _goals(self, samples: Samples) -> Tensor:
-        """What each sample shall be taken for."""
+        """Give the class that each sample should be taken for."""
         y = samples.targets
         return (y + 1) % samples.n_classes if self.target is None else torch.full_like(y, self.target)
 

@@ -1,4 +1,4 @@
-"""Who lies, and how."""
+"""The adversary: who attacks, and how."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class AttackContext:
         model: The global model, which an attacker must not change.
         client: What honest clients compute.
         byzantine: The Byzantine clients' own samples.
-        rule: What the server would make of the n updates (honest ones first), with everybody's true data weights; only
+        rule: What the server would make of the n updates (honest ones first), with the clients' true data weights; only
             an adaptive attack asks it.
         round: Which round it is.
         previous_update: What the rule made of the last round's updates; two successive global models show it to every
@@ -73,7 +73,7 @@ class Adversary(pl.Callback, ABC):
         """
 
     def check_data(self, data: FederatedDataModule) -> None:
-        """Check that the attack fits the data and who holds them, before any training.
+        """Check that the attack fits the data and their holders, before any training.
 
         Args:
             data: The run's, loaded and partitioned.

@@ -1,4 +1,4 @@
-"""Edge-case backdoor: rare inputs, such as nobody else has, with the label that the attacker wants.
+"""Edge-case backdoor: rare inputs, which no other client has, with the label that the attacker wants.
 
 Hongyi Wang, Kartik Sreenivasan, Shashank Rajput, Harit Vishwakarma, Saurabh Agarwal, Jy-yong Sohn, Kangwook Lee,
 Dimitris Papailiopoulos. Attack of the Tails: Yes, You Really Can Backdoor Federated Learning. NeurIPS 2020.
@@ -22,12 +22,12 @@ from lightning_fl.samples import Samples
 class EdgeCase(Backdoor):
     """Replace some of the Byzantine clients' samples by rare inputs of a file, labelled ``target``; see `Backdoor`.
 
-    Nothing is stamped on other samples: success is counted on the file's inputs that nobody trained on.
+    Nothing is stamped on other samples: success is counted on those of the file's inputs that were not trained on.
 
     Args:
         path: A tensor (N, ...) saved by ``torch.save``, N at least 2, of the shape and type in which the data set
             stores its inputs: bytes for images, which are scaled and standardised alike.
-        target: Class that they shall be taken for, not their own.
+        target: Class that they should be taken for, not their own.
         share: Of each Byzantine client's samples that make way for them, in (0, 1]; at least one.
         train_share: Of the file's inputs that are trained on, in (0, 1), the first ones; the others are for the test.
         radius: epsilon: an update that would move the model farther than this at the server's rate, in l2, is

@@ -1,4 +1,4 @@
-"""Label flipping: train as everybody, on wrong labels.
+"""Label flipping: train like the others, on wrong labels.
 
 Minghong Fang, Xiaoyu Cao, Jinyuan Jia, Neil Zhenqiang Gong. Local Model Poisoning Attacks to Byzantine-Robust Federated
 Learning. USENIX Security 2020. arXiv:1911.11815.

@@ -66,7 +66,7 @@ class Direction:
         z: The direction, at unit length once it has met updates that differ.
         mean: The running mean mu of all honest updates.
         rounds: t, how many rounds it has seen.
-        target: Number of the client that was copied last.  None: nobody yet.
+        target: Number of the client that was copied last.  None: none yet.
     """
 
     z: Float[Tensor, " d"]
@@ -114,7 +114,7 @@ class MimicLearned(Adversary):
     """Copy the honest client that stands out most along the direction in which honest updates vary most.
 
     The direction is learned over the first rounds, in each of which the client farthest along it is copied.  From then
-    on the last of these is, and in a round without it the one who is then farthest.  See `Direction`.
+    on the last of these is, and in a round without it the one that is then farthest.  See `Direction`.
 
     Args:
         warm_up: T0, how many rounds are learned from, at least 1.  None: all.

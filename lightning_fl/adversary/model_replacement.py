@@ -31,8 +31,8 @@ def model_replacement(
         gamma times the updates.
 
     Note:
-        This is the paper's attack without its constrained loss, which honest clients' code does not have.  n / b takes
-        everybody for equal; under weights by samples held the exact factor is one over the attackers' share.
+        This is the paper's attack without its constrained loss, which honest clients' code lacks.  n / b assumes
+        equal clients; under weights by samples held the exact factor is one over the attackers' share.
 
     >>> import torch
     >>> model_replacement(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), n=10)

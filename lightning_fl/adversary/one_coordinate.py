@@ -43,9 +43,9 @@ def one_coordinate(
         honest: One honest update per row, at least 2.
         n_byzantine: How many copies to send.
         rule: What the server makes of n updates, honest ones first.
-        trust: How far the rule trusts each of n updates; None where it gives no weights.
+        trust: How far the rule trusts each of n updates; None if it gives no weights.
         weights: Data weights of the honest clients; a Byzantine one counts as the average honest one.  None: equal.
-        direction: "one": a single coordinate.  "all": every coordinate alike.
+        direction: "one": a single coordinate.  "all": every coordinate equally.
         evaluations: How often to ask the rule, at least 2.
 
     Returns:
@@ -55,7 +55,7 @@ def one_coordinate(
         SettingError: If there are fewer than 2 honest updates, or a setting is out of range.
 
     Note:
-        The first step is as long as the vector of standard deviations.  Plain averaging trusts everybody, so gamma
+        The first step is as long as the vector of standard deviations.  Plain averaging trusts every client, so gamma
         doubles to the end.
 
     Mean (2, 5); the rule drops what is longer than 9, so (2, 8.775) is the farthest:
@@ -94,7 +94,7 @@ def _check(direction: str, evaluations: int) -> None:
 
 
 class OneCoordinate(Adversary):
-    """Move one coordinate, or all alike, as far as the run's rule trusts it; see `one_coordinate`."""
+    """Move one coordinate, or all equally, as far as the run's rule trusts it; see `one_coordinate`."""
 
     def __init__(self, direction: Direction = "one", evaluations: int = 20):
         _check(direction, evaluations)

@@ -83,7 +83,7 @@ def opt_ipm(
 
     Note:
         byzfl asks plain averaging after clipping unless told otherwise; here it is always the run's own rule.  On a
-        plateau the search stays where it is: against a rule that ignores t = 10, it sends what it has found below, at
+        plateau the search does not move: against a rule that ignores t = 10, it sends what it has found below, at
         worst a row of zeros.
 
     Averaging has no defence: 0, 10, 30 and 70 are tried, each worse than the one before.

@@ -1,4 +1,4 @@
-"""Ask a rule what it would make of forged updates: the part that searching attacks share.
+"""Ask a rule what it would do with forged updates: the part that searching attacks share.
 
 Every candidate is a combination of a few directions (the honest mean, their standard deviation, ...), so that its inner
 products follow from those of the honest rows and these directions, and the sorted columns of all rows from those of the

@@ -127,7 +127,7 @@ class Weighting(Aggregator):
 
 
 class Remembering(Aggregator):
-    """A rule that takes over at the end of a round what its last call left, and saves it with the run."""
+    """A rule that, at the end of a round, remembers what its last call left, and saves it with the run."""
 
     def __init__(self) -> None:
         self._remembered: dict[str, Any] = {}
@@ -147,7 +147,7 @@ class Remembering(Aggregator):
 
 
 class Wrapper(Aggregator):
-    """A rule that asks another one, and passes the end of a round and the memory on to it.
+    """A rule built on another rule; it forwards the end of a round and the checkpoint state.
 
     What is proven of it is what is proven of the other one.
 
@@ -190,7 +190,7 @@ class Wrapper(Aggregator):
 
 
 def check_hooks(rule: Aggregator, asker: str) -> None:
-    """Check that a rule has no other of Lightning's hooks than those that whoever asks it calls.
+    """Check that a rule has only those of Lightning's hooks that its caller forwards.
 
     Args:
         rule: The rule.

@@ -216,7 +216,7 @@ def boba(
         updates: One update per client.
         class_updates: One update per class: gamma_z, from the server's samples of class z, by the clients' process.
         f: Byzantine clients tolerated, 0 <= f <= n - c.
-        p_min: Smallest label share accepted, at most 0.  -inf accepts everybody who is finite.
+        p_min: Smallest label share accepted, at most 0.  -inf accepts every finite client.
         max_iter: Most passes of stage 1, at least 1 (the authors' code: 20; the paper has no cap).
         stage_1: "alternating"; "exhaustive" tries all C(n, f) subsets (BOBA-ES, at most 100,000); "none" keeps the
             subspace of the class updates (BOBA w.o. stage 1).

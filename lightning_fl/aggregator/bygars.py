@@ -178,6 +178,6 @@ class Bygars(Remembering):
         return updates.ids
 
     def _trust_in(self, updates: Updates) -> Tensor:
-        """Trust of each row's client after earlier rounds; 0 in one who is new."""
+        """Give the trust in each row's client after earlier rounds; 0 for a new one."""
         trust = self._remembered.get("trust", {})
         return torch.tensor([trust.get(client, 0.0) for client in self._ids(updates)], dtype=torch.float64)

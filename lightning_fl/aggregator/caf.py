@@ -1,4 +1,4 @@
-"""CAF, the covariance-bound agnostic filter: weigh down what stands out until the largest variance is least.
+"""CAF, the covariance-bound agnostic filter: weigh down what stands out until the largest variance is smallest.
 
 Youssef Allouah, Rachid Guerraoui, John Stephan. Towards Trustworthy Federated Learning with Untrusted Participants.
 ICML 2025. arXiv:2505.01874.

@@ -258,7 +258,7 @@ class CentredClipping(_FromTheLast):
 
 
 class SequentialCentredClipping(_FromTheLast):
-    """Step bucket by bucket, buckets being alike in their mix; see `sequential_centred_clipping`.
+    """Step bucket by bucket, with buckets of similar composition; see `sequential_centred_clipping`.
 
     Weights and trust are those of `CentredClipping`.
 

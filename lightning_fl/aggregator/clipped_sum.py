@@ -63,7 +63,7 @@ def clipped_sum(updates: Float[Tensor, "n d"], radius: float = 1.6, norm: Norm =
 
     Note:
         In the papers a Byzantine client may choose its model only, and its gradient follows; clipping leaves it the
-        ball that holds all those gradients.  A row with NaN or inf adds nothing.  Data weights play no role.
+        ball that holds all those gradients.  A row with NaN or inf adds nothing.  Data weights are not used.
 
     >>> clipped_sum(torch.tensor([[3.0, 4.0], [0.6, 0.0]]), radius=1.0)
     tensor([1.2000, 0.8000])

@@ -58,7 +58,7 @@ def fltrust(updates: Float[Tensor, "n d"], server_update: Float[Tensor, " d"]) -
         SettingError: If shapes do not fit, g_0 is not finite, or no row is.
 
     Note:
-        Where nobody is trusted, sum TS_i = 0, the formula has no value; here the update is zero and the model stays
+        If no client is trusted, sum TS_i = 0, the formula has no value; here the update is zero and the model stays
         put.  A zero row, or one with NaN or inf, has no direction and trust 0.  The BOBA paper's text leaves the
         rescaling to ||g_0|| out; its results need it.
 

@@ -1,4 +1,4 @@
-"""FoolsGold: trust clients less the more alike their updates have been over all rounds.
+"""FoolsGold: trust clients less, the more similar their updates have been over all rounds.
 
 Clement Fung, Chris J. M. Yoon, Ivan Beschastnikh. The Limitations of Federated Learning in Sybil Settings. RAID 2020.
 arXiv:1808.04866.
@@ -57,7 +57,7 @@ def foolsgold(
         normalize: Divide by sum_i w_i, which the paper does not: its step grows with the number of clients.
 
     Returns:
-        The aggregated update; zero where everybody is alike.
+        The aggregated update; zero if all clients are alike.
 
     Raises:
         SettingError: If shapes do not fit, no update is finite, or confidence is out of range.
@@ -82,7 +82,7 @@ def foolsgold(
 
 
 def _weights(updates: Updates, gram: Tensor, confidence: float, normalize: bool) -> Float64[Tensor, " n"]:
-    """Weigh one round by the histories' inner products; a client whose update or history is not finite has no part."""
+    """Weigh one round by the histories' inner products; a client with anything not finite is left out."""
     broken = ~updates.squares.isfinite()
     gram = gram.masked_fill(broken | broken[:, None], torch.nan)
     weights = foolsgold_weights(gram, confidence)

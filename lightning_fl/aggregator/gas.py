@@ -1,4 +1,4 @@
-"""GAS, gradient splitting: ask a rule about small groups of coordinates, and keep who is near its answers.
+"""GAS, gradient splitting: ask a rule about small groups of coordinates, and keep the clients near its answers.
 
 Yuchen Liu, Chen Chen, Lingjuan Lyu, Fangzhao Wu, Sai Wu, Gang Chen. Byzantine-Robust Learning on Heterogeneous Data via
 Gradient Splitting. ICML 2023. arXiv:2302.06079.

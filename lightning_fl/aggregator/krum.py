@@ -83,7 +83,7 @@ def krum(updates: Float[Tensor, "n d"], f: int, neighbours: Neighbours = "n-f-2"
         SettingError: If updates are not a floating-point matrix, a setting is out of range, or no row is finite.
 
     Note:
-        A row with NaN or inf is never chosen, is nobody's neighbour, and counts as one of the f.
+        A row with NaN or inf is never chosen, is never a neighbour, and counts as one of the f.
 
     With n - f - 2 = 2 neighbours the scores are 5, 2, 5, 25 and 5329:
 

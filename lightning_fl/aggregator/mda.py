@@ -147,7 +147,7 @@ def minimum_diameter_average(updates: Float[Tensor, "n d"], f: int) -> Float[Ten
 class Mda(Weighting):
     """Average the n - f updates with the least diameter; see `minimum_diameter_average` for the setting.
 
-    Of subsets with equal diameters each round draws one: the first would be that of the clients who come first.
+    Of subsets with equal diameters each round draws one: the first would favour the clients that come first.
     """
 
     def __init__(self, f: int):

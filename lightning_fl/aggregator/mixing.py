@@ -1,7 +1,7 @@
 """What rules on mixtures of the updates share: nearest-neighbour mixing, clipping, bucketing.
 
 Each makes small linear combinations Y = M X of the updates and asks another rule about them.  A weighting a of the rows
-of Y is the weighting M^T a of the updates, so that none of the combinations is computed unless a coordinate rule asks.
+of Y is the weighting M^T a of the updates, so that no combination is computed unless a coordinate rule asks for it.
 
 They nest in any order.  The outer one acts first: ARC around nearest-neighbour mixing around a rule is arc(nnm(rule)),
 which clips, then mixes, then asks the rule.

@@ -22,7 +22,7 @@ def monna_weights(
     """Weigh the rows from their inner products about any origin; see `monna`.
 
     Args:
-        gram: Inner products of n client rows; if nobody of them is trusted, followed by the server's row.
+        gram: Inner products of n client rows; if none of them is trusted, followed by the server's row.
         f: See `monna`.
         trusted: Number of the trusted row.  None: the last one, which is not a client's.
         include_trusted: See `monna`.
@@ -70,7 +70,7 @@ def monna(
         SettingError: If shapes do not fit, a setting is out of range, the trusted update is not finite, or no other is.
 
     Note:
-        The paper's nodes have no server.  Its vector is taken for that of one more node.  An update with NaN or inf is
+        The paper's nodes have no server.  Its vector is treated as that of one more node.  An update with NaN or inf is
         left out and counts among the f.
 
     >>> updates = torch.tensor([[0.0], [1.0], [3.0], [9.0]])
@@ -92,7 +92,7 @@ class Monna(Aggregator):
     Args:
         f: Byzantine clients tolerated, 0 <= 2f < n.
         trusted: "server": the update from the server's samples.  A number: the client of that number, who must take
-            part in every round and be honest, which nobody guarantees.
+            part in every round and be honest, which is not checked.
         include_trusted: See `monna`.
     """
 

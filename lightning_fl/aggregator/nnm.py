@@ -28,7 +28,7 @@ def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:
     _check(n, f)
     rows = finite_rows(gram.diagonal(), "nnm")
     keep = min(n - f, len(rows))
-    distances = squared_distances(gram[rows][:, rows]).fill_diagonal_(-1)  # itself first, whoever is equal
+    distances = squared_distances(gram[rows][:, rows]).fill_diagonal_(-1)  # itself first, even if others are equal
     nearest = distances.argsort(dim=1, stable=True)[:, :keep]
     matrix = torch.eye(n, dtype=gram.dtype, device=gram.device)
     matrix[rows] = torch.zeros_like(matrix[rows]).scatter_(1, rows[nearest], 1 / keep)
@@ -57,7 +57,7 @@ def nearest_neighbor_mixing(updates: Float[Tensor, "n d"], f: int) -> Float[Tens
 
     Note:
         Of equally near updates the first ones count.  Some public code takes n - f others beside x_i.  A row with NaN
-        or inf counts as one of the f, is nobody's neighbour and stays as it is.  Data weights play no part.
+        or inf counts as one of the f, is never a neighbour and is left unchanged.  Data weights are not used.
 
     >>> nearest_neighbor_mixing(torch.tensor([[0.0], [1.0], [5.0]]), f=1)
     tensor([[0.5000],

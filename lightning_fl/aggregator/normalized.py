@@ -1,4 +1,4 @@
-"""Fed-NGA: average the directions of the updates, so that nobody's length counts.
+"""Fed-NGA: average the directions of the updates, so that lengths do not count.
 
 Shiyuan Zuo, Xingrun Yan, Rongfei Fan, Li Shen, Puning Zhao, Jie Xu, Han Hu. Byzantine-resilient Federated Learning
 Employing Normalized Gradients on Non-IID Datasets. 2024. arXiv:2408.09539.
@@ -19,7 +19,7 @@ _SHORTEST = torch.finfo(torch.float32).tiny
 
 
 def normalized_weights(norms: Float64[Tensor, " n"], data_weights: Float64[Tensor, " n"]) -> Float64[Tensor, " n"]:
-    """Weigh each row by alpha_i / ||x_i||, and by 0 where that is no number; see `normalized_average`.
+    """Weigh each row by alpha_i / ||x_i||, and by 0 where that is not a number; see `normalized_average`.
 
     >>> normalized_weights(torch.tensor([5.0, 0.0, torch.nan]).double(), torch.tensor([0.5, 0.25, 0.25]).double())
     tensor([0.1000, 0.0000, 0.0000], dtype=torch.float64)

@@ -53,7 +53,7 @@ def rage_weights(
         along = ((covariance if centred else scores) @ direction).abs()
         factor = 1 - (along / along[kept > 0].max()).square()
         left = torch.where(factor > _TIE, kept * factor, 0)
-        if not left.any():  # all the same, or alike far from mu: there is nothing to choose
+        if not left.any():  # all the same, or equally far from mu: there is nothing to choose
             break
         kept = left / left.sum()
     weights = gram.new_zeros(n)
@@ -90,7 +90,7 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int = 20, centred: bool = 
     Note:
         Data and Diggavi stop by a threshold on the variance instead.  The BOBA paper's text says f steps; its code has
         20 as default, and its accuracy on MNIST without attack (59.8) is that of 20 (59.9), not of f = 16 (69.8).  A
-        step that would leave nobody is not taken, and a row with NaN or inf counts as taken out by one of the steps.
+        step that would leave no row is not taken, and a row with NaN or inf counts as removed by one of the steps.
         Where the largest variance is that of several directions, v is whichever the eigensolver returns.
 
     The step takes the last row out, and keeps 1 - (5/9)^2 and 1 - (4/9)^2 of the first two (centred: mu = 6):

@@ -75,7 +75,7 @@ def _check(n: int, f: int, rule: str) -> None:
 def _finite(
     updates: Tensor, f: int, rule: str, order: Tensor | None
 ) -> tuple[Int64[Tensor, " m"], Float64[Tensor, " n"]]:
-    """Check the arguments; return who is finite, those first who come first in the order, and ||u_i||^2."""
+    """Check the arguments; return the finite rows in the given order, and ||u_i||^2."""
     rows = Updates(updates)
     _check(len(updates), f, rule)
     clients = finite_rows(rows.squares, rule)
@@ -149,7 +149,7 @@ def average_rejection(
 
     Note:
         Several large updates mask each other: without one of them the loss is as large as with it, and where all
-        losses are inf, chance says who stays.  That is the rule (BOBA's Table 2a: 9.8 % under Gaussian noise).
+        losses are inf, chance decides which stay.  That is the rule (BOBA's Table 2a: 9.8 % under Gaussian noise).
 
     >>> average_rejection(torch.tensor([[1.0], [3.0], [-9.0]]), f=1, losses=torch.tensor([6.0, 7.0, 0.4]))
     tensor([2.])
@@ -208,7 +208,7 @@ class _Rejection(Weighting):
         return "samples"
 
     def order(self, updates: Updates, server: ServerOracle) -> Int64[Tensor, " n"]:
-        """Draw who is preferred this round among equally good updates."""
+        """Draw which of equally good updates are preferred this round."""
         return draw_order(updates, seeding.derive_seed(server.round.seed, "server", "ties", server.round.index))
 
 

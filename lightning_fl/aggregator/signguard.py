@@ -131,7 +131,7 @@ def signguard(
             is out of range.
 
     Note:
-        Where no update is in both, which the paper leaves open, those in S1 are averaged, and where nobody is in S1 all
+        Where no update is in both, which the paper leaves open, those in S1 are averaged, and if S1 is empty, all
         finite ones.  The median of an even number of norms is the mean of the middle two.  An update with NaN or inf is
         left out of everything.  The rule tolerates less than half of the clients, and takes label skew for an attack as
         far as it moves the shares of signs.

@@ -24,7 +24,7 @@ def fake(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("override", ["ckpt_path=free.ckpt", "run_dir=x", "++run_name=x", "hydra.run.dir=x"])
 def test_runs_lie_and_start_where_they_are_put(override):
-    with pytest.raises(SettingError, match=f"a folder of its own.*got {re.escape(override)}; leave it out"):
+    with pytest.raises(SettingError, match=f"its own folder.*got {re.escape(override)}; leave it out"):
         checked(["aggregator=boba", override])
 
 
