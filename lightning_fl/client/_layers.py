@@ -15,12 +15,12 @@ _SMALL_BATCHES = ("cpu",)
 
 
 class UnsupportedError(Exception):
-    """The model does something of which it is not known that it treats each sample by itself."""
+    """The model does something that is not known to treat each sample by itself."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Clients next to each other that have as many samples each."""
+    """Neighbouring clients with the same number of samples."""
 
     clients: slice
     samples: slice
@@ -28,11 +28,11 @@ class Run:
 
     @property
     def length(self) -> int:
-        """Samples of all of them."""
+        """Number of their samples."""
         return self.samples.stop - self.samples.start
 
     def stack(self, x: Tensor) -> Tensor:
-        """Their part of (batch, ..., features), as (clients, samples and what is between, features).
+        """Take their part of (batch, ..., features), as (clients, samples and all between, features).
 
         Of contiguous memory it is a view.
         """
@@ -58,7 +58,7 @@ class Slot:
 
 
 class Layout:
-    """Whose samples lie where in the batch, and where gradients go.
+    """Where each client's samples are in the batch, and where its gradients go.
 
     Args:
         sizes: Samples of each client.
@@ -80,11 +80,11 @@ class Layout:
         }
 
     def trains(self, tensor: object) -> bool:
-        """Whether this is a trained parameter."""
+        """Tell whether this is a trained parameter."""
         return id(tensor) in self._slots
 
     def slot(self, parameter: Tensor | None) -> Slot | None:
-        """Where a layer's weight or bias belongs; None for one that is not trained."""
+        """Find where a layer's weight or bias belongs; None if it is not trained."""
         return self._slots.get(id(parameter))
 
     def owners(self, device: torch.device) -> Tensor:
@@ -359,7 +359,7 @@ def group_norm(
 def _scaled(
     layout: Layout, x: Tensor, normal: Tensor, weight: Tensor | None, bias: Tensor | None, last: int | None
 ) -> Tensor:
-    """Scale and shift what is normalised: by so many last dimensions; None: by the one after the samples'."""
+    """Scale and shift what is normalised: by so many last dimensions; None: by the first after the samples'."""
     if x.ndim <= (last or 1):
         raise UnsupportedError("a normalisation over samples")
     if weight is None:

@@ -25,11 +25,11 @@ Sampling = Literal["epoch"]
 
 # Gradients of this many numbers at a time: 256 MiB in float32.
 _CHUNK_NUMBERS = 2**26
-# Samples per client, on average, up to which clients are so little work that what they have in common counts.
+# Samples per client, on average, up to which clients are so little work that shared overhead matters.
 _FEW_SAMPLES = 128
 # Inputs, activations and gradients of this many numbers at a time, for such clients.
 _NUMBERS_CPU, _NUMBERS_GPU = 2**24, 2**27
-# Inputs of this many numbers at a time, for one client by itself: activations of more leave the processor's cache.
+# Inputs of this many numbers at a time, for one client by itself: activations of more exceed the processor's cache.
 _SLICE_NUMBERS = 400_000
 
 
@@ -40,8 +40,8 @@ class ClientResult:
     Args:
         updates: (h, d) pseudo-gradients.
         losses: (h,) mean losses before the update.
-        sample_gradients: Gradients of single samples that it took, over all clients: what methods with several local
-            steps pay for fewer rounds.
+        sample_gradients: Gradients of single samples computed by all clients: what methods with several local steps
+            pay for fewer rounds.
     """
 
     updates: Float[Tensor, "h d"]
@@ -65,7 +65,7 @@ class Client(nn.Module, ABC):
     """
 
     serves_server: bool = True
-    """Whether virtual clients of the server, whom nobody remembers, can compute, too."""
+    """Whether virtual clients of the server, of which it keeps no memory, can compute, too."""
 
     def __init__(self, client_chunk: int | None = None):
         super().__init__()
@@ -78,7 +78,7 @@ class Client(nn.Module, ABC):
 
         Args:
             model: The global model.
-            clients: Everybody who may compute, Byzantine clients included, and their samples.
+            clients: All clients that may compute, Byzantine ones included, and their samples.
 
         Raises:
             SettingError: If it does not fit.
@@ -88,7 +88,7 @@ class Client(nn.Module, ABC):
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:
-        """Compute the clients' updates at the model's parameters, which stay as they are.
+        """Compute the clients' updates at the model's parameters, which are left unchanged.
 
         Args:
             model: The global model; a buffer that training would change is not supported.
@@ -156,18 +156,18 @@ def minibatches(
 
     Args:
         batch: The clients and all their samples.
-        size: Samples a mini-batch; a client with fewer uses all.  None: all.
+        size: Samples per mini-batch; a client with fewer uses all.  None: all.
         this_round: Which round it is.
         steps: How many mini-batches to draw.
         sampling: None: each from all samples, whatever was drawn before.  "epoch": without replacement through an
             epoch; its last mini-batch holds what is left, and the next epoch has another order.
 
     Returns:
-        One batch a step.
+        One batch per step.
 
     Note:
         Epochs are counted as if the client took part in every round, always with as many steps: a client that was
-        absent goes on where it would stand, so in its first epoch after that it misses some samples.
+        absent continues where it would be, so it misses some samples in its first epoch afterwards.
     """
     if size is None:
         return [replace(batch, drawing=(this_round, step)) for step in range(steps)]
@@ -182,7 +182,7 @@ def minibatches(
 def _afresh(
     n: int, size: int, this_round: Round, steps: int, client: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Where, among a client's n samples, those of its mini-batches lie; each drawn from all."""
+    """Yield the positions, among a client's n samples, of its mini-batches; each is drawn from all."""
     generator.manual_seed(this_round.derive_seed("mini-batch", client))
     for _ in range(steps):
         yield torch.randperm(n, generator=generator)[:size]
@@ -191,7 +191,7 @@ def _afresh(
 def _through_epochs(
     n: int, size: int, this_round: Round, steps: int, client: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Where, among a client's n samples, those of its mini-batches lie; each epoch has one order."""
+    """Yield the positions, among a client's n samples, of its mini-batches; each epoch has one order."""
     blocks, current, order = -(-n // size), -1, torch.empty(0)
     for draw in range(this_round.index * steps, (this_round.index + 1) * steps):
         epoch, block = divmod(draw, blocks)
@@ -219,7 +219,7 @@ def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
 
     Args:
         batch: The clients.
-        state: (n, ...), one row a client, by number.
+        state: (n, ...), one row per client, by number.
         who: The method, for the error.
 
     Returns:
@@ -290,7 +290,7 @@ def _keys_in_order(keys: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def _keys(model: nn.Module, batch: ClientBatch, device: torch.device) -> Tensor | None:
-    """Each client's key for dropout; None for a model without."""
+    """Give each client's key for dropout; None for a model without dropout."""
     if not uses_dropout(model):
         return None
     if batch.drawing is None:

@@ -1,4 +1,4 @@
-"""FedProx: local steps on a leash.
+"""FedProx: local steps held near the global model.
 
 Tian Li, Anit Kumar Sahu, Manzil Zaheer, Maziar Sanjabi, Ameet Talwalkar, Virginia Smith. Federated Optimization in
 Heterogeneous Networks. MLSys 2020. arXiv:1812.06127.

@@ -1,4 +1,4 @@
-"""FRPG and LFRPG: accelerated proximal steps on a model of one's own, drawn to the server's by a Huber penalty.
+"""FRPG and LFRPG: accelerated proximal steps on each client's own model, drawn to the server's by a Huber penalty.
 
 Yanjie Dong, Georgios B. Giannakis, Tianyi Chen, Julian Cheng, Md. Jahangir Hossain, Victor C. M. Leung.
 Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneous Datasets. 2020. arXiv:2006.09992.
@@ -65,7 +65,7 @@ class Frpg(Client):
         SettingError: If a setting is out of range; on `updates`, for a virtual client of the server.
 
     Note:
-        Start: w_n = v_n = the initial model in every slot (the paper gives no values, and names slot 1 only).  The
+        Start: w_n = v_n = the initial model in every slot (the paper gives no values, and only names slot 1).  The
         penalty's gradient is taken from the proximal point, lambda z / max(||z||, mu + lambda / alpha) with z the
         argument of prox, which is the same without cancellation.  The reported loss is that of the first slot's u.
     """

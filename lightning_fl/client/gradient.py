@@ -31,6 +31,6 @@ class Gradient(Client):
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:
-        """Compute one gradient a client; see the base class."""
+        """Compute one gradient per client; see the base class."""
         (drawn,) = minibatches(batch, self.batch_size, this_round, sampling=self.sampling)
         return self.gradients(model, drawn, out)

@@ -1,4 +1,4 @@
-"""Local SGD: several steps at home before an upload.  FedAvg, RAGA and RFA differ in what is uploaded.
+"""Local SGD: several local steps before an upload.  FedAvg, RAGA and RFA differ in what is uploaded.
 
 FedAvg: H. Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Aguera y Arcas. Communication-Efficient
 Learning of Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
@@ -24,7 +24,7 @@ Upload = Literal["difference", "mean_gradient", "tail_average"]
 
 
 class LocalSgd(Client):
-    """Take K steps of SGD from the global model, w_k = w_{k-1} - eta h_k, and upload what they did.
+    """Take K steps of SGD from the global model, w_k = w_{k-1} - eta h_k, and upload their result.
 
     Args:
         steps: K, at least 1.

@@ -26,7 +26,7 @@ Start = Literal["zero", "first", "undamped"]
 class Momentum(LocalSgd):
     """Upload m_i <- beta m_i + (1 - beta) g_i instead of g_i, what `LocalSgd` would upload: a gradient for one step.
 
-    Clients remember n d numbers.  A client that is absent keeps its m as it was.  Byzantine clients that train have an
+    Clients remember n d numbers.  An absent client keeps its m unchanged.  Byzantine clients that train have an
     m like the others; a virtual client of the server uploads g.
 
     Args:
@@ -44,7 +44,7 @@ class Momentum(LocalSgd):
     Note:
         It takes the place of momentum at the server.  It lowers the variance of honest updates, which a rule is
         misled by, by (1 - beta) / (1 + beta) in the end, not what label skew makes them differ by.  The papers have
-        one gradient a round; with more steps it is the whole upload that is averaged.
+        one gradient per round; with more steps the whole upload is averaged.
     """
 
     m: Tensor

@@ -1,4 +1,4 @@
-"""RSA: every client keeps a model of its own and is drawn to the server's by a penalty.
+"""RSA: every client keeps its own model and is drawn to the server's by a penalty.
 
 Liping Li, Wei Xu, Tianyi Chen, Georgios B. Giannakis, Qing Ling. RSA: Byzantine-Robust Stochastic Aggregation Methods
 for Distributed Learning from Heterogeneous Datasets. AAAI 2019. arXiv:1811.03761.
@@ -26,11 +26,11 @@ def huber_gradient(x: Float[Tensor, "n d"], mu: float) -> Float[Tensor, "n d"]:
     That function is ||x||^2 / (2 mu) up to ||x|| = mu and ||x|| - mu/2 beyond; its gradient is at most 1 long.
 
     Args:
-        x: One vector a row.
+        x: One vector per row.
         mu: Where the norm begins, above 0.
 
     Returns:
-        One gradient a row.
+        One gradient per row.
 
     >>> huber_gradient(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), mu=1.0)
     tensor([[0.6000, 0.8000],
@@ -44,13 +44,13 @@ def penalty_gradient(x: Float[Tensor, "n d"], norm: Norm, mu: float) -> Float[Te
     """Compute a subgradient of the penalty p, row by row; 0 at 0.
 
     Args:
-        x: One difference of models a row.
+        x: One difference of models per row.
         norm: p.  "huber": see `huber_gradient`.  "l2": x / ||x||.  "l1": sign(x).  "linf": the sign of the largest
             coordinate, there alone (of several the first).
         mu: Of "huber".
 
     Returns:
-        One subgradient a row; lengths at most 1 in the dual norm: l2 for "huber" and "l2", linf for "l1", l1 for
+        One subgradient per row; lengths at most 1 in the dual norm: l2 for "huber" and "l2", linf for "l1", l1 for
         "linf".
 
     >>> penalty_gradient(torch.tensor([[3.0, -4.0], [0.0, 0.0]]), "l2", mu=10.0)

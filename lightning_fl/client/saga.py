@@ -1,4 +1,4 @@
-"""Byrd-SAGA: stochastic gradients whose noise a table of earlier ones takes away.
+"""Byrd-SAGA: stochastic gradients whose noise is reduced by a table of earlier ones.
 
 Zhaoxian Wu, Qing Ling, Tianyi Chen, Georgios B. Giannakis. Federated Variance-Reduced Stochastic Gradient Descent with
 Robustness to Byzantine Attacks. IEEE Transactions on Signal Processing 2020. arXiv:1912.12716.
@@ -23,7 +23,7 @@ class Saga(Client):
 
     Args:
         batch_size: Samples of a mini-batch at most, at least 1.  A client's mini-batches differ by one sample at most,
-            so that no sample counts for much more than another in their mean.
+            so that no sample counts much more than another in their mean.
         max_memory_gb: Refuse a larger table, above 0, in 10^9 bytes.
         client_chunk: See `Client`.
 
@@ -72,7 +72,7 @@ class Saga(Client):
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:
-        """Compute one corrected gradient a client; see the base class."""
+        """Compute one corrected gradient per client; see the base class."""
         clients = rows_of(batch, self.table, "saga")
         chosen = [self._draw(client, this_round) for client in batch.ids]
         blocks = [
