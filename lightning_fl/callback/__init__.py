@@ -1,4 +1,4 @@
-"""What happens beside the round."""
+"""What happens around the rounds."""
 
 from lightning_fl import _lazy
 

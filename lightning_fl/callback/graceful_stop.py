@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run between two rounds, with everything saved."""
+"""End a run between two rounds on Ctrl-C or SIGTERM, with everything saved."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ _NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class GracefulStop(pl.Callback):
-    """On the first Ctrl-C or SIGTERM finish the round and stop; on the second stop at once.
+    """On the first Ctrl-C or SIGTERM, finish the round and stop; on the second, stop at once.
 
     Lightning's own handling leaves a round half-done; this leaves a state from which the run resumes exactly.
     """
@@ -21,7 +21,7 @@ class GracefulStop(pl.Callback):
         """What stopped the run, if something did: Ctrl-C or SIGTERM."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take over both signals (in the main thread, where alone Python allows it).
+        """Take over both signals (in the main thread, the only one in which Python allows it).
 
         Lightning has taken over SIGTERM just before, and gives both back when training ends, however it ends.
 

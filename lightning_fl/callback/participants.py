@@ -1,4 +1,4 @@
-"""Says who takes part, before the first round."""
+"""Say who takes part, before the first round."""
 
 import pytorch_lightning as pl
 

@@ -1,4 +1,4 @@
-"""The run's own record, beside any logger: one row a round, in plain CSV."""
+"""The run's own record, beside any logger: one row per round, in plain CSV."""
 
 import csv
 import io
@@ -21,10 +21,10 @@ Row = dict[str, Any]
 
 
 class Record(pl.Callback):
-    """Write ``metrics.csv`` (one row a round) and ``weights.csv`` (the rule's weight of each client a round).
+    """Write ``metrics.csv`` (one row per round) and ``weights.csv`` (the rule's weight of each client in each round).
 
     Rows are appended after each evaluation, before each checkpoint and at the end.  A checkpoint holds how many there
-    are and the last one; a run that goes on from it reads the others back from the files, without what came later, so
+    are and the last one; a run that continues from it reads the others back from the files, without later ones, so
     that its own files start at the first round and are those of a run that never stopped.
 
     Args:
@@ -43,7 +43,7 @@ class Record(pl.Callback):
         """Accuracy and recalls before the first round: where curves start."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Measure the initial model, unless the run goes on from a checkpoint."""
+        """Measure the initial model, unless the run continues from a checkpoint."""
         assert isinstance(pl_module, FederatedModule)
         if trainer.global_step == 0:
             self.first = pl_module.measured()
@@ -68,7 +68,7 @@ class Record(pl.Callback):
         """Add the evaluation to the last row and write.
 
         Lightning also evaluates where a person stops a run.  That one stays out of the checkpoint (`on_test_end` has
-        it): a run that goes on from there has the evaluations of one that never stopped.
+        it): a run that continues from there has the evaluations of one that never stopped.
         """
         assert isinstance(pl_module, FederatedModule)
         stopped = trainer.state.fn == TrainerFn.FITTING and trainer.should_stop and not pl_module.diverged
@@ -85,7 +85,7 @@ class Record(pl.Callback):
         self._flush()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Write what is left; where that fails too, the first error is the one to hear of."""
+        """Write what is left; if that fails, too, the first error is the one to report."""
         with suppress(DataError):
             self._flush()
 
@@ -95,7 +95,7 @@ class Record(pl.Callback):
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken since this was made, and before the checkpoint that it goes on from."""
+        """How long the run has taken since this was made, and before the checkpoint it continues from."""
         return self._earlier + perf_counter() - self._started
 
     def state_dict(self) -> dict[str, Any]:
@@ -116,11 +116,11 @@ class Record(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Note where the checkpoint lies: a run's folder may have been moved or copied since."""
+        """Note where the checkpoint is: a run's folder may have been moved or copied since."""
         self._resumed = Path(trainer.ckpt_path).absolute() if trainer.ckpt_path else None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint's rows and seconds.
+        """Continue from a checkpoint's rows and seconds.
 
         Raises:
             DataError: If the files that should hold the rows do not.
@@ -157,7 +157,7 @@ class Table:
         self._columns: list[str] = []
 
     def state(self) -> dict[str, Any]:
-        """How many rows there are, and the last one: as many bytes for every round."""
+        """How many rows there are, and the last one: the same size in every round."""
         return {"count": len(self.rows), "last": self.rows[-1] if self.rows else None}
 
     def restore(self, rows: Iterable[Row]) -> None:
@@ -231,7 +231,7 @@ class Table:
 
 
 def _first_rows(path: Path, count: int, last: Row) -> list[Row] | None:
-    """Read so many rows; None if the last of them is not the given one, or the file is not what `Table` writes."""
+    """Read that many rows; None if the last of them is not the given one, or `Table` has not written the file."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
@@ -244,7 +244,7 @@ def _first_rows(path: Path, count: int, last: Row) -> list[Row] | None:
 
 
 def _number(text: str) -> int | float:
-    """The number that was written, with the same digits when it is written again."""
+    """Read a number so that writing it again gives the same digits."""
     try:
         return int(text)
     except ValueError:

@@ -9,7 +9,7 @@ from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm, TQDMProgres
 
 
 class RoundBar(TQDMProgressBar):
-    """Lightning's bar, counting rounds; a resumed run starts where it stopped, and evaluation has no bar of its own.
+    """Lightning's bar, counting rounds; a resumed run starts where it stopped, and evaluation has no bar.
 
     It is drawn ten times a second at most.
     """
@@ -30,7 +30,7 @@ class RoundBar(TQDMProgressBar):
         bar.set_description("Round")
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Move on by a round."""
+        """Advance by a round."""
         bar = self.train_progress_bar
         if bar.disable or not self._should_update(trainer.global_step, trainer.max_steps):
             return

@@ -17,10 +17,10 @@ from lightning_fl.module import FederatedModule
 
 
 class RoundCheckpoint(Checkpoint):
-    """Save one file every so many rounds, once all about the round is done.
+    """Save one file every so many rounds, once everything about the round is done.
 
-    A run that goes on from a checkpoint does not evaluate that round again, so a round that is evaluated is saved after
-    its evaluation and not before, as Lightning's ``ModelCheckpoint`` would.  Every checkpoint of the trainer is written
+    A run that continues from a checkpoint does not evaluate that round again, so an evaluated round is saved after its
+    evaluation and not before, as Lightning's ``ModelCheckpoint`` would.  Every checkpoint of the trainer is written
     and read by `WholeFiles`, unless it was given another plugin.
 
     Args:
@@ -57,7 +57,7 @@ class RoundCheckpoint(Checkpoint):
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Write checkpoints beside the old one and put them in its place; explain one that cannot be read."""
+    """Write a checkpoint next to the old one and put it in its place; explain one that cannot be read."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write a checkpoint; the previous one stays until this one is whole.
@@ -78,7 +78,7 @@ class WholeFiles(TorchCheckpointIO):
             DataError: If it is not there or is not a whole checkpoint.
         """
         try:
-            with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
+            with zipfile.ZipFile(path) as archive:  # torch does not check the checksums
                 if archive.testzip() is not None:
                     raise zipfile.BadZipFile
             checkpoint = torch.load(path, map_location=map_location, weights_only=weights_only is not False)
