@@ -45,7 +45,7 @@ class FederatedModule(pl.LightningModule):
         client: What every client computes.  None: one gradient of all its samples, `Gradient`.
         optimizer: Makes the server's optimizer from the model's parameters; it subtracts the aggregated update.  None:
             SGD at a rate of 0.1.
-        schedule: Makes the rate schedule from the optimizer; stepped once a round.  None: constant.
+        schedule: Makes the rate schedule from the optimizer; stepped once per round.  None: constant.
         reference_recall: (c,) recalls of plain averaging without attack, to report max-recall-drop.
 
     Raises:
@@ -96,7 +96,7 @@ class FederatedModule(pl.LightningModule):
     def check(self, trainer: pl.Trainer, data: FederatedDataModule) -> None:
         """Find rule and attack, and check that everything fits together.
 
-        `setup` does so before any training; the command line asks earlier, before it leaves any file.
+        `setup` does so before any training; the command line asks earlier, before it creates any file.
 
         Args:
             trainer: The run's, with rule and attack among its callbacks.
@@ -122,7 +122,7 @@ class FederatedModule(pl.LightningModule):
             with concerning("adversary"):
                 self.adversary.check_data(data)
                 self.adversary.check(len(honest), len(byzantine), data.n_classes)
-        self.model.to(data.train.targets.device)  # what clients remember is made where the model is
+        self.model.to(data.train.targets.device)  # client state is allocated on the model's device
         with concerning("model"):
             _check_model(self.model, data)
         _check_server(self.make_optimizer, self.make_schedule)
@@ -160,7 +160,7 @@ class FederatedModule(pl.LightningModule):
 
         Returns:
             What the round's record holds: metrics, the rule's trust in each client if it is a weighting, and what it
-            believes of their labels, if anything.
+            believes about their labels, if anything.
         """
         started = self._now()
         h, b = len(batch.honest), len(batch.byzantine)
@@ -244,7 +244,7 @@ class FederatedModule(pl.LightningModule):
         rows[h:] = self.adversary.attack(honest, b, context)
 
     def _now(self) -> float:
-        """The time when everything asked for so far is done, on a GPU too."""
+        """Give the time when all work so far is done, on a GPU, too."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return perf_counter()
@@ -276,7 +276,7 @@ class FederatedModule(pl.LightningModule):
     def measured(self) -> dict[str, float]:
         """Measure accuracy and recalls of the model as it is, outside of Lightning's evaluations.
 
-        Neither the attack nor any later evaluation knows of it.
+        Neither the attack nor any later evaluation is affected.
         """
         counts = torch.zeros(self.data.n_classes, self.data.n_classes, dtype=torch.int64)
         training = self.model.training
@@ -300,9 +300,9 @@ class FederatedModule(pl.LightningModule):
     test_step = validation_step
 
     def on_validation_epoch_end(self) -> None:
-        """Compute accuracy, recall of each class, with a reference max-recall-drop (in [0, 1]), and the confusion.
+        """Compute accuracy, recall of each class, confusion and, given a reference, max-recall-drop (in [0, 1]).
 
-        Beside them the accuracy on the samples that the data keep for validation, if they do.
+        If the data keep samples for validation, also the accuracy on those.
         """
         values = self.metrics.compute()
         self.metrics.reset()
@@ -352,11 +352,11 @@ class FederatedModule(pl.LightningModule):
             checkpoint["previous_update"] = self._previous_update
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint of another model; what clients remember is left out where nobody trains.
+        """Refuse a checkpoint of another model; client state is dropped unless the run trains.
 
         Raises:
-            SettingError: If its tensors differ from this module's in name or shape, or a run that should go on from it
-                has fewer rounds.
+            SettingError: If its tensors differ from this module's in name or shape, or a run that
+                should continue from it has fewer rounds.
         """
         state = checkpoint["state_dict"]
         self._previous_update = checkpoint.get("previous_update")
@@ -379,7 +379,7 @@ class FederatedModule(pl.LightningModule):
 
 
 def _place(updates: Tensor, rows: Float[Tensor, "h d"], client: str) -> None:
-    """Let the rows hold the updates, which a client need not have written there."""
+    """Make the rows hold the updates, which a client need not have written there."""
     if updates.shape != rows.shape or updates.dtype != rows.dtype:
         raise SettingError(
             f"client {client} must return one update per client, {tuple(rows.shape)} of {rows.dtype}, got "
@@ -390,7 +390,7 @@ def _place(updates: Tensor, rows: Float[Tensor, "h d"], client: str) -> None:
 
 
 def _measure(aggregation: Aggregation, h: int, b: int) -> dict[str, float]:
-    """How long the update is, whom the rule trusted, and what else it has to say."""
+    """Measure the update's length, the rule's trust and its diagnostics."""
     measured = {"update_norm": aggregation.update.norm().item()}
     trust = _trust(aggregation)
     if trust is not None:
@@ -463,7 +463,7 @@ def _check_server(
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
     make_schedule: Callable[[Optimizer], LRScheduler] | None,
 ) -> None:
-    """Make optimizer and schedule for a parameter that nobody needs, and let both step."""
+    """Make optimizer and schedule for a dummy parameter, and let both step."""
     parameter = nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     with _refusals("server"):
@@ -485,12 +485,12 @@ def _refusals(part: str) -> Iterator[None]:
             yield
         except SettingError:
             raise
-        except Exception as error:  # which one is the library's choice
+        except Exception as error:  # the library decides which
             raise SettingError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def _random_states(device: torch.device) -> list[Tensor]:
-    """Where torch's global streams stand."""
+    """Get the states of torch's global random streams."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
