@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lightning_fl.columns import Ordered
 from lightning_fl.errors import DivergedError, SettingError
 
-# Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which a core's cache holds; a GPU wants more.
+# Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; a GPU wants more.
 _COLUMNS_CPU, _ENTRIES_GPU = 2**12, 2**24
 # Rows of the Gram matrix at a time: at least so many, and at most so many parts.
 _ROWS, _PARTS = 32, 64
@@ -44,7 +44,7 @@ def check_rows(rows: Tensor, name: str) -> None:
     """Check that rows are what every rule takes.
 
     Args:
-        rows: Should be a floating-point matrix of at least one row and one column.
+        rows: What should be a floating-point matrix of at least one row and one column.
         name: What to call it in the error.
 
     Raises:
@@ -150,7 +150,7 @@ def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"
     """Drop the rows that hold NaN or inf.
 
     Args:
-        updates: One update a row.
+        updates: One update per row.
         rule: Who asks, for the error.
 
     Returns:
@@ -232,7 +232,7 @@ def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> In
 
 
 def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"]) -> Float64[Tensor, "n n"]:
-    """Let each row be the one of the given number; the matrix itself, not a copy, where that is its own."""
+    """Replace each row by the one of the given number; without a change, return the matrix itself, not a copy."""
     if gram.device.type == "cpu" and torch.equal(first, torch.arange(len(gram))):  # elsewhere asking costs more
         return gram
     return gram[first][:, first]
@@ -270,7 +270,7 @@ class Centred:
         return gram
 
     def inner(self, a: Float64[Tensor, " n"], b: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
-        """Compute <sum_i a_i x_i, sum_j b_j x_j>; NaN where a row that is not finite has part in it."""
+        """Compute <sum_i a_i x_i, sum_j b_j x_j>; NaN if a row that is not finite takes part."""
         gram, (a, b), broken = _finite_part(self.gram, torch.stack([a, b]))
         offset, a_r, b_r = self.offset.masked_fill(~self.gram.diagonal().isfinite(), 0), a.sum(), b.sum()
         found = a @ gram @ b + a_r * (b @ offset) + b_r * (a @ offset) + a_r * b_r * self.square
@@ -284,7 +284,7 @@ class Centred:
 
         Args:
             matrix: Coefficients.
-            n_middle: Among how many of the first rows the new origin lies.
+            n_middle: Among how many of the first rows the new origin is chosen.
         """
         gram, known, broken = _finite_part(self.gram, matrix)
         offset, scale = (x.masked_fill(~self.gram.diagonal().isfinite(), 0) for x in (self.offset, self.scale))
@@ -393,7 +393,7 @@ def centred_products(rows: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) 
     rows, so that fewer than half, whatever they are, do not move it away from the others.  In sum r is no row.
 
     Args:
-        rows: Rows among which the origin lies.
+        rows: Rows among which the origin is chosen.
         others: Further rows (of the server), without copying them.
 
     Returns:
@@ -430,7 +430,7 @@ def _shares(data_weights: Tensor | None, n: int, device: torch.device) -> Tensor
 
 @dataclass(frozen=True)
 class Combination:
-    """sum_i a_i x_i of the rows of a round and sum_k c_k s_k of further ones, computed when somebody asks for it.
+    """sum_i a_i x_i of the rows of a round and sum_k c_k s_k of further ones, computed when first needed.
 
     A search that only wants to know how far a rule's answer is from something never does.
 
@@ -477,11 +477,11 @@ def row_norms(rows: Float[Tensor, "n d"], p: float = 2.0) -> Float64[Tensor, " n
     the row holds such a number (or, of float64 rows, has p-th powers beyond float64).
 
     Args:
-        rows: One vector a row.
+        rows: One vector per row.
         p: 1, 2 or inf.
 
     Returns:
-        One norm a row.
+        One norm per row.
 
     >>> row_norms(torch.tensor([[3.0, 4.0], [3e30, 4e30]]))
     tensor([5.0000e+00, 5.0000e+30], dtype=torch.float64)
@@ -499,7 +499,7 @@ def row_norms(rows: Float[Tensor, "n d"], p: float = 2.0) -> Float64[Tensor, " n
 
 
 class Updates:
-    """The rows of one round with their data weights and, once somebody asks, their inner products.
+    """The rows of one round with their data weights and, once they are needed, their inner products.
 
     Args:
         rows: One update per row.  Updates are pseudo-gradients: the server subtracts them.  Autograd does not follow
@@ -547,7 +547,7 @@ class Updates:
     def gram_with(self, extra: Float[Tensor, "k d"]) -> Float64[Tensor, "m m"]:
         """Inner products between the rows followed by k further rows (of the server), in one pass over d.
 
-        What was asked about the last few extra rows is kept, for an adversary who asks a rule several times.
+        What was asked about the last few extra rows is kept, for an adversary that asks a rule several times.
         """
         gram = self._asked("gram", extra, lambda: gram_matrix(self.rows, extra.to(self.rows.device)))
         self.gram = gram[: self.n, : self.n]
@@ -615,13 +615,13 @@ class Updates:
         extra: Float[Tensor, "k d"] | None = None,
         extra_weights: Float[Tensor, " k"] | None = None,
     ) -> Combination:
-        """Note down sum_i weights_i rows_i and what further rows (of the server) add, for whoever needs the vector."""
+        """Note down sum_i weights_i rows_i and what further rows (of the server) add, if the vector is needed."""
         return Combination(self, weights, extra, extra_weights)
 
     def deviation(self, vector: Float[Tensor, " d"], h: int) -> tuple[float, float, float]:
         """Compare a vector with the mean of the first h rows.
 
-        Where a rule has asked for inner products, the variance follows from those.  Else it takes one more pass.
+        If a rule has asked for inner products, the variance follows from those; otherwise it takes one more pass.
 
         Args:
             vector: The vector.
@@ -660,7 +660,7 @@ class Updates:
             data_weights: Of the mixed rows.  None: as before for a diagonal matrix, else equal shares.
 
         Returns:
-            The mixed rows; ``ids`` is None unless M is diagonal.  ``rows`` is computed if somebody asks.
+            The mixed rows; ``ids`` is None unless M is diagonal.  ``rows`` is computed on demand.
 
         >>> mixed = Updates(torch.tensor([[0.0, 1.0], [4.0, 1.0]])).mixed(torch.tensor([[0.5, 0.5]]))
         >>> mixed.gram, mixed.rows
