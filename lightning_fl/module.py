@@ -253,8 +253,11 @@ class FederatedModule(pl.LightningModule):
         """Give callbacks the loss and loggers everything; ``log`` would take Lightning half a millisecond each."""
         self.trainer.callback_metrics["loss"] = torch.tensor(metrics["loss"])
         if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
-            for logger in self.loggers:
-                logger.log_metrics(metrics, self.trainer.global_step)
+            self._tell_loggers(metrics)
+
+    def _tell_loggers(self, metrics: dict[str, float]) -> None:
+        for logger in self.loggers:
+            logger.log_metrics(metrics, self.trainer.global_step)
 
     def _server_step(self, update: Float[Tensor, " d"]) -> None:
         optimizer: Any = self.optimizers()
@@ -319,7 +322,11 @@ class FederatedModule(pl.LightningModule):
                 for inputs, targets in self.data.validation.batches(self.data.eval_batch_size)
             )
             self.evaluation["validation_accuracy"] = round(right / len(self.data.validation), 6)
-        self.log_dict(self.evaluation)
+        if self.trainer.state.fn != TrainerFn.FITTING:
+            self.log_dict(self.evaluation)  # Lightning returns them
+        elif not self.trainer.sanity_checking:
+            self.trainer.callback_metrics.update({name: torch.tensor(x) for name, x in self.evaluation.items()})
+            self._tell_loggers(self.evaluation)
 
     on_test_epoch_end = on_validation_epoch_end
 

@@ -1,7 +1,12 @@
 import copy
+import csv
+from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning.loggers import CSVLogger
 from torch import nn
 
 from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, Updates
@@ -351,3 +356,40 @@ def test_refuses_a_checkpoint_of_another_model(tmp_path):
 def test_needs_a_number_of_rounds(tmp_path):
     with pytest.raises(SettingError, match=r"set trainer\.max_steps"):
         trainer(tmp_path, -1, Ipm(1.0)).fit(module(), datamodule=data())
+
+
+class Seen(pl.Callback):
+    """What callbacks are told after each round and each evaluation."""
+
+    def __init__(self):
+        self.losses, self.evaluations = [], []
+
+    def on_train_batch_end(self, trainer, *_):
+        self.losses.append(trainer.callback_metrics["loss"].item())
+
+    def on_validation_end(self, trainer, *_):
+        self.evaluations.append({name: value.item() for name, value in trainer.callback_metrics.items()})
+
+
+def test_callbacks_are_told_of_rounds_and_evaluations(tmp_path):
+    """As `EarlyStopping` and `ModelCheckpoint` need it; loggers have the same by round."""
+    seen, record, logger = Seen(), Record(None), CSVLogger(tmp_path)
+    trained = training.trainer([seen, record], rounds=5, logger=logger)
+    module_ = training.fit(trained, data_=data(n_byzantine=0))
+    assert seen.losses == pytest.approx([row["loss"] for row in record.metrics.rows])
+    assert [told["accuracy"] for told in seen.evaluations] == pytest.approx(
+        [row["accuracy"] for row in record.metrics.rows if "accuracy" in row]
+    )
+    assert len(seen.evaluations) == 2
+    logger.finalize("success")
+    with Path(logger.log_dir, "metrics.csv").open(newline="") as file:
+        logged = {int(row["step"]): row for row in csv.DictReader(file)}
+    assert {step for step, row in logged.items() if row["accuracy"]} == {0, 2, 4}  # the record logs the first model
+    assert sorted(logged) == list(range(6))
+    stop = EarlyStopping("loss", stopping_threshold=seen.losses[2] + 1e-6, patience=99)
+    trained = training.trainer([stop], rounds=9)
+    training.fit(trained, data_=data(n_byzantine=0))
+    assert trained.global_step == 4  # the first evaluation after the third round
+    with training.quiet():
+        (found,) = trained.validate(module_, datamodule=data(n_byzantine=0), verbose=False)
+    assert found == pytest.approx(module_.evaluation)
