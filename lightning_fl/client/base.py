@@ -13,7 +13,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl import seeding
-from lightning_fl.client.side_by_side import UnsupportedError, fill, study
+from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, numbers_per_sample
 from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.loss import mean_loss, sample_losses
@@ -126,9 +126,9 @@ class Client(nn.Module, ABC):
         keys = _keys(model, batch, like[0].device)
         chunk = self.client_chunk or default_client_chunk(model, d, like[0].device)
         if self.client_chunk is None and sum(batch.sizes) <= _FEW_SAMPLES * len(batch) and min(batch.ids) >= 0:
-            found = study(model, batch.samples)
-            fitting = clients_that_fit(found.numbers, batch.sizes, d, like[0].device)
-            if found.apart and fitting > 1 and _side_by_side(model, batch, fitting, keys, rows, losses, at):
+            numbers = numbers_per_sample(model, batch.samples)
+            fitting = clients_that_fit(numbers, batch.sizes, d, like[0].device)
+            if fitting > 1 and _side_by_side(model, batch, fitting, keys, rows, losses, at):
                 return ClientResult(rows, losses, sum(batch.sizes))
             if chunk > 1 and fitting >= 2 * chunk:
                 chunk = fitting
@@ -271,14 +271,20 @@ def _side_by_side(
     losses: Tensor,
     at: Tensor | None,
 ) -> bool:
-    """Write all gradients and losses, so many clients' samples side by side at a time; whether that went well."""
+    """Write all gradients and losses, so many clients' samples side by side at a time, if the model can be so computed.
+
+    Returns:
+        Whether it could.
+    """
+    if not keeps_apart(model, batch.samples):
+        return False
     for start in range(0, len(batch), chunk):
         part = slice(start, start + chunk)
         drawn = None if keys is None else _keys_in_order(keys[part], batch.sizes[part])
         own = None if at is None else at[part]
         try:
             fill(model, batch.samples, batch.indices[part], drawn, rows[part], losses[part], own)
-        except UnsupportedError:  # what depends on the samples, which the model's study has not met
+        except UnsupportedError:  # what depends on the samples, and those of `keeps_apart` did not show
             return False
     return True
 

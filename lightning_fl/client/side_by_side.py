@@ -9,15 +9,15 @@ then the forward pass is a batched product too.
 The model runs as it is, watched by a mode that sees every torch function.  It stops (`UnsupportedError`) at whatever
 does not provably keep one sample per row of every tensor, such as statistics over the batch, and at whatever uses a
 trained parameter other than as weight or bias of a layer that it knows.  What a model makes of the mere number of
-samples, such as a division by ``len(x)``, shows in a trial against plain autograd on two small clients (`study`).
+samples, such as a division by ``len(x)``, shows in a trial against plain autograd on two small clients (`keeps_apart`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from functools import wraps
 from operator import or_
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -32,6 +32,8 @@ from lightning_fl.dropout import KeyedDropout
 from lightning_fl.loss import sample_losses
 from lightning_fl.samples import Samples
 from lightning_fl.updates import flatten, trainable
+
+_T = TypeVar("_T")
 
 # Relative distance between two gradients that is more than rounding.
 _TOLERANCE = 1e-3
@@ -251,37 +253,36 @@ def fill(
     layout.finish()
 
 
-@dataclass(frozen=True)
-class Study:
-    """What is known of a model.
-
-    Args:
-        apart: Whether `fill` can compute its clients' gradients.
-        numbers: How many there are for each sample, in the input and in all that is computed from it.
-    """
-
-    apart: bool
-    numbers: int
+_known: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
 
 
-_studies: WeakKeyDictionary[nn.Module, tuple[Any, Study]] = WeakKeyDictionary()
+def _once(function: Callable[[nn.Module, Samples], _T]) -> Callable[[nn.Module, Samples], _T]:
+    """Call a function once for each model, its mode and the choice of what is trained."""
+
+    @wraps(function)
+    def ask(model: nn.Module, samples: Samples) -> _T:
+        trained = (name for name, value in model.named_parameters() if value.requires_grad)
+        kind, answers = (function.__name__, model.training, *trained), _known.setdefault(model, {})
+        if kind not in answers:
+            answers[kind] = function(model, samples)
+        answer: _T = answers[kind]
+        return answer
+
+    return ask
 
 
-def study(model: nn.Module, samples: Samples) -> Study:
-    """Find out, once for each model, how to compute it.
-
-    It is studied at seeded parameters, so that the outcome does not depend on where training stands: a run that is
-    resumed computes as if it had never stopped.
+@_once
+def numbers_per_sample(model: nn.Module, samples: Samples) -> int:
+    """Count the numbers in a sample's input and in all that a model computes from it.
 
     Args:
         model: The model.
         samples: Any that it takes.
     """
-    kind = (model.training, *(name for name, value in model.named_parameters() if value.requires_grad))
-    known = _studies.get(model)
-    if known is None or known[0] != kind:
-        known = _studies[model] = (kind, Study(_agrees(model, samples), _numbers(model, samples)))
-    return known[1]
+    x, _ = samples.gather(torch.arange(2, device=samples.targets.device) % len(samples))
+    with torch.no_grad(), KeyedDropout(None), _Counter() as counter:
+        model(x)
+    return (x.numel() + counter.numbers) // 2
 
 
 class _Counter(TorchFunctionMode):
@@ -299,15 +300,17 @@ class _Counter(TorchFunctionMode):
         return result
 
 
-def _numbers(model: nn.Module, samples: Samples) -> int:
-    x, _ = samples.gather(torch.arange(2, device=samples.targets.device) % len(samples))
-    with torch.no_grad(), KeyedDropout(None), _Counter() as counter:
-        model(x)
-    return (x.numel() + counter.numbers) // 2
+@_once
+def keeps_apart(model: nn.Module, samples: Samples) -> bool:
+    """Find out whether `fill` gives what plain autograd gives, on clients of one sample and of two.
 
+    They are compared at seeded parameters, so that the answer does not depend on where training stands: a run that is
+    resumed computes as if it had never stopped.
 
-def _agrees(model: nn.Module, samples: Samples) -> bool:
-    """Compare `fill` with plain autograd, on clients of one sample and of two."""
+    Args:
+        model: The model.
+        samples: Any that it takes.
+    """
     device = samples.targets.device
     indices = list((torch.arange(3, device=device) % len(samples)).split([1, 2]))
     keys = torch.arange(3, device=device)

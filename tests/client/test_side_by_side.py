@@ -12,7 +12,7 @@ from lightning_fl.client import _layers, base
 from lightning_fl.client.base import clients_that_fit
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
-from lightning_fl.client.side_by_side import UnsupportedError, fill, study
+from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, numbers_per_sample
 from lightning_fl.contract import conf
 from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
@@ -176,7 +176,7 @@ def test_agrees_with_a_loop_over_clients(name, sizes):
     model, shape, tokens = make(name)
     batch = clients(shape, sizes, tokens)
     (batch,) = base.minibatches(batch, None, Round(0, 0.1, 0))  # dropout asks which round it is
-    assert study(model, batch.samples).apart
+    assert keeps_apart(model, batch.samples)
     for at in (None, spread(model, batch)):
         ours, loop = (Gradient(client_chunk=chunk).gradients(model, batch, at=at) for chunk in (None, 1))
         torch.testing.assert_close(ours.updates, loop.updates, rtol=1e-10, atol=1e-12)
@@ -291,7 +291,7 @@ MIXED = {
 def test_leaves_alone_what_may_mix_samples(name):
     model, shape = MIXED[name]
     model = seeded(partial(lazy, model, shape)).double()
-    assert not study(model, clients(shape).samples).apart
+    assert not keeps_apart(model, clients(shape).samples)
 
 
 @pytest.mark.parametrize("name", ["divided by the number of samples", "time first", "time among the samples", "prelu"])
@@ -307,14 +307,14 @@ def test_what_is_left_alone_is_still_right(name):
         torch.testing.assert_close(ours.losses, losses, rtol=1e-10, atol=1e-12)
 
 
-def test_a_branch_that_the_study_has_not_met():
+def test_a_branch_that_was_not_met_before():
     """A model that mixes samples in larger batches only is caught when it does."""
 
     def forward(m, x):
         return m.l(x - x.mean(0)) if x.shape[0] > 5 else m.l(x)
 
     model, batch = seeded(lambda: Of(forward, l=nn.Linear(8, C))).double(), clients((8,), (7, 7))
-    assert study(model, batch.samples).apart
+    assert keeps_apart(model, batch.samples)
     with pytest.raises(UnsupportedError):
         fill(model, batch.samples, batch.indices, None, torch.empty(2, 27).double(), torch.empty(2).double())
     ours = Gradient().gradients(model, batch)
@@ -381,22 +381,22 @@ def test_as_many_clients_as_have_so_many_numbers():
 
 def test_numbers_of_a_sample():
     model = nn.Sequential(nn.Flatten(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, C))
-    assert study(model, clients((2, 4), dtype=torch.float32).samples).numbers == 8 + 8 + 5 + 5 + 3
+    assert numbers_per_sample(model, clients((2, 4), dtype=torch.float32).samples) == 8 + 8 + 5 + 5 + 3
 
 
-def test_a_study_does_not_depend_on_where_training_stands():
+def test_how_a_model_is_computed_does_not_depend_on_where_training_stands():
     """A run that diverges, and one that goes on from its checkpoint, are computed in the same way."""
     model, batch = seeded(lambda: Mlp(8, (5,), C)), clients((8,), dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(torch.nan)
     state = torch.get_rng_state()
-    assert study(model, batch.samples).apart
+    assert keeps_apart(model, batch.samples)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(parameter.isnan().all() for parameter in model.parameters())
 
 
-def test_a_layer_that_is_frozen_later_is_studied_again():
+def test_a_layer_that_is_frozen_later_is_looked_at_again():
     model, batch = seeded(lambda: Mlp(8, (5,), C)).double(), clients((8,))
     Gradient().gradients(model, batch)
     model[1].requires_grad_(False)
@@ -412,7 +412,7 @@ def test_models_of_the_papers_are_computed_so(name):
         (settings.in_features,) if "in_features" in settings else (settings.in_channels, settings.side, settings.side)
     )
     samples = Samples(torch.randn(3, *shape, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2]), 10)
-    assert study(seeded(lambda: conf.make("model", name)), samples).apart
+    assert keeps_apart(seeded(lambda: conf.make("model", name)), samples)
 
 
 def test_local_steps_from_weights_of_their_own():
@@ -423,3 +423,10 @@ def test_local_steps_from_weights_of_their_own():
         for chunk in (None, 1)
     )
     torch.testing.assert_close(ours.updates, loop.updates, rtol=1e-10, atol=1e-12)
+
+
+def test_a_model_too_large_for_two_clients_is_not_copied_for_a_trial(monkeypatch):
+    model, batch = seeded(lambda: Mlp(8, (5,), C)).double(), clients((8,))
+    monkeypatch.setattr(base, "_NUMBERS_CPU", 100)
+    monkeypatch.setattr(base, "keeps_apart", lambda *_: pytest.fail("a trial"))
+    torch.testing.assert_close(Gradient().gradients(model, batch).updates, slow_gradients(model, batch)[0])
