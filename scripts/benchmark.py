@@ -478,6 +478,7 @@ def benchmark_scale(sizes: list[int], overrides: list[str]) -> None:
         )
         lines.append([f"{n:,}", *phases, f"{server:.1f}", growth[0], *memory, growth[1]])
         before = n, taken["round"], extra
+        print(f"n = {n:,}: {taken['round']:.2f} s", file=sys.stderr)
     print(
         f"n honest and n / 10 Byzantine clients, n' of both, d = {d:,}; seconds of a round, memory beside the updates"
     )
