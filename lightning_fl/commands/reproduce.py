@@ -4,6 +4,7 @@ python scripts/reproduce.py                                         list the tab
 python scripts/reproduce.py boba_2_mnist                            every cell at seed 0
 python scripts/reproduce.py boba_2_mnist --rows BOBA,Average --columns IPM --seeds 3
 python scripts/reproduce.py fed_nga_3 --scale 0.1 --workers 2       a tenth of the rounds
+python scripts/reproduce.py boba_2_mnist --on ray --workers 8       on a cluster of Ray's, or here by Ray
 python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train.py
 python scripts/reproduce.py my_table.yaml                           a table of your own: rules x attacks, over seeds
 
@@ -24,7 +25,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spelled, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.grid import Grid
-from lightning_fl.study.pool import Progress, execute, stop_when_told
+from lightning_fl.study.pool import Progress, executor, stop_when_told
 from lightning_fl.study.table import IN_CHECKOUT, Table
 from lightning_fl.study.table_report import keep, overview, report, stale
 
@@ -57,6 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", help="how many (3), or which (0,1,2); default 1, or what your own table says")
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores")
+    parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
     parser.add_argument("--folder", type=Path, default=Path("runs/tables"), help="of runs and reports")
     parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
     parser.add_argument("--prune", action="store_true", help="with --keep: drop cells measured with other settings")
@@ -90,7 +92,7 @@ def reproduce(given: argparse.Namespace) -> int:
     try:
         for run in missing if given.dry_run else []:
             print(f"  {run.label}: {shlex.join(['python', 'scripts/train.py', *run.overrides])}")
-        with closing(execute([] if given.dry_run else missing, given.workers)) as outcomes:
+        with closing(executor(given.workers, given.on)([] if given.dry_run else missing)) as outcomes:
             for outcome in outcomes:
                 print(progress.line(outcome), flush=True)
                 grid.look(outcome.run)

@@ -2,6 +2,7 @@
 
 python scripts/sweep.py sweeps/boba_f.yaml                              its runs, one at a time
 python scripts/sweep.py sweeps/boba_f.yaml --workers 4                  four at a time
+python scripts/sweep.py sweeps/boba_f.yaml --on ray --workers 8         eight at a time on a cluster of Ray's, or here
 python scripts/sweep.py sweeps/boba_f.yaml --dry-run                    what it would run
 python scripts/sweep.py sweeps/frpg_lambda.yaml --trials 10             ten runs instead of the file's run_cap
 python scripts/sweep.py sweeps/rule_by_attack.yaml data=mnist           another setting, added or instead of the file's
@@ -22,7 +23,7 @@ from pathlib import Path
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
-from lightning_fl.study.pool import Progress, execute, sharing, stop_when_told
+from lightning_fl.study.pool import Progress, executor, sharing, stop_when_told
 from lightning_fl.study.sweep import Sweep, check, grid, search, write
 
 
@@ -45,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
         raise SettingError(
             f"method {sweep.method} needs a number of runs, got none; give --trials, or the file a run_cap."
         )
-    print(f"{sweep.name}: {total} runs, {sweep.method}, into {folder}{sharing(options.workers)}", flush=True)
+    where = f" on {options.on}" if options.on else sharing(options.workers)
+    print(f"{sweep.name}: {total} runs, {sweep.method}, into {folder}{where}", flush=True)
     for key in sweep.ignored:
         print(f"{key} is ignored: without W&B every run goes to its end.")
     if options.dry_run:
@@ -53,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
             print("Each value, or near the ends of a distribution, once:")
         print("\n".join(shlex.join(["python", "scripts/train.py", *run.overrides]) for run in planned))
         return 0
-    outcomes = execute(planned, options.workers) if sweep.method == "grid" else search(sweep, total, options.workers)
+    execute = executor(options.workers, options.on)
+    outcomes = execute(planned) if sweep.method == "grid" else search(sweep, total, options.workers, execute)
     progress, failed = Progress(total, options.workers), set()
     folder.mkdir(parents=True, exist_ok=True)
     with closing(outcomes):
@@ -76,6 +79,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="the sweep file")
     parser.add_argument("overrides", nargs="*", help="settings of every run, as train.py takes them")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
+    parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
     parser.add_argument("--trials", type=int, help="runs at most (run_cap of the file; a grid: all)")
     parser.add_argument("--folder", type=Path, help="where everything goes (runs/sweeps/NAME)")
     parser.add_argument("--dry-run", action="store_true", help="only say what would run")

@@ -12,9 +12,10 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -57,6 +58,24 @@ class Outcome:
     seconds: float = 0.0  # from start to end of its process
 
 
+Execute = Callable[[Sequence[Run]], Generator[Outcome, None, None]]
+"""Trains runs, wherever, and yields each as it ends."""
+
+
+def executor(workers: int, on: str | None = None) -> Execute:
+    """Choose where runs are trained.
+
+    Args:
+        workers: How many at a time.
+        on: "ray", or the address of a cluster of Ray.  None: processes of this machine.
+    """
+    if on is None:
+        return partial(execute, workers=workers)
+    from lightning_fl.study import ray_pool
+
+    return partial(ray_pool.execute, workers=workers, address=None if on == "ray" else on)
+
+
 def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, None]:
     """Train what is not finished, ``workers`` at a time, in the given order.
 
@@ -92,7 +111,7 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, N
                     elsewhere.append(run)
                     continue
                 summary = run.summary()
-                error = None if summary else _last_words(run, process.exitcode)
+                error = None if summary else last_words(run, process.exitcode)
                 yield Outcome(run, summary, error, time.monotonic() - started)
     finally:
         for _, process, _ in active:
@@ -140,11 +159,15 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
             with held(run.folder):
                 if run.summary() is not None:  # another process has just finished it
                     return
-                settings = ["logger=[]", "trainer.enable_progress_bar=false", f"run_name={_quoted(run.folder.name)}"]
-                settings += [f"run_dir={_quoted(run.folder)}", "ckpt_path=auto"]
-                carry_out(compose([*run.overrides, *settings]))
+                carry_out(compose([*run.overrides, *places(run.folder)]))
         except BusyError:
             sys.exit(HELD)
+
+
+def places(folder: Path) -> list[str]:
+    """Say where a run's files go, that it goes on from its checkpoint there, and that it is one of many."""
+    own = [f"run_name={_quoted(folder.name)}", f"run_dir={_quoted(folder)}", "ckpt_path=auto"]
+    return ["logger=[]", "trainer.enable_progress_bar=false", *own]
 
 
 def begin(run: Run, place: Path, environment: Mapping[str, str]) -> None:
@@ -167,7 +190,8 @@ def _quoted(path: Path | str) -> str:
     return "'" + str(path).replace("'", r"\'") + "'"
 
 
-def _last_words(run: Run, code: int | None) -> str:
+def last_words(run: Run, code: int | None) -> str:
+    """Say why a run left no result: its log's last error, or last line."""
     lines = (run.folder / "train.log").read_text(errors="replace").strip().splitlines()
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines
     return f"{errors[-1] if errors else 'no output'} (exit code {code}; {run.folder / 'train.log'})"

@@ -14,7 +14,7 @@ from lightning_fl.run.config import spelled
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
-from lightning_fl.study.pool import Outcome, Run, execute
+from lightning_fl.study.pool import Execute, Outcome, Run
 from lightning_fl.text import table
 
 Values = dict[str, Any]
@@ -95,11 +95,17 @@ def check(sweep: Sweep) -> list[Run]:
     return [sweep.run(point) for point in points]
 
 
-def search(sweep: Sweep, trials: int, workers: int) -> Generator[Outcome, None, None]:
+def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generator[Outcome, None, None]:
     """Run trials of method random or bayes until the folder's journal has that many; earlier ones give their results.
 
     Trial k is drawn with seed k, so a sweep continues as if it had never stopped.  The journal has u in [0, 1] for a
     parameter with a distribution, and the position of the value for one with a list.
+
+    Args:
+        sweep: What to run.
+        trials: How many.
+        workers: How many method bayes draws at a time.
+        execute: Trains them.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
@@ -140,7 +146,7 @@ def search(sweep: Sweep, trials: int, workers: int) -> Generator[Outcome, None, 
                 run = sweep.run(drawn)
                 sweep.values[run] = drawn
                 batch.setdefault(run, []).append(trial.number)
-        for outcome in execute(list(batch), workers):
+        for outcome in execute(list(batch)):
             if outcome.summary is not None:
                 value = outcome.summary.get(sweep.metric)
                 state = optuna.trial.TrialState.PRUNED if value is None else None  # to TPE, worse than any value

@@ -104,12 +104,12 @@ def test_a_grid_that_is_stopped_goes_on(command, tmp_path, monkeypatch):
 
 
 def test_ctrl_c_keeps_what_is_finished(command, tmp_path, monkeypatch):
-    def interrupted(planned, workers):
+    def interrupted(planned):
         finish(planned[0].folder, [(10, 90.0)])
         yield pool.Outcome(planned[0], planned[0].summary(), seconds=1.0)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproduce, "execute", interrupted)
+    monkeypatch.setattr(reproduce, "executor", lambda *where: interrupted)
     code, out, err = command("small")
     assert code == 130
     assert "Stopped; the same command goes on from here." in err

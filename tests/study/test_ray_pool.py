@@ -1,0 +1,186 @@
+"""Runs by Ray, each in a folder of its own that the caller's file system need not share."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from filelock import FileLock, Timeout
+
+from lightning_fl import SettingError
+from lightning_fl.run.config import compose
+from lightning_fl.run.lock import held
+from lightning_fl.run.saved import SavedRun
+from lightning_fl.run.train import train
+from lightning_fl.study import ray_pool
+from lightning_fl.study.pool import Run, executor, places
+from lightning_fl.study.ray_pool import Keeper, read_files, write_files
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ("data=synthetic", "data.n_train=300", "model=logistic", "federation.n_clients=10", "adversary=none")
+SMALL = (*SMALL, "trainer.accelerator=cpu", "trainer.val_check_interval=100")
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason='needs ray (pip install -e ".[ray]")')
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+def test_a_run_s_files_are_read_checkpoint_first_and_written_summary_last(tmp_path, monkeypatch):
+    contents = {
+        "checkpoints/last.ckpt": b"c",
+        "config.yaml": b"y",
+        "metrics.csv": b"m",
+        "summary.json": b"s",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    for name in (".lock", ".holder", "metrics.csv.part"):
+        (tmp_path / name).write_bytes(b"not the run's")
+    assert list(read_files(tmp_path).items()) == list(contents.items())
+    written = []
+    monkeypatch.setattr(ray_pool.files, "write", lambda path, content: written.append(path.name))
+    write_files(tmp_path, contents)
+    assert written == ["config.yaml", "metrics.csv", "last.ckpt", "summary.json"]
+
+
+def test_a_keeper_gives_what_is_new_once_and_forgets():
+    keeper = Keeper()
+    keeper.put("a", {"x": b"1"})
+    keeper.put("a", {"x": b"2"})
+    keeper.put("b", {})
+    assert keeper.take() == {"a": {"x": b"2"}, "b": {}}
+    assert keeper.take() == {}
+    assert keeper.get("a") == {"x": b"2"}
+    keeper.put("a", {"x": b"3"})
+    keeper.forget("a")
+    assert keeper.take() == {}
+    assert keeper.get("a") is None
+
+
+def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_pool, "find_spec", lambda name: None)
+    with pytest.raises(SettingError, match=r"--on ray needs ray, got none; pip install"):
+        next(executor(1, "ray")([Run("x", SMALL, tmp_path / "x")]))
+    assert list(executor(1, "ray")([])) == []
+    with pytest.raises(SettingError, match="workers must be at least 1, got 0"):
+        next(executor(0, "ray")([]))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A small Ray on this machine, with the tests' packages on its path."""
+    import ray
+
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
+    ray.init(
+        num_cpus=2, object_store_memory=80 * 2**20, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+    )
+    yield ray
+    ray.shutdown()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+def worker():
+    """The process in which Ray trains a run; None if there is none."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.joinpath("cmdline").read_bytes().startswith(b"ray::work"):
+                return int(process.name)
+        except OSError:
+            continue
+    return None
+
+
+def wait_until(true, seconds=120):
+    """Wait until something is so."""
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def rows(folder):
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
+    """Beside it a run that fails, and one that is finished: the rest goes on."""
+    long = Run("long", (*SMALL, "trainer.max_steps=600", "checkpoint_every=5"), tmp_path / "long")
+    broken = Run("broken", (*SMALL, "aggregator=krum", "aggregator.f=99"), tmp_path / "broken")
+    found, before = {}, []
+
+    def kill():
+        """Kill the worker once the caller has a checkpoint of some rounds; note what these rounds recorded."""
+        wait_until(lambda: (long.folder / "checkpoints" / "last.ckpt").exists())
+        before.extend(rows(long.folder)[:5])
+        os.kill(worker(), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    for outcome in executor(2, "ray")([long, broken]):
+        found[outcome.run.label] = outcome
+    killer.join()
+    assert found["broken"].summary is None
+    assert "krum needs" in found["broken"].error
+    assert found["long"].summary["status"] == "completed"
+    assert found["long"].summary["rounds"] == 600
+    assert len(before) == 5
+    kept = [{name: row[name] for name in before[0]} for row in rows(long.folder)[:5]]
+    assert kept == before  # with the seconds that each took: they were not trained again
+    assert any(name.startswith("seconds/") for name in before[0])
+    assert (long.folder / "train.log").read_text().count("completed after 600 rounds") == 1
+    (tmp_path / "here").mkdir()
+    train(compose([*long.overrides, *places(tmp_path / "here")]), tmp_path / "here", describe=False)
+    there, here = SavedRun.read(long.folder), SavedRun.read(tmp_path / "here")
+    assert [row["loss"] for row in there.metrics] == [row["loss"] for row in here.metrics]
+    assert there.summary["recall"] == here.summary["recall"]
+    # A finished run is not trained again.
+    (again,) = executor(1, "ray")([long])
+    assert again.seconds == 0
+    assert again.summary == found["long"].summary
+
+
+@needs_ray
+@pytest.mark.slow
+def test_closing_stops_the_runs_after_their_round_and_they_go_on(cluster, tmp_path):
+    long = Run("long", (*SMALL, "trainer.max_steps=100000", "checkpoint_every=5"), tmp_path / "long")
+    quick = Run("quick", (*SMALL, "trainer.max_steps=200"), tmp_path / "quick")
+    with closing(executor(2, "ray")([long, quick])) as outcomes:
+        assert next(outcomes).run is quick
+        with pytest.raises(Timeout):
+            FileLock(long.folder / ".lock", timeout=0).acquire()
+    assert SavedRun.read(long.folder).status == "interrupted"
+    assert (long.folder / "checkpoints" / "last.ckpt").exists()
+    with held(long.folder):
+        pass
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_sweep_on_ray(tmp_path):
+    (tmp_path / "small.yaml").write_text(
+        "program: train.py\nmethod: grid\nmetric: {name: accuracy, goal: maximize}\nparameters:\n"
+        "  data: {value: synthetic}\n  data.n_train: {value: 300}\n  trainer.max_steps: {value: 3}\n"
+        "  trainer.accelerator: {value: cpu}\n  aggregator: {values: [median, boba]}\n"
+    )
+    words = [sys.executable, "-m", "lightning_fl", "sweep", "small.yaml", "--on", "ray", "--workers", "2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment.pop("RAY_ADDRESS", None)
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("completed") == 2
+    runs = [path.parent for path in (tmp_path / "runs" / "sweeps" / "small").glob("*/summary.json")]
+    assert sorted(SavedRun.read(run).topics[0].split("(")[0] for run in runs) == ["boba", "median"]
