@@ -461,8 +461,8 @@ def _check_server_data(rule: Aggregator, client: Client, data: FederatedDataModu
         raise SettingError(f"{type(rule).__name__} needs server data, got none; set data.server_samples to at least 1.")
     if rule.needs_server == "updates" and not client.serves_server:
         raise SettingError(
-            f"{type(rule).__name__} lets virtual clients of the server compute, of whom {type(client).__name__} has no "
-            f"memory; choose client=gradient or another rule."
+            f"{type(rule).__name__} needs a client that the server can run, too, got {type(client).__name__}, which "
+            f"remembers every client; choose client=gradient or another rule."
         )
 
 

@@ -330,7 +330,11 @@ def test_names_the_client_that_broke_the_average(tmp_path):
         (lambda: (module(), data(n_clients=500)), [Ipm(1.0)], "every client needs a sample"),
         (lambda: (module(reference=[1.0]), data()), [Ipm(1.0)], "the reference has 1 recalls, the data 3 classes"),
         (lambda: (module(), data(server_samples=0)), [Ipm(1.0), boba()], "needs server data, got none"),
-        (lambda: (FederatedModule(world.model(), Rsa()), data()), [Ipm(1.0), boba()], "Boba lets virtual clients"),
+        (
+            lambda: (FederatedModule(world.model(), Rsa()), data()),
+            [Ipm(1.0), boba()],
+            "Boba needs a client that",
+        ),
     ],
 )
 def test_refuses_what_does_not_fit_before_training(tmp_path, make, callbacks, message):

@@ -46,7 +46,7 @@ def participants(module: FederatedModule) -> str:
         f"Data       {type(data).__name__}, {len(data.train):,} training and {len(data.test):,} test samples"
         + corrupted,
         f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
-        f"an honest client",
+        f"per honest client",
         *([f"           {note}"] if note else []),
     ]
     rows = [
@@ -54,7 +54,7 @@ def participants(module: FederatedModule) -> str:
         for z, column in enumerate(counts.T)
     ]
     shown = rows if len(rows) <= 20 else [*rows[:10], ["..."] * 4, *rows[-5:]]
-    return "\n".join([*lines, "", table(["class", "samples", "held by clients", "samples a holder"], shown)])
+    return "\n".join([*lines, "", table(["class", "samples", "held by clients", "samples per holder"], shown)])
 
 
 def _range(values: list[int]) -> str:

@@ -48,13 +48,13 @@ def test_participants():
         "Server     Average(), 2 samples of each class",
         "Model      Linear, d = 9",
         "Data       Corners, 18 training and 9 test samples",
-        "Partition  Fixed(): 5 to 7 samples and 1 to 2 classes an honest client",
+        "Partition  Fixed(): 5 to 7 samples and 1 to 2 classes per honest client",
         "",
-        "  class  samples  held by clients  samples a holder",
-        "  -------------------------------------------------",
-        "      0        6                1                 6",
-        "      1        6                2            1 to 5",
-        "      2        6                1                 6",
+        "  class  samples  held by clients  samples per holder",
+        "  ---------------------------------------------------",
+        "      0        6                1                   6",
+        "      1        6                2              1 to 5",
+        "      2        6                1                   6",
     ]
 
 

@@ -100,7 +100,7 @@ def test_a_disk_that_fills_up_leaves_the_checkpoint_before(tmp_path):
             return super().aggregate(updates, server)
 
     whole = fit(tmp_path / "whole")
-    with ExitStack() as limits, pytest.raises(DataError, match=r"last.ckpt cannot be written: File too large; mend"):
+    with ExitStack() as limits, pytest.raises(DataError, match=r"last.ckpt cannot be written: File too large; fix"):
         fit(tmp_path / "full", Full())
     assert saved(tmp_path / "full/last.ckpt")["global_step"] == 2
     assert sorted(path.name for path in (tmp_path / "full").iterdir()) == ["last.ckpt", "metrics.csv", "weights.csv"]
