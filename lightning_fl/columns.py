@@ -90,34 +90,36 @@ class Ordered:
 
     Args:
         rows: Finite rows, one vector per row.
+        whole: Puts what processes find for their own columns together.
 
     >>> ordered = Ordered(torch.tensor([[4.0, 1.0], [0.0, 3.0], [2.0, 8.0]]))
     >>> ordered.at(1, 1), ordered.mean(0, 2), ordered.nearest(trim=1, k=2)
     (tensor([2., 3.]), tensor([1., 2.]), tensor([1., 2.]))
     """
 
-    def __init__(self, rows: Float[Tensor, "n d"]):
+    def __init__(self, rows: Float[Tensor, "n d"], whole: Callable[[Tensor], Tensor] = lambda found: found):
         self.rows = rows
         self.n = len(rows)
+        self._whole = whole
         self._places: dict[int, Tensor] = {}
         self._sums: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
 
     def at(self, lower: int, upper: int) -> Float[Tensor, " d"]:
         """Average the values in two places, which may be the same."""
         if lower == upper:
-            return reduce_columns(self.rows, lambda values: values[:, lower])
-        return reduce_columns(self.rows, lambda values: values[:, lower] / 2 + values[:, upper] / 2)
+            return self._whole(reduce_columns(self.rows, lambda values: values[:, lower]))
+        return self._whole(reduce_columns(self.rows, lambda values: values[:, lower] / 2 + values[:, upper] / 2))
 
     def mean(self, first: int, last: int) -> Float[Tensor, " d"]:
         """Average the values in places first to last - 1."""
-        return reduce_columns(self.rows, lambda values: values[:, first:last].mean(1))
+        return self._whole(reduce_columns(self.rows, lambda values: values[:, first:last].mean(1)))
 
     def nearest(self, trim: int, k: int) -> Float[Tensor, " d"]:
         """Average the k values nearest to the mean of those left when the ``trim`` smallest and largest are.
 
         Of two values equally near, the smaller one counts.
         """
-        return reduce_columns(self.rows, lambda values: nearest_mean(values, middle_mean(values, trim), k))
+        return self._whole(reduce_columns(self.rows, lambda values: nearest_mean(values, middle_mean(values, trim), k)))
 
     def extended(self, row: Float[Tensor, " d"], copies: int) -> "Ordered":
         """Order the values with copies of one more finite row among them, without sorting anew."""

@@ -113,7 +113,7 @@ def _mirrored(gram: Tensor) -> Tensor:
 
 
 def _deviation(rows: Tensor, vector: Tensor) -> Tensor:
-    """||vector - mean||^2, the rows' mean squared distance from their mean, ||mean||^2."""
+    """||vector - mean||^2, the rows' mean squared distance from their mean, ||mean||^2; NaN of no rows."""
     found = vector.new_zeros(3, dtype=torch.float64)
     if not len(rows):
         return found.fill_(torch.nan)
@@ -386,7 +386,11 @@ def _inner(sums: Tensor, n: int) -> tuple[Tensor, Callable[[slice], Tensor]]:
     return sums.square().sum(1), lambda rows: sums[rows] @ sums[:n].T
 
 
-def centred_products(rows: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) -> Centred:
+def centred_products(
+    rows: Float[Tensor, "n d"],
+    *others: Float[Tensor, "_ d"],
+    total: Callable[[Tensor], Tensor] = lambda sums: sums,
+) -> Centred:
     """Compute all inner products between rows about an origin among them, in float64.
 
     In each block of columns the origin is the row with the smallest ball around it that holds more than half of the
@@ -395,6 +399,7 @@ def centred_products(rows: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) 
     Args:
         rows: Rows among which the origin is chosen.
         others: Further rows (of the server), without copying them.
+        total: Adds up what processes have summed, each over columns of its own.
 
     Returns:
         Inner products between all of them, in order.  A row with NaN or inf spoils its own entries, nothing else, and
@@ -413,7 +418,16 @@ def centred_products(rows: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) 
         _add_products(gram, columns)
         offset += columns @ origin
         square += origin @ origin
-    return _merged(_mirrored(gram), offset, square, gram.diagonal().clone())
+    gram, rest = total(_mirrored(gram)), total(torch.cat([offset, square[None]]))
+    return _merged(gram, rest[:-1], rest[-1], gram.diagonal().clone())
+
+
+def _combine(rows: Tensor, weights: Tensor) -> Tensor:
+    combined = (weights[None] @ rows)[0]  # a matrix product has more threads than one with a vector
+    if not combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
+        used = weights != 0
+        combined = weights[used] @ rows[used]
+    return combined
 
 
 def _shares(data_weights: Tensor | None, n: int, device: torch.device) -> Tensor:
@@ -529,15 +543,84 @@ class Updates:
         self.data_weights = _shares(data_weights, self.n, rows.device)
         self._seen: dict[tuple[str, int, int], tuple[Tensor, Any]] = {}
 
+    # What follows is for several processes, each of which holds some columns of all rows: `lightning_fl.parallel`.
+
+    spread = False
+    """Whether other processes hold some of the columns."""
+
+    @property
+    def here(self) -> Float[Tensor, "n _"]:
+        """The rows, or those of their columns that this process holds."""
+        return self.rows
+
+    def _total(self, sums: Tensor) -> Tensor:
+        """Add up sums over the columns here."""
+        return sums
+
+    def _own(self, vectors: Tensor) -> Tensor:
+        """Of whole vectors, the columns here."""
+        return vectors
+
+    def _whole(self, block: Tensor) -> Tensor:
+        """Put the processes' columns of the same vectors together."""
+        return block
+
+    def _stack(self, found: Tensor) -> Tensor:
+        """Stack what the processes found."""
+        return found[None]
+
+    def _marked(self) -> Tensor:
+        """The columns here, NaN in rows that hold NaN or inf in some column of any process."""
+        return self.here
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows lie."""
+        return self.here.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the rows."""
+        return self.here.dtype
+
+    @property
+    def like(self) -> Float[Tensor, "n d"]:
+        """A matrix of the rows' shape, type and device that needs no memory and holds nothing of use."""
+        return torch.zeros(1, dtype=self.dtype, device=self.device).expand(self.n, self.d)
+
+    def by_column(self, function: Callable[[Tensor], Tensor], mark_broken: bool = False) -> Float[Tensor, "*b d"]:
+        """Apply a function that treats every column by itself, on each process to the columns that it holds.
+
+        Args:
+            function: Maps (n, k) columns of the rows to (k,) or (b, k) numbers.
+            mark_broken: Whether a row that holds NaN or inf in some column is NaN in all of them, for a function that
+                leaves such rows out.
+
+        Returns:
+            Its values for all d columns.
+
+        >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).by_column(lambda rows: rows.mean(0))
+        tensor([2., 4.])
+        """
+        return self._whole(function(self._marked() if mark_broken else self.here))
+
+    def by_block(self, function: Callable[[Tensor], Tensor], mark_broken: bool = False) -> Tensor:
+        """Apply a function to the columns of each process; see `by_column`.
+
+        Returns:
+            Its values, stacked: one for each process.
+        """
+        return self._stack(function(self._marked() if mark_broken else self.here))
+
     @cached_property
     def gram(self) -> Float64[Tensor, "n n"]:
         """Inner products between the rows; see `gram_matrix`."""
-        return gram_matrix(self.rows)
+        return self._total(gram_matrix(self.here))
 
     @cached_property
     def centred(self) -> Centred:
         """Inner products about the middle of the rows; see `centred_products`."""
-        return centred_products(self.rows)
+        return centred_products(self.here, total=self._total)
 
     @cached_property
     def distances(self) -> Float64[Tensor, "n n"]:
@@ -549,17 +632,17 @@ class Updates:
 
         What was asked about the last few extra rows is kept, for an adversary that asks a rule several times.
         """
-        gram = self._asked("gram", extra, lambda: gram_matrix(self.rows, extra.to(self.rows.device)))
+        gram = self._asked("gram", extra, lambda other: self._total(gram_matrix(self.here, other)))
         self.gram = gram[: self.n, : self.n]
         return gram
 
     def centred_with(self, extra: Float[Tensor, "k d"]) -> Centred:
         """Inner products between the rows followed by k further rows, about the middle of the rows; as `gram_with`."""
-        centred = self._asked("centred", extra, lambda: centred_products(self.rows, extra.to(self.rows.device)))
+        centred = self._asked("centred", extra, lambda other: centred_products(self.here, other, total=self._total))
         self.centred = centred[: self.n]
         return centred
 
-    def _asked(self, what: str, extra: Tensor, compute: Callable[[], Any]) -> Any:
+    def _asked(self, what: str, extra: Tensor, compute: Callable[[Tensor], Any]) -> Any:
         check_rows(extra, "server rows")
         if extra.shape[1] != self.d:
             raise SettingError(f"server rows must have the updates' length {self.d}, got {extra.shape[1]}.")
@@ -567,27 +650,29 @@ class Updates:
         if key not in self._seen:
             if len(self._seen) == _SEEN:
                 self._seen.clear()
-            self._seen[key] = extra, compute()  # keeping the tensor alive keeps its address from being reused
+            other = self._own(extra.to(self.device))
+            self._seen[key] = extra, compute(other)  # keeping the tensor alive keeps its address from being reused
         return self._seen[key][1]
 
     def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
         """Compute ||x_i||_p for p = 1, 2 or inf at the speed of float32; see `row_norms`."""
-        return row_norms(self.rows, p)
+        parts = self.by_block(lambda rows: row_norms(rows, p))
+        return parts[0] if len(parts) == 1 else torch.linalg.vector_norm(parts, p, dim=0)
 
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
         """||x_i||^2: the Gram matrix's diagonal, for rules that need no more of it."""
-        squares = self.rows.new_zeros(self.n, dtype=torch.float64)
-        for columns in _float64_columns(self.rows):
+        squares = self.here.new_zeros(self.n, dtype=torch.float64)
+        for columns in _float64_columns(self.here):
             squares += columns.square().sum(1)
-        return squares
+        return self._total(squares)
 
     def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
         """Compute <x_i, vector>."""
-        products = self.rows.new_zeros(self.n, dtype=torch.float64)
-        for columns in _float64_columns(self.rows, vector[None]):
+        products = self.here.new_zeros(self.n, dtype=torch.float64)
+        for columns in _float64_columns(self.here, self._own(vector)[None]):
             products += columns[:-1] @ columns[-1]
-        return products
+        return self._total(products)
 
     def ordered(self, rule: str) -> Ordered:
         """Order the values of each coordinate; rows with NaN or inf are left out.
@@ -598,16 +683,11 @@ class Updates:
         Raises:
             DivergedError: If no row is finite.
         """
-        return Ordered(finite_only(self.rows, rule))
+        return Ordered(finite_only(self._marked(), rule), self._whole)
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
-        weights = weights.to(self.rows)
-        combined = (weights[None] @ self.rows)[0]  # a matrix product has more threads than one with a vector
-        if not combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
-            used = weights != 0
-            combined = weights[used] @ self.rows[used]
-        return combined
+        return self.by_column(lambda rows: _combine(rows, weights.to(rows)))
 
     def combination(
         self,
@@ -633,19 +713,21 @@ class Updates:
         >>> Updates(torch.tensor([[0.0], [2.0], [90.0]])).deviation(torch.tensor([4.0]), 2)
         (9.0, 1.0, 1.0)
         """
-        rows = self.rows[:h]
+        rows, vector = self.here[:h], self._own(vector)
         for known in ("centred", "gram"):
             if known in vars(self):
                 gram = (self.centred.gram if known == "centred" else self.gram)[:h, :h]
                 lengths = gram.diagonal().mean()
                 variance = lengths - gram.mean()
                 mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
-                squares = torch.stack([(vector - mean).double().square().sum(), mean.double().square().sum()])
+                own = torch.stack([(vector - mean).double().square().sum(), mean.double().square().sum()])
+                squares = self._total(own)
                 if variance > _CLEAR * lengths and squares.isfinite().all():
                     return squares[0].item(), variance.item(), squares[1].item()
-        found = _deviation(rows, vector)
+        found = self._total(_deviation(rows, vector))
         if not found.isfinite().all():
-            found = _deviation(rows[rows.isfinite().all(1)], vector)
+            broken = self._total((~rows.isfinite().all(1)).double())
+            found = self._total(_deviation(rows[broken == 0], vector))
         error, variance, square = found.tolist()
         return error, variance, square
 
@@ -691,7 +773,41 @@ class _Mixed(Updates):
 
     @cached_property
     def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
-        rows, matrix = self.source.rows, self.matrix
+        return self._mix(self.source.rows)
+
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.source.dtype
+
+    @property
+    def spread(self) -> bool:  # type: ignore[override]
+        return self.source.spread
+
+    @cached_property
+    def here(self) -> Float[Tensor, "n _"]:
+        return self._mix(self.source.here) if self.spread else self.rows
+
+    def _marked(self) -> Tensor:
+        return self._mix(self.source._marked()) if self.spread else self.rows
+
+    def _own(self, vectors: Tensor) -> Tensor:
+        return self.source._own(vectors)
+
+    def _whole(self, block: Tensor) -> Tensor:
+        return self.source._whole(block)
+
+    def _stack(self, found: Tensor) -> Tensor:
+        return self.source._stack(found)
+
+    def _total(self, sums: Tensor) -> Tensor:
+        return self.source._total(sums)
+
+    def _mix(self, rows: Tensor) -> Tensor:
+        matrix = self.matrix
         mixed = matrix.to(rows) @ rows
         if not mixed.sum().isfinite():  # 0 * inf is NaN: leave those rows out
             finite = rows.isfinite().all(1)

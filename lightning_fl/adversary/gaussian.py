@@ -77,7 +77,7 @@ class Gaussian(Adversary):
         rate = 1.0 if self.space == "updates" else context.round.learning_rate
         if not rate > 0:
             raise SettingError(f"gaussian needs a learning rate > 0 to report a model, got {rate}; set space=updates.")
-        noise = gaussian(honest.rows, n_byzantine, self.std / rate, context.generator("gaussian"))
+        noise = gaussian(honest.like, n_byzantine, self.std / rate, context.generator("gaussian"))
         if self.space == "models":  # (w - noise) / rate
             noise = noise.neg_().add_(flatten(trainable(context.model).values()) / rate)
         return noise

@@ -39,4 +39,4 @@ class Ipm(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return ipm(honest.rows, n_byzantine, self.factor)
+        return honest.by_column(lambda rows: ipm(rows, n_byzantine, self.factor))

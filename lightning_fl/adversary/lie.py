@@ -122,4 +122,4 @@ class Lie(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return lie(honest.rows, n_byzantine, self.factor)
+        return honest.by_column(lambda rows: lie(rows, n_byzantine, self.factor))

@@ -55,7 +55,7 @@ class Mimic(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return mimic(honest.rows, n_byzantine, self.target)
+        return honest.by_column(lambda rows: mimic(rows, n_byzantine, self.target))
 
 
 @dataclass(frozen=True)

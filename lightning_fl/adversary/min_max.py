@@ -18,9 +18,15 @@ from torch import Tensor
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import check_spread, mean_and_std
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.updates import Updates, gram_matrix, squared_distances
+from lightning_fl.updates import Updates, squared_distances
 
 Direction = Literal["inverse_std", "inverse_unit", "inverse_sign"]
+
+# What of the squared distances from a row to the honest ones counts.
+_MEASURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "min_max": lambda squares: squares.amax(-1),
+    "min_sum": lambda squares: squares.sum(-1),
+}
 
 
 def min_max(
@@ -56,7 +62,7 @@ def min_max(
     >>> min_max(torch.tensor([[0.0], [3.0], [3.0]]), n_byzantine=1)
     tensor([[3.0000]])
     """
-    return _forge("min_max", lambda squares: squares.amax(-1), honest, n_byzantine, gamma_init, tau, direction)
+    return _forge("min_max", Updates(honest), n_byzantine, gamma_init, tau, direction)
 
 
 def min_sum(
@@ -89,23 +95,23 @@ def min_sum(
     >>> min_sum(torch.tensor([[0.0], [3.0], [3.0]]), n_byzantine=1)
     tensor([[4.0000]])
     """
-    return _forge("min_sum", lambda squares: squares.sum(-1), honest, n_byzantine, gamma_init, tau, direction)
+    return _forge("min_sum", Updates(honest), n_byzantine, gamma_init, tau, direction)
 
 
 def _forge(
     attack: str,
-    measure: Callable[[Tensor], Tensor],
-    honest: Tensor,
+    honest: Updates,
     n_byzantine: int,
     gamma_init: float,
     tau: float,
     direction: str | None,
 ) -> Tensor:
-    """Forge a row whose ``measure`` of squared distances to the honest rows is at most the largest honest one."""
+    """Forge a row whose measure of squared distances to the honest rows is at most the largest honest one."""
     _check(attack, gamma_init, tau, direction)
-    mean, std = mean_and_std(honest, attack)
+    measure = _MEASURES[attack]
+    mean, std = honest.by_column(lambda rows: torch.stack(mean_and_std(rows, attack)))
     along = _along(direction, mean, std)
-    gram = gram_matrix(honest, torch.stack([mean, along]))
+    gram = honest.gram_with(torch.stack([mean, along]))
     squares = squared_distances(gram[:-1, :-1])
     limit, length = torch.stack([measure(squares[:-1, :-1]).max(), gram[-1, -1]]).tolist()
     to_mean, slope = torch.stack([squares[-1, :-1], gram[-2, -1] - gram[:-2, -1]]).cpu()  # <mean - x_i, p>
@@ -153,7 +159,7 @@ class MinMax(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return min_max(honest.rows, n_byzantine, self.gamma_init, self.tau, self.direction)
+        return _forge("min_max", honest, n_byzantine, self.gamma_init, self.tau, self.direction)
 
 
 class MinSum(Adversary):
@@ -171,4 +177,4 @@ class MinSum(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return min_sum(honest.rows, n_byzantine, self.gamma_init, self.tau, self.direction)
+        return _forge("min_sum", honest, n_byzantine, self.gamma_init, self.tau, self.direction)

@@ -58,4 +58,5 @@ class NonFinite(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return non_finite(honest.rows, n_byzantine, self.kind)
+        rows = honest.rows if self.kind == "one_coordinate" else honest.like
+        return non_finite(rows, n_byzantine, self.kind)

@@ -59,10 +59,22 @@ def rop(
     >>> rop(torch.tensor([[1.0, 0.0], [3.0, 0.0]]), n_byzantine=1, factor=5.0)
     tensor([[2., 5.]])
     """
+    return _rop(honest.mean(0), len(honest), n_byzantine, previous, factor, angle, location, reference)
+
+
+def _rop(
+    mean: Tensor,
+    h: int,
+    n_byzantine: int,
+    previous: Tensor | None,
+    factor: float | None,
+    angle: float,
+    location: float,
+    reference: float,
+) -> Tensor:
     _check(factor, angle, location, reference)
     if factor is None:
-        factor = lie_factor(len(honest), n_byzantine)
-    mean = honest.mean(0)
+        factor = lie_factor(h, n_byzantine)
     last = mean if previous is None else previous.to(mean)
     along = _unit((reference * last + (1 - reference) * mean).double())
     # A projection of rounding is none: ones along the reference have nothing across it.
@@ -103,8 +115,9 @@ class Rop(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return rop(
-            honest.rows,
+        return _rop(
+            honest.by_column(lambda rows: rows.mean(0)),
+            honest.n,
             n_byzantine,
             context.previous_update,
             self.factor,

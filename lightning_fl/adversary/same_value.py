@@ -39,4 +39,4 @@ class SameValue(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return same_value(honest.rows, n_byzantine, self.value)
+        return same_value(honest.like, n_byzantine, self.value)

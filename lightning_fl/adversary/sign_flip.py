@@ -42,4 +42,4 @@ class SignFlip(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return sign_flip(honest.rows, n_byzantine, self.factor)
+        return honest.by_column(lambda rows: sign_flip(rows, n_byzantine, self.factor))

@@ -242,4 +242,4 @@ def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
             names.append(f"{content} {copies[content]}")
             copies[content] += 1
     draws = [seeding.derive_seed(seed, name) for name in names]
-    return torch.tensor(draws, device=updates.rows.device).argsort()
+    return torch.tensor(draws, device=updates.device).argsort()

@@ -81,8 +81,8 @@ def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], 
     f = max(f - (updates.n - len(rows)), 0)
     selected = rows[bulyan_selection(updates.distances[rows][:, rows], f, once)]
     theta = len(selected)
-    update = Ordered(updates.rows[selected]).nearest(trim=(theta - 1) // 2, k=theta - 2 * f)
-    return update, selected
+    trim, k = (theta - 1) // 2, theta - 2 * f
+    return updates.by_column(lambda rows: Ordered(rows[selected]).nearest(trim, k)), selected
 
 
 def _check(n: int, f: int) -> None:

@@ -46,7 +46,7 @@ def bygars_weights(
         raise SettingError(f"bygars needs trust in each of {updates.n} updates, got {len(trust)} numbers.")
     lengths = updates.squares.sqrt()
     finite_rows(lengths, "bygars")
-    usable = lengths.isfinite() & (lengths > torch.finfo(updates.rows.dtype).tiny)  # 1 / length must not overflow
+    usable = lengths.isfinite() & (lengths > torch.finfo(updates.dtype).tiny)  # 1 / length must not overflow
     scale = torch.where(usable, 1 / lengths, 0)
     q = torch.zeros_like(lengths) if trust is None else trust.to(lengths)
     for _ in range(steps):

@@ -147,7 +147,7 @@ class Dnc(Weighting):
         """Weigh one round; see the base class."""
         draw = server.generator("dnc")
         coordinates = [
-            torch.randperm(updates.d, generator=draw)[: self.n_coordinates].sort().values.to(updates.rows.device)
+            torch.randperm(updates.d, generator=draw)[: self.n_coordinates].sort().values.to(updates.device)
             for _ in range(self.n_iterations)
         ]
         return _weights(updates, self.f, coordinates, self.c)

@@ -46,4 +46,4 @@ class SignVote(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return Aggregation(sign_vote(updates.rows))
+        return Aggregation(updates.by_column(sign_vote, mark_broken=True))

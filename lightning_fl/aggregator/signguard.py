@@ -183,5 +183,5 @@ class Signguard(Weighting):
         """Weigh one round; see the base class."""
         size = int(self.share * updates.d) or updates.d
         start = int(torch.randint(updates.d - size + 1, (1,), generator=server.generator("signguard")))
-        columns = torch.arange(start, start + size, device=updates.rows.device)
+        columns = torch.arange(start, start + size, device=updates.device)
         return _weights(updates, columns, self.lower, self.upper, self.scaled)
