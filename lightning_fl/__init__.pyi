@@ -11,6 +11,7 @@ from . import (
     partition,
     schedule,
     server,
+    strategy,
     theory,
 )
 from .adversary.base import Adversary, AttackContext
@@ -67,6 +68,7 @@ __all__ = [
     "partition",
     "schedule",
     "server",
+    "strategy",
     "theory",
     "train",
 ]

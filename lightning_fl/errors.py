@@ -20,6 +20,14 @@ class DataError(RuntimeError):
     """A file is missing, corrupt or not what it should be, or cannot be written."""
 
 
+# What to do when a run over several processes has ended too early.
+RESUME = "repeat the command with ckpt_path=auto and hydra.run.dir=FOLDER to continue from the last checkpoint"
+
+
+class ProcessError(RuntimeError):
+    """Another process of the run has been lost."""
+
+
 @contextmanager
 def concerning(part: str) -> Iterator[None]:
     """Note in a `SettingError` which part of a run it is about; a part noted further inside is kept."""

@@ -28,9 +28,11 @@ from lightning_fl.errors import DivergedError, SettingError, concerning
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.metric.robustness import measured_kappa
+from lightning_fl.parallel import ColumnBlock, Columns, Spread, collect, homes
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.strategy.client_parallel import ClientParallel
 from lightning_fl.updates import Updates, trainable, unflatten
 
 
@@ -76,6 +78,7 @@ class FederatedModule(pl.LightningModule):
         self.diverged: str | None = None
         """Why the run stopped early, if it diverged."""
         self._previous_update: Tensor | None = None
+        self._homes: dict[int, int] = {}  # by client, the process that has its memory
 
     def setup(self, stage: str) -> None:
         """Find rule and attack, and check that everything fits together before any training.
@@ -92,6 +95,7 @@ class FederatedModule(pl.LightningModule):
         if not self.trainer.global_step:
             self._previous_update = None
         self.client.prepare(self.model, data.everybody)
+        self._homes = homes(self.client, data.everybody)
 
     def check(self, trainer: pl.Trainer, data: FederatedDataModule) -> None:
         """Find rule and attack, and check that everything fits together.
@@ -166,11 +170,13 @@ class FederatedModule(pl.LightningModule):
         h, b = len(batch.honest), len(batch.byzantine)
         parameters = trainable(self.model)
         d = sum(value.numel() for value in parameters.values())
-        rows = next(iter(parameters.values())).new_empty(h + b, d)
+        columns = Columns.here(d)  # None: this process holds all of them
+        client = self.client if columns is None else Spread(self.client, columns, self._homes)
+        rows = next(iter(parameters.values())).new_empty(h + b, d if columns is None else columns.width)
 
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         this_round = Round(batch.index, rate, batch.seed)
-        honest = self.client.updates(self.model, batch.honest, this_round, out=rows[:h])
+        honest = client.updates(self.model, batch.honest, this_round, out=rows[:h])
         _place(honest.updates, rows[:h], type(self.client).__name__)
         shares = batch.data_weights[:h] / batch.data_weights[:h].sum()
         loss = (honest.losses @ shares.to(honest.losses)).item()
@@ -178,17 +184,17 @@ class FederatedModule(pl.LightningModule):
             return self._stop(batch, f"the honest clients' mean loss is {loss}")
         trained = self._now()
 
-        server = ServerOracle(self.model, self.client, batch.server, this_round)
+        server = ServerOracle(self.model, client, batch.server, this_round)
         try:
-            self._attack(rows, batch, server)
+            self._attack(rows, batch, server, columns)
             attacked = self._now()
-            updates = Updates(rows, batch.data_weights, batch.ids)
+            updates = _updates(rows, batch.data_weights, batch.ids, columns)
             aggregation = self.aggregator.aggregate(updates, server)
             aggregated = self._now()
         except DivergedError as error:
             return self._stop(batch, str(error))
         if not aggregation.update.isfinite().all():
-            broken = [i for i, fine in enumerate(rows.isfinite().all(1).tolist()) if not fine]
+            broken = [i for i, square in enumerate(updates.by_block(_brokenness).sum(0).tolist()) if square]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
         kappa = measured_kappa(updates, aggregation.update, h)
         measured = self._now()
@@ -199,8 +205,8 @@ class FederatedModule(pl.LightningModule):
             "learning_rate": rate,
             **_measure(aggregation, h, b),
             "robustness/kappa": kappa,
-            "communication/floats_up": float(rows.numel()),
-            "communication/floats_down": float(rows.numel()),
+            "communication/floats_up": float((h + b) * d),
+            "communication/floats_down": float((h + b) * d),
             "communication/sample_gradients": float(honest.sample_gradients),
             "seconds/clients": trained - started,
             "seconds/attack": attacked - trained,
@@ -216,13 +222,15 @@ class FederatedModule(pl.LightningModule):
             "label_distributions": aggregation.label_distributions,
         }
 
-    def _attack(self, rows: Float[Tensor, "n d"], batch: RoundBatch, server: ServerOracle) -> None:
+    def _attack(
+        self, rows: Float[Tensor, "n _"], batch: RoundBatch, server: ServerOracle, columns: Columns | None
+    ) -> None:
         """Write what the Byzantine clients send into the last rows."""
         h, b = len(batch.honest), len(batch.byzantine)
         if self.adversary is None or not b:
             return
 
-        everybody = Updates(rows, batch.data_weights, batch.ids)
+        everybody = _updates(rows, batch.data_weights, batch.ids, columns)
 
         def ask(updates: Updates) -> Aggregation:
             asked = copy(updates)
@@ -231,7 +239,7 @@ class FederatedModule(pl.LightningModule):
 
         context = AttackContext(
             self.model,
-            self.client,
+            server.client,
             batch.byzantine,
             rule=lambda updates: ask(updates).update,
             round=server.round,
@@ -240,8 +248,9 @@ class FederatedModule(pl.LightningModule):
             trust=lambda updates: _trust(ask(updates)),
             answer=lambda updates: ask(updates).answer,
         )
-        honest = Updates(rows[:h], batch.data_weights[:h], batch.honest.ids)
-        rows[h:] = self.adversary.attack(honest, b, context)
+        honest = _updates(rows[:h], batch.data_weights[:h], batch.honest.ids, columns)
+        forged = self.adversary.attack(honest, b, context)
+        rows[h:] = forged if columns is None else columns.own(forged)
 
     def _now(self) -> float:
         """Give the time when all work so far is done, on a GPU, too."""
@@ -354,7 +363,8 @@ class FederatedModule(pl.LightningModule):
         return super().load_from_checkpoint(checkpoint_path, *args, **settings)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the last round's aggregated update, which attacks of the next round may use."""
+        """Save the last round's aggregated update, which attacks of the next round may use, and all clients' memory."""
+        collect(self.client, self._homes, self.trainer.strategy.root_device)
         if self.adversary is not None:
             checkpoint["previous_update"] = self._previous_update
 
@@ -383,6 +393,16 @@ class FederatedModule(pl.LightningModule):
                 f"the checkpoint is of another model or client: {name} has shape {theirs.get(name, 'none')} there and "
                 f"{ours.get(name, 'none')} here; resume with the settings in its run's config.yaml."
             )
+
+
+def _updates(rows: Float[Tensor, "n _"], data_weights: Tensor, ids: Sequence[int], columns: Columns | None) -> Updates:
+    if columns is None:
+        return Updates(rows, data_weights, ids)
+    return ColumnBlock(rows, data_weights, ids, columns)
+
+
+def _brokenness(rows: Tensor) -> Tensor:
+    return (~rows.isfinite().all(1)).double()
 
 
 def _place(updates: Tensor, rows: Float[Tensor, "h d"], client: str) -> None:
@@ -442,9 +462,11 @@ def _refuse_hidden_state(model: nn.Module) -> None:
 
 
 def _check_trainer(trainer: pl.Trainer) -> None:
-    if trainer.world_size > 1:
+    if trainer.world_size > 1 and not isinstance(trainer.strategy, ClientParallel):
         raise SettingError(
-            f"one process computes a whole round, got {trainer.world_size} processes; set trainer.devices=1."
+            f"a round over {trainer.world_size} processes needs lightning_fl's strategy ClientParallel, got "
+            f"{type(trainer.strategy).__name__}; leave trainer.strategy out, or give the trainer "
+            f"strategy=ClientParallel()."
         )
     if trainer.precision != "32-true":
         raise SettingError(

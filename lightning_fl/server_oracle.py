@@ -12,6 +12,7 @@ from lightning_fl.client.base import Client, default_client_chunk
 from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import SettingError
 from lightning_fl.loss import mean_loss
+from lightning_fl.parallel import shared
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import flatten, trainable, unflatten
@@ -80,10 +81,13 @@ class ServerOracle:
             with KeyedDropout(None):
                 return mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
 
+        def losses(candidates: Tensor) -> Tensor:
+            parts = [vmap(loss)(self.parameters - self.round.learning_rate * rows) for rows in candidates.split(chunk)]
+            return torch.cat(parts)
+
         chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
         with torch.no_grad():
-            parts = [vmap(loss)(self.parameters - self.round.learning_rate * rows) for rows in updates.split(chunk)]
-        return torch.cat(parts).nan_to_num(nan=torch.inf, posinf=torch.inf)
+            return shared(losses, updates).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
     def gradient_after(self, update: Float[Tensor, " d"], learning_rate: float) -> Float[Tensor, " d"]:
         """Compute the gradient of that loss at w - learning_rate * update.

@@ -4,8 +4,11 @@ import signal
 import sys
 import threading
 from types import FrameType
+from typing import Any
 
 import pytorch_lightning as pl
+
+from lightning_fl.parallel import anywhere
 
 _NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
@@ -35,10 +38,19 @@ class GracefulStop(pl.Callback):
             if self.received is not None:
                 raise SystemExit(128 + signum)
             self.received = _NAMES[signum]
-            trainer.should_stop = True
-            print(f"\n{self.received}: stopping after this round; a second one stops at once.", file=sys.stderr)
+            trainer.should_stop = trainer.should_stop or trainer.world_size == 1
+            if trainer.is_global_zero:
+                print(f"\n{self.received}: stopping after this round; a second one stops at once.", file=sys.stderr)
 
         for number in _NAMES:
             signal.signal(number, stop)
         if trainer.received_sigterm:
             raise SystemExit(128 + signal.SIGTERM)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Stop all processes after the same round, whichever of them was told to."""
+        if trainer.world_size > 1 and anywhere(self.received is not None, trainer.strategy.root_device):
+            self.received = self.received or "a signal to another process"
+            trainer.should_stop = True

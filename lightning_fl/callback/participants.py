@@ -12,7 +12,8 @@ class Participants(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print."""
         assert isinstance(pl_module, FederatedModule)
-        print(participants(pl_module), flush=True)
+        if trainer.is_global_zero:
+            print(participants(pl_module), flush=True)
 
 
 def participants(module: FederatedModule) -> str:

@@ -50,6 +50,11 @@ class Record(pl.Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(self.first, step=0)
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Leave the files to the first of several processes."""
+        if not trainer.is_global_zero:
+            self._folder = self.metrics.path = self.weights.path = None
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lightning_fl.errors import SettingError
@@ -41,6 +42,7 @@ class Sweeps(Callback):
 def run(config: DictConfig) -> None:
     """Train what the command line asks for."""
     with explained():
+        from lightning_fl.run.check import several
         from lightning_fl.run.command import carry_out  # not earlier: a wrong name is reported before torch is imported
 
         try:
@@ -48,6 +50,11 @@ def run(config: DictConfig) -> None:
                 given = HydraConfig.get().overrides
                 _need_folder([*given.hydra, *given.task])
             settled = settle(config)
+            if HydraConfig.get().mode == RunMode.MULTIRUN and several(config.trainer):
+                raise SettingError(
+                    f"-m trains one run after the other in one process, got trainer.devices={config.trainer.devices}; "
+                    f"train each by a command of its own."
+                )
             _trained.append(Path(settled.run_dir))
             carry_out(settled)
         except SettingError:

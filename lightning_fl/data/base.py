@@ -271,12 +271,22 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return Rounds(self)
 
     def val_dataloader(self) -> Batches:
-        """The test samples (see the class's note)."""
-        return self.test.batches(self.eval_batch_size)
+        """The test samples (see the class's note); of several processes each evaluates some."""
+        return self._share().batches(self.eval_batch_size)
 
     def test_dataloader(self) -> Batches:
-        """The test samples."""
-        return self.test.batches(self.eval_batch_size)
+        """The test samples; of several processes each evaluates some."""
+        return self._share().batches(self.eval_batch_size)
+
+    def _share(self) -> Samples:
+        """The test samples, or this process's share of them."""
+        n = self.trainer.world_size if self.trainer else 1
+        if n == 1:
+            return self.test
+        assert self.trainer is not None
+        share = torch.arange(len(self.test)).tensor_split(n)[self.trainer.global_rank]
+        own = slice(int(share[0]), int(share[-1]) + 1)
+        return replace(self.test, inputs=self.test.inputs[own], targets=self.test.targets[own])
 
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
         """Return the batch as it is: the data lie on the device already."""

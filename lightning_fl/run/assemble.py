@@ -1,6 +1,7 @@
 """Build the model, module, data and trainer of a run from its settings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 
 from lightning_fl import seeding
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, concerning
 from lightning_fl.module import FederatedModule
+from lightning_fl.strategy.client_parallel import ClientParallel
 
 
 def make(config: DictConfig | None, **more: Any) -> Any:
@@ -77,13 +80,15 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
     if config.trainer.accelerator == "auto" and torch.backends.mps.is_available():
         more = {"accelerator": "cpu"} | more  # MPS has no float64
     everyone = [make(config.get("aggregator")), make(config.get("adversary")), *callbacks]
-    trainer: pl.Trainer = make(
-        config.trainer,
-        callbacks=[callback for callback in everyone if callback is not None],
-        logger=False,
-        default_root_dir=str(folder),
-        **more,
-    )
+    given = {"callbacks": [callback for callback in everyone if callback is not None], "logger": False}
+    return over_processes(partial(make, config.trainer, default_root_dir=str(folder), **(given | more)))
+
+
+def over_processes(make_trainer: Callable[..., pl.Trainer]) -> pl.Trainer:
+    """Make a trainer, with `ClientParallel` where it has several processes and nobody has chosen a strategy."""
+    trainer = make_trainer()
+    if trainer.world_size > 1 and type(trainer.strategy) is DDPStrategy:
+        trainer = make_trainer(strategy=ClientParallel())
     return trainer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fl.errors import SettingError
@@ -35,6 +35,11 @@ def checked(overrides: Sequence[str]) -> DictConfig:
     try:
         config = compose(arguments)
         check(config)
+        if several(config.trainer):
+            raise SettingError(
+                f"several runs at a time have one process each, got trainer.devices={config.trainer.devices} and "
+                f"trainer.num_nodes={config.trainer.get('num_nodes', 1)}; train one run by train.py."
+            )
     except (HydraException, OmegaConfBaseException) as error:
         raise SettingError(f"{explain(error, arguments)} ({' '.join(overrides)})") from error
     return config
@@ -140,14 +145,14 @@ def _check_trainer(given: dict[str, Any]) -> None:
         value = given.get(key)
         if value is not None and value is not False:
             raise SettingError(f"trainer.{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
-    devices, nodes = given.get("devices"), given.get("num_nodes") or 1
-    listed = devices if isinstance(devices, list) else str(devices).strip(",").split(",")
-    several = len(listed) > 1 or (not isinstance(devices, list) and re.fullmatch(r"-1|0*[2-9]|0*[1-9]\d+", listed[0]))
-    if several or nodes != 1:
-        raise SettingError(
-            f"one process computes a whole round, got trainer.devices={devices} and trainer.num_nodes={nodes}; set "
-            f"both to 1."
-        )
+
+
+def several(trainer: Any) -> bool:
+    """Whether a trainer's settings ask for several processes."""
+    devices, nodes = trainer.get("devices"), trainer.get("num_nodes") or 1
+    listed = list(devices) if isinstance(devices, list | ListConfig) else str(devices).strip(",").split(",")
+    more = len(listed) > 1 or (isinstance(devices, int | str) and re.fullmatch(r"-1|0*[2-9]|0*[1-9]\d+", listed[0]))
+    return bool(more) or nodes != 1
 
 
 def _check_resume(path: Path, given: dict[str, Any]) -> None:

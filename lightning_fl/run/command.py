@@ -21,7 +21,8 @@ def carry_out(config: DictConfig) -> None:
     Raises:
         KeyboardInterrupt: If the run was stopped after one of its rounds, with everything saved; says by what.
     """
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for talk in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(talk).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     chosen = settle_threads()
     if chosen:

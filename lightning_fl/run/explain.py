@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import RESUME, DataError, ProcessError, SettingError
 from lightning_fl.run.config import GROUPS, choices, compose, no_such
 
 # Errors that a disk can raise about a file.
@@ -53,6 +53,8 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     if isinstance(cause, SettingError | DataError):
         part, message = getattr(cause, "part", None), str(cause)
         return message if part is None or re.search(rf"\b{part}[.=]", message) else f"{part}: {message}"
+    if isinstance(cause, ProcessError):
+        return f"{cause}; {RESUME}."
     if isinstance(cause, OSError) and cause.errno in _DISK:
         return f"{cause.filename or 'a file'}: {cause.strerror}; fix that, then run this again."
     missing = re.search(r"Could not override '([^']+)'", str(error))

@@ -30,7 +30,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
-from lightning_fl.run.assemble import make_module
+from lightning_fl.run.assemble import make_module, over_processes
 from lightning_fl.run.config import own_folder
 from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
@@ -157,7 +157,7 @@ def train(
         "enable_progress_bar": progress,
     }
     with silence():
-        lightning = pl.Trainer(**(quiet | trainer))
+        lightning = over_processes(partial(pl.Trainer, **(quiet | trainer)))
     summary = fit(module, data, lightning, record, stop)
     b = data.federation.n_byzantine
     title = f"{type(module.aggregator).__name__}, {f'{b} {type(attack).__name__}' if b else 'no attack'}"

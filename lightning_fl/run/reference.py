@@ -33,6 +33,7 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     plain = config.copy()
     OmegaConf.set_struct(plain, False)  # groups left unchosen have no key; allow adding them
     plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": "auto", "f": None})
+    plain.trainer.update({"devices": 1, "num_nodes": 1})  # whichever of several processes comes first trains it
     settle(plain)
     folder = Path(config.reference_dir) / identity(plain)
     plain.run_dir, plain.run_name = str(folder), "reference"

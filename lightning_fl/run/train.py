@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,14 @@ def train(
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
     trainer = make_trainer(config, folder, [record, stop, checkpoint, *shown, *callbacks])
     check_together(module, data, trainer)
-    with held(folder):
+    first = trainer.is_global_zero  # of several processes this one writes and prints
+    describe = describe and first
+    with held(folder) if first else nullcontext():
         start = _start(config.ckpt_path, folder)
-        files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)).encode())
-        add_loggers(trainer, config)
+        if first:
+            _clear(folder, start)
+            files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)).encode())
+            add_loggers(trainer, config)
         for logger in trainer.loggers:
             # A sweep's agent locks its parameters' names: "aggregator" stays "boba", and its settings would be lost.
             logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
@@ -64,13 +69,15 @@ def train(
             print(report.places(folder, trainer.loggers), flush=True)
         trainer.fit(module, datamodule=data, ckpt_path=start)
         trainer.save_checkpoint(checkpoint.path)
-        if not module.diverged and not record.holds(module.evaluation):
+        evaluated = trainer.strategy.broadcast(record.holds(module.evaluation))  # other processes have no earlier rows
+        if not module.diverged and not evaluated:
             trainer.test(module, datamodule=data, verbose=False)
         unfinished = trainer.global_step < config.trainer.max_steps
         status = "diverged" if module.diverged else "interrupted" if unfinished else "completed"
         stopped = f"stopped by {stop.received}" if stop.received and status == "interrupted" else None
         summary = report.summarise(module, record, status, version, stopped)
-        report.write(module, record, summary, folder, default_settings())
+        if first:
+            report.write(module, record, summary, folder, default_settings())
         if describe:
             undefended = isinstance(module.aggregator, Average) and bool(summary["byzantine_clients"])
             print(report.results(summary, folder, undefended), flush=True)
@@ -84,14 +91,21 @@ def train(
                 finish()
             else:
                 logger.finalize("success")  # once more: Lightning closed it before the final metrics
+    if not first:
+        with suppress(OSError):  # Hydra has made a folder for each process that did not agree on one
+            folder.rmdir()
     return summary
 
 
 def _start(ckpt_path: str | None, folder: Path) -> Path | None:
-    """Find the checkpoint to continue from, and remove the final files that an earlier run has left in this folder."""
+    """Find the checkpoint to continue from."""
     last = last_checkpoint(folder)
-    start = Path(ckpt_path) if ckpt_path not in (None, "auto") else last if ckpt_path and last.exists() else None
+    return Path(ckpt_path) if ckpt_path not in (None, "auto") else last if ckpt_path and last.exists() else None
+
+
+def _clear(folder: Path, start: Path | None) -> None:
+    """Remove the final files that an earlier run has left in this folder."""
+    last = last_checkpoint(folder)
     if start is None or start.resolve() != last.resolve():
         last.unlink(missing_ok=True)
     (folder / "summary.json").unlink(missing_ok=True)
-    return start

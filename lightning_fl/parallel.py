@@ -1,0 +1,342 @@
+"""A round over several processes: clients in, columns through, model out.
+
+Each process computes the updates of its own clients.  One exchange turns them into a block of columns of all updates
+(`Spread`), on which the rule works: what it asks of `Updates` is added up over the processes (`ColumnBlock`), and
+every vector of length d that it takes or returns is whole.  So rules, attacks and servers need not know of processes.
+
+A rule or an attack that reads ``updates.rows`` gets all columns, on every process: correct, but with as much memory as
+one process alone needs.  `Updates.by_column` and `Updates.by_block` avoid that.
+
+All processes take the same decisions, since they take them from the same numbers.  So every function below that
+communicates must be called by all of them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lightning_fl.client.base import Client, ClientResult
+from lightning_fl.errors import ProcessError, SettingError
+from lightning_fl.round import Round
+from lightning_fl.samples import ClientBatch
+from lightning_fl.updates import Updates, _shares, trainable
+
+# Numbers that a process sends at a time: 4 MiB in float32, or a whole update.
+_SENT = 2**20
+
+
+def world() -> int:
+    """How many processes compute the round."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Explain what the backend says when another process is gone."""
+    try:
+        yield
+    except RuntimeError as error:  # whatever gloo or NCCL make of it
+        said = re.sub(r"^(\[\S*\]\s*)*", "", " ".join(str(error).split()))[:100]
+        raise ProcessError(
+            f"process {dist.get_rank()} of {dist.get_world_size()} no longer reaches the others, one of which was "
+            f"stopped or has failed ({said})"
+        ) from error
+
+
+def total(tensor: Tensor) -> Tensor:
+    """Add up the processes' tensors."""
+    if world() > 1:
+        tensor = tensor.contiguous()
+        with _together():
+            dist.all_reduce(tensor)
+    return tensor
+
+
+def shared(function: Callable[[Tensor], Tensor], rows: Float[Tensor, "k d"]) -> Float[Tensor, " k"]:
+    """Apply a function from rows to one number each, on every process to some of them."""
+    if world() == 1:
+        return function(rows)
+    own = slice(dist.get_rank(), None, world())
+    found = rows.new_zeros(len(rows))
+    if len(found[own]):
+        found[own] = function(rows[own])
+    return total(found)
+
+
+def anywhere(fact: bool, device: torch.device) -> bool:
+    """Whether it is so in any process."""
+    return bool(fact) if world() == 1 else total(torch.tensor(float(fact), device=device)).item() > 0
+
+
+def deal(costs: Sequence[float], n_processes: int) -> list[list[int]]:
+    """Deal clients out so that every process has about as much to do: the dearest first, each to whom has least.
+
+    Args:
+        costs: What each costs.
+        n_processes: How many processes there are.
+
+    Returns:
+        For each process the places of its clients, ascending.
+
+    >>> deal([1.0, 5.0, 1.0, 1.0, 1.0], 2)
+    [[1], [0, 2, 3, 4]]
+    """
+    parts: list[list[int]] = [[] for _ in range(n_processes)]
+    loads = [0.0] * n_processes
+    for i in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        r = loads.index(min(loads))
+        parts[r].append(i)
+        loads[r] += costs[i]
+    return [sorted(part) for part in parts]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which of d columns each process holds: neighbouring ones, as many as the others or one more.
+
+    Args:
+        d: How many there are.
+        rank: Number of this process.
+        n_processes: How many there are.
+
+    >>> Columns(5, 1, 2).widths, Columns(5, 1, 2).own(torch.arange(5))
+    ([2, 3], tensor([2, 3, 4]))
+    """
+
+    d: int
+    rank: int
+    n_processes: int
+
+    @staticmethod
+    def here(d: int) -> "Columns | None":
+        """Those of this process; None where it is the only one.
+
+        Raises:
+            SettingError: If there are more processes than columns.
+        """
+        if world() > d:
+            raise SettingError(f"each of {world()} processes needs a parameter of the model, got {d}; start fewer.")
+        return Columns(d, dist.get_rank(), dist.get_world_size()) if world() > 1 else None
+
+    @property
+    def _bounds(self) -> list[int]:
+        return [self.d * r // self.n_processes for r in range(self.n_processes + 1)]
+
+    @property
+    def widths(self) -> list[int]:
+        """How many each process holds."""
+        bounds = self._bounds
+        return [stop - start for start, stop in pairwise(bounds)]
+
+    @property
+    def width(self) -> int:
+        """How many this process holds."""
+        return self.widths[self.rank]
+
+    def own(self, vectors: Tensor) -> Tensor:
+        """Cut this process's columns out of whole vectors."""
+        bounds = self._bounds
+        return vectors[..., bounds[self.rank] : bounds[self.rank + 1]]
+
+    def whole(self, block: Float[Tensor, "*b _"]) -> Float[Tensor, "*b d"]:
+        """Put the processes' columns of the same vectors together."""
+        if block.ndim > 1 and block.stride(0) == 0 and len(block):
+            return self.whole(block[0]).expand(len(block), *block.shape[1:-1], self.d)
+        n = block.shape[:-1].numel()
+        found = block.new_empty(n * self.d)
+        self._swap(found, [n * w for w in self.widths], [block.reshape(-1)] * self.n_processes)
+        parts = found.split([n * w for w in self.widths])
+        return torch.cat([p.view(*block.shape[:-1], w) for p, w in zip(parts, self.widths, strict=True)], dim=-1)
+
+    def to_columns(self, rows: Float[Tensor, "m d"], parts: Sequence[Sequence[int]], out: Float[Tensor, "n _"]) -> None:
+        """Write into ``out`` this process's columns of all rows, of which each process has some.
+
+        Args:
+            rows: Those of this process.
+            parts: For each process, the places of its rows.
+            out: One row for each place.
+        """
+        step = max(1, _SENT // self.d)
+        for start in range(0, max(map(len, parts)), step):
+            sent = rows[start : start + step]
+            places = [part[start : start + step] for part in parts]
+            counts = [len(place) * self.width for place in places]
+            found = out.new_empty(sum(counts))
+            self._swap(found, counts, [block.reshape(-1) for block in sent.split(self.widths, dim=1)])
+            for place, block in zip(places, found.split(counts), strict=True):
+                out[place] = block.view(-1, self.width)
+
+    def to_all(self, rows: Float[Tensor, "m d"], parts: Sequence[Sequence[int]], out: Float[Tensor, "n d"]) -> None:
+        """Write all rows into ``out``, of which each process has some; see `to_columns`."""
+        step = max(1, _SENT // self.d)
+        for r, part in enumerate(parts):
+            for start in range(0, len(part), step):
+                places = list(part[start : start + step])
+                block = (
+                    rows[start : start + step].contiguous() if r == self.rank else out.new_empty(len(places), self.d)
+                )
+                with _together():
+                    dist.broadcast(block, r)
+                out[places] = block
+
+    def _swap(self, out: Tensor, counts: list[int], blocks: Sequence[Tensor]) -> None:
+        """Send one block to each process, and write what each of them sends here into ``out``, one after the other."""
+        with _together():
+            dist.all_to_all_single(out, torch.cat(list(blocks)), counts, [len(block) for block in blocks])
+
+
+class ColumnBlock(Updates):
+    """Some columns of all rows; the other processes hold the others.
+
+    Args:
+        block: The columns that this process holds.
+        data_weights: See `Updates`.
+        ids: See `Updates`.
+        columns: Which they are.
+    """
+
+    spread = True
+
+    def __init__(
+        self,
+        block: Float[Tensor, "n _"],
+        data_weights: Float[Tensor, " n"] | None,
+        ids: Sequence[int] | None,
+        columns: Columns,
+    ):
+        self._block, self.ids, self._columns = block.detach(), ids, columns
+        self.n, self.d = len(block), columns.d
+        self.data_weights = _shares(data_weights, self.n, block.device)
+        self._seen = {}
+
+    @property
+    def here(self) -> Float[Tensor, "n _"]:
+        """The columns that this process holds."""
+        return self._block
+
+    def _total(self, sums: Tensor) -> Tensor:
+        return total(sums)
+
+    def _own(self, vectors: Tensor) -> Tensor:
+        return self._columns.own(vectors)
+
+    @cached_property
+    def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
+        """All columns, once somebody asks."""
+        return self._columns.whole(self._block)
+
+    def _whole(self, block: Tensor) -> Tensor:
+        return self._columns.whole(block)
+
+    def _stack(self, found: Tensor) -> Tensor:
+        parts = found.new_zeros(self._columns.n_processes, *found.shape)
+        parts[self._columns.rank] = found
+        return total(parts)
+
+    def columns(self, index: Tensor | slice) -> Updates:
+        """Some columns of the rows, on every process."""
+        places = torch.arange(self.d, device=self.device)[index]
+        mine = torch.arange(self.d, device=self.device)
+        mine = self._columns.own(mine)
+        found = self._block.new_zeros(self.n, len(places))
+        here = (places >= mine[0]) & (places <= mine[-1])
+        found[:, here] = self._block[:, places[here] - mine[0]]
+        return Updates(total(found), self.data_weights, self.ids)
+
+    def _marked(self) -> Tensor:
+        broken = total((~self._block.isfinite().all(1)).double()) > 0
+        return self._block.masked_fill(broken[:, None], torch.nan) if broken.any() else self._block
+
+
+class Spread(Client):
+    """Clients dealt out over the processes: each computes its own, and everybody gets all updates, or their columns.
+
+    Args:
+        client: What each of them computes.
+        columns: Which columns this process holds.
+        homes: Where each client's memory lies, by its number; others are computed anywhere.
+    """
+
+    def __init__(self, client: Client, columns: Columns, homes: dict[int, int]):
+        super().__init__(client.client_chunk)
+        self.client = client
+        self.columns = columns
+        self.homes = homes
+
+    def updates(
+        self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
+    ) -> ClientResult:
+        """Compute the clients' updates, each in one process.
+
+        Args:
+            model: See `Client.updates`.
+            batch: See `Client.updates`.
+            this_round: See `Client.updates`.
+            out: (h, k) matrix for the k columns that this process holds.  None: a new one of all columns.
+        """
+        columns = self.columns
+        parts = self._deal(batch)
+        own = parts[columns.rank]
+        like = next(iter(trainable(model).values()))
+        rows, losses = like.new_empty(len(own), columns.d), like.new_zeros(len(batch))
+        work = torch.zeros((), dtype=torch.float64, device=like.device)
+        if own:
+            part = replace(batch, indices=[batch.indices[i] for i in own], ids=[batch.ids[i] for i in own])
+            result = self.client.updates(model, part, this_round, out=rows)
+            if result.updates.shape != rows.shape or result.updates.dtype != rows.dtype:
+                raise SettingError(
+                    f"client {type(self.client).__name__} must return one update per client, {tuple(rows.shape)} of "
+                    f"{rows.dtype}, got {tuple(result.updates.shape)} of {result.updates.dtype}."
+                )
+            rows, losses[own], work = result.updates, result.losses, work + result.sample_gradients
+        if out is None:
+            out = like.new_empty(len(batch), columns.d)
+            columns.to_all(rows, parts, out)
+        else:
+            columns.to_columns(rows, parts, out)
+        return ClientResult(out, total(losses), int(total(work)))
+
+    def _deal(self, batch: ClientBatch) -> list[list[int]]:
+        homes = [self.homes.get(client) for client in batch.ids]
+        if any(home is not None for home in homes):
+            return [[i for i, home in enumerate(homes) if (home or 0) == r] for r in range(self.columns.n_processes)]
+        return deal(costs(self.client, batch), self.columns.n_processes)
+
+
+def costs(client: Client, batch: ClientBatch) -> list[float]:
+    """How many samples each client computes on in a step."""
+    most = getattr(client, "batch_size", None)
+    return [float(size if most is None else min(size, most)) for size in batch.sizes]
+
+
+def homes(client: Client, everybody: ClientBatch) -> dict[int, int]:
+    """Where the memory of each client lies, by number, for a client that has one."""
+    if world() == 1 or not list(client.buffers()):
+        return {}
+    parts = deal(costs(client, everybody), world())
+    return {everybody.ids[i]: r for r, part in enumerate(parts) for i in part}
+
+
+def collect(client: Client, homes: dict[int, int], device: torch.device) -> None:
+    """Give every process what all clients remember: one row per client in each buffer."""
+    for buffer in client.buffers():
+        for number, home in sorted(homes.items()):
+            row = buffer[number].to(device).contiguous()
+            with _together():
+                dist.broadcast(row.view(torch.uint8) if row.dtype == torch.bool else row, home)
+            buffer[number] = row
+
+
+def same_start(model: nn.Module) -> None:
+    """Give every process the parameters of the first one."""
+    for parameter in model.parameters():
+        with _together():
+            dist.broadcast(parameter.data, 0)

@@ -1,0 +1,92 @@
+"""Runs over several processes as people start them: by the command, by torchrun on two nodes; and as they end."""
+
+import csv
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_fl.run.train import train
+from tests import training
+from tests.strategy.killed import SMALL, settings
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = [sys.executable, "-W", "ignore"]
+
+
+def start(*command):
+    """Start a command."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("LOCAL_RANK", "WORLD_SIZE")}
+    environment |= {"OMP_NUM_THREADS": "1"}
+    words = [*PYTHON, *map(str, command)]
+    return subprocess.Popen(words, cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True)
+
+
+def close(one, two):
+    """Compare the records of two runs."""
+    texts = [(folder / "metrics.csv").read_text().splitlines() for folder in (one, two)]
+    rows, others = (list(csv.DictReader(text)) for text in texts)
+    assert [row["round"] for row in rows] == [row["round"] for row in others] == [str(t + 1) for t in range(len(rows))]
+    for row, other in zip(rows, others, strict=True):
+        assert row.keys() == other.keys()
+        for name in row:
+            if not name.startswith("seconds") and row[name]:
+                assert float(row[name]) == pytest.approx(float(other[name]), rel=1e-4, abs=1e-6), name
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run in one process that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    with training.quiet():
+        train(settings(folder), folder, describe=False)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_the_run_which_goes_on_in_one_process(tmp_path, whole):
+    dying = start("-m", "tests.strategy.killed", tmp_path)
+    _, error = dying.communicate(timeout=300)
+    assert dying.returncode in (1, 2)
+    assert "Error: process" in error
+    assert "ckpt_path=auto" in error
+    assert "Traceback" not in error
+    state = torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)
+    assert state["global_step"] == 4
+    with training.quiet():
+        summary = train(settings(tmp_path, ckpt_path="auto"), tmp_path, describe=False)
+    assert summary["status"] == "completed"
+    close(whole, tmp_path)
+    one, two = (torch.load(folder / "checkpoints/last.ckpt", weights_only=True) for folder in (whole, tmp_path))
+    for name, value in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_command_starts_processes_and_leaves_its_files_once(tmp_path, whole):
+    run = start("-m", "lightning_fl", "train", *SMALL, "trainer.devices=2", f"hydra.run.dir='{tmp_path}/a folder'")
+    output, error = run.communicate(timeout=300)
+    assert (run.returncode, error) == (0, "")
+    assert output.count("Clients  ") == output.count("completed after 8 rounds") == 1
+    close(whole, tmp_path / "a folder")
+    assert sorted(os.listdir(tmp_path / "a folder")) == sorted(os.listdir(whole))
+    assert json.loads((tmp_path / "a folder/summary.json").read_text())["status"] == "completed"
+
+
+@pytest.mark.slow
+def test_two_nodes_started_by_torchrun(tmp_path, whole):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    elastic = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1", f"--master_port={port}"]
+    words = ["--master_addr=127.0.0.1", "-m", "lightning_fl", "train", *SMALL, "trainer.num_nodes=2"]
+    nodes = [start(*elastic, f"--node_rank={i}", *words, f"hydra.run.dir={tmp_path}/run") for i in range(2)]
+    outputs = [node.communicate(timeout=300) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], outputs
+    assert sum(output.count("completed after 8 rounds") for output, _ in outputs) == 1
+    close(whole, tmp_path / "run")
