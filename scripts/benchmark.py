@@ -7,12 +7,14 @@
     python scripts/benchmark.py scale [--sizes ...] [OVERRIDES...]   rounds of many clients: time, memory, their growth
     python scripts/benchmark.py startup                what a user waits for before anything is computed
     python scripts/benchmark.py flower                 a Flower strategy against its rule, and against Flower's own
+    python scripts/benchmark.py processes [OVERRIDES]  rounds over two processes against rounds in one, one thread each
 
 Times are medians; the spread is the middle half of the ratios taken turn by turn.
 """
 
 import argparse
 import ctypes
+import json
 import logging
 import multiprocessing
 import os
@@ -26,7 +28,7 @@ from math import log
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
@@ -617,7 +619,100 @@ class Nodes:
 def quieten() -> None:
     """Leave Lightning's own words out."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for talk in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(talk).setLevel(logging.WARNING)
+
+
+class Rounds(pl.Callback):
+    """Times whole rounds, by the clock and by the processor, and finds the memory that they need beside the data."""
+
+    def __init__(self, warm_up: int):
+        self.warm_up = warm_up
+        self.seconds: list[float] = []
+        self.work: list[float] = []
+        self.before = self.extra = 0.0
+        self.started = perf_counter(), process_time()
+
+    def on_train_start(self, *_: Any) -> None:
+        """Note what is there."""
+        self.before = reset_peak() or 0.0
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Start the clocks."""
+        self.started = perf_counter(), process_time()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Stop them."""
+        taken = perf_counter() - self.started[0], process_time() - self.started[1]
+        if trainer.global_step > self.warm_up:
+            self.seconds.append(taken[0])
+            self.work.append(taken[1])
+
+    def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Find the process that needs most."""
+        own = torch.tensor([*self.work, peak() - self.before], dtype=torch.float64)
+        *self.work, self.extra = (
+            trainer.strategy.reduce(own, reduce_op="max") if trainer.world_size > 1 else own
+        ).tolist()
+
+
+def rounds_of(n_processes: int, count: int, overrides: list[str]) -> None:
+    """Time the rounds of a run over so many processes, and print seconds and bytes."""
+    torch.set_num_threads(1)
+    config = compose(["run_dir=unused", "run_name=benchmark", "logger=none", *overrides])
+    rounds = Rounds(warm_up=2)
+    module, data = make_module(config), make_data(config)
+    with TemporaryDirectory() as folder:
+        more = {"accelerator": "cpu", "limit_val_batches": 0, "enable_checkpointing": False}
+        more |= {"max_steps": 2 + count, "devices": n_processes, "enable_progress_bar": False}
+        trainer = make_trainer(config, Path(folder), [rounds], **more)
+        trainer.fit(module, datamodule=data)
+    if trainer.is_global_zero:
+        d = sum(value.numel() for value in trainable(module.model).values())
+        print(json.dumps([data.federation.n, d, rounds.seconds, rounds.work, rounds.extra]))
+
+
+def benchmark_processes(overrides: list[str], turns: int) -> None:
+    """Compare rounds over two processes with rounds in one, in turns."""
+    lines = []
+    for experiment in ("boba_mnist", "raga_mnist_lenet", "fed_nga_mnist_lenet"):
+        times: Times = {"1 process": [], "2 processes": []}
+        work: Times = {name: [] for name in times}
+        extra: dict[str, float] = {}
+        n = d = 0
+        for _ in range(turns):
+            for name in times:
+                words = [f"experiment={experiment}", *overrides]
+                command = [sys.executable, __file__, "rounds", f"--processes={name[0]}", "--turns=6", *words]
+                done = subprocess.run(
+                    command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+                )
+                if done.returncode:
+                    raise SettingError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
+                n, d, seconds, processor, extra[name] = json.loads(done.stdout.strip().splitlines()[-1])
+                times[name] += seconds
+                work[name] += processor
+        one, alone = median(times["1 process"]), median(work["1 process"])
+        for name, taken in times.items():
+            low, _, high = quantiles(taken, n=4)
+            matrix = extra[name] / (4 * n * d)
+            lines.append(
+                [
+                    experiment,
+                    name,
+                    f"{1 / median(taken):.2f}",
+                    f"{one / median(taken):.2f}",
+                    f"{1 / high:.2f} to {1 / low:.2f}",
+                    f"{alone / median(work[name]):.2f}",
+                    f"{extra[name] / 2**20:.0f}",
+                    f"{matrix:.2f}",
+                ]
+            )
+    names = ["experiment", "", "rounds/s", "ratio", "middle half", "ratio of work", "MiB each", "of n x d numbers"]
+    print(table(names, lines))
+    print(
+        "ratio of work: processor time of one process over that of the busier of two, which other load does not change"
+    )
 
 
 def main() -> None:
@@ -641,6 +736,13 @@ def main() -> None:
     scale.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000, 3000, 10_000], help="honest clients")
     scale.add_argument("overrides", nargs="*", help="as for train.py, before the options: another rule or attack")
     flower = commands.add_parser("flower", help="a Flower strategy against its rule and Flower's own strategies")
+    several = commands.add_parser("processes", help="two processes against one")
+    several.add_argument("overrides", nargs="*", help="as for train.py")
+    part = commands.add_parser("rounds", help="what processes asks for: the rounds of one run, timed")
+    part.add_argument("overrides", nargs="*", help="as for train.py")
+    part.add_argument("--processes", type=int, default=1, help="over how many processes")
+    several.add_argument("--turns", type=int, default=3, help="how often each is trained, for six rounds")
+    part.add_argument("--turns", type=int, default=6, help="how many rounds")
     for command in (rounds, rule, every, startup, flower):
         command.add_argument("--turns", type=int, default=15, help="how often each contender is timed")
     arguments = parser.parse_args()
@@ -661,8 +763,13 @@ def main() -> None:
         return
     if arguments.turns < 2:
         parser.error(f"--turns must be at least 2, which have a spread, got {arguments.turns}")
+    if arguments.command == "rounds":
+        return rounds_of(arguments.processes, arguments.turns, spelled(arguments.overrides))
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    if arguments.command == "round":
+    if arguments.command == "processes":
+        with explained():
+            benchmark_processes(spelled(arguments.overrides), arguments.turns)
+    elif arguments.command == "round":
         with explained():
             benchmark_round(spelled(arguments.overrides), arguments.turns)
     elif arguments.command == "boba":
