@@ -192,9 +192,10 @@ def _quoted(path: Path | str) -> str:
 
 def last_words(run: Run, code: int | None) -> str:
     """Say why a run left no result: its log's last error, or last line."""
-    lines = (run.folder / "train.log").read_text(errors="replace").strip().splitlines()
+    log = run.folder / "train.log"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []  # it may never have begun
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines
-    return f"{errors[-1] if errors else 'no output'} (exit code {code}; {run.folder / 'train.log'})"
+    return f"{errors[-1] if errors else 'no output'} (exit code {code}; {log})"
 
 
 def stop_when_told() -> None:

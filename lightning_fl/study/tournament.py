@@ -10,7 +10,6 @@ import io
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, delayed
 
 from lightning_fl import files
 from lightning_fl.errors import SettingError
@@ -253,16 +252,13 @@ class Tournament:
         by_name = {self.name(cell): cell for cell in cells}
         return [cell for name, cell in by_name.items() if name not in self.rows]
 
-    def play(
-        self, cells: Sequence[Cell], workers: int, version: str, engine: str | None = None
-    ) -> Iterator[Row | None]:
+    def play(self, cells: Sequence[Cell], workers: int, version: str) -> Iterator[Row | None]:
         """Train cells, several at a time.
 
         Args:
             cells: Which ones, in this order.
             workers: How many at a time.
             version: Of the code that trains them.
-            engine: Of joblib, such as ray; None: processes of this machine.
 
         Yields:
             Each result as it comes; None for one that another process is busy with.
@@ -271,12 +267,10 @@ class Tournament:
             if not self.file.exists():
                 files.write(self.file, _line(dict(zip(FIELDS, FIELDS, strict=True))))
         jobs = (delayed(_play)(cell, self.overrides(cell), self.name(cell), self.file, version) for cell in cells)
-        backend: AbstractContextManager[Any] = nullcontext() if engine is None else parallel_config(backend=engine)
-        with backend:
-            for row in Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)(jobs):
-                if row is not None:
-                    self.rows[row["identity"]] = row
-                yield row
+        for row in Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)(jobs):
+            if row is not None:
+                self.rows[row["identity"]] = row
+            yield row
 
 
 def _play(cell: Cell, overrides: Sequence[str], name: str, file: Path, version: str) -> Row | None:
