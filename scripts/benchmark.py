@@ -22,7 +22,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from math import log
 from pathlib import Path
@@ -533,11 +533,13 @@ def benchmark_flower(turns: int, n: int = 100, f: int = 10) -> None:
     """Compare what a strategy does with the replies of a round with its rule alone plus reading them."""
     from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
     from flwr.serverapp.strategy import FedAvg, FedTrimmedAvg, Krum
-    from flwr.supercore.task_identity import TaskIdentity
 
     from lightning_fl.flower import RobustStrategy
 
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    with suppress(ImportError):  # before 1.41 messages do not ask which task sends them
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     logging.getLogger("flwr").setLevel(logging.ERROR)
     draw = torch.Generator().manual_seed(0)
     model = {

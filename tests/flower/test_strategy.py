@@ -484,9 +484,7 @@ def test_a_process_that_is_killed_goes_on(tmp_path):
     """The system's own kill, in the middle of the third round's evaluation."""
     code = f"""
 import os, signal, sys
-import lightning_fl
-from flwr.supercore.task_identity import TaskIdentity
-TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+import lightning_fl, tests.flower.conftest
 from tests.flower.test_strategy import *
 fatal = lambda number, arrays: os.kill(os.getpid(), signal.SIGKILL) if number == int(sys.argv[1]) else None
 nodes = {{node: client(MOVES[i], factor=1.1 + i / 10) for i, node in enumerate(honest())}}
