@@ -94,7 +94,7 @@ def fetch(
                 os.replace(Path(scratch) / file, folder / file)
         return description
     raise DataError(
-        f"{name} could not be had from any source:\n" + "\n".join(failures) + f"\nPut {', '.join(checksums)} into "
+        f"{name} could not be fetched from any source:\n" + "\n".join(failures) + f"\nPut {', '.join(checksums)} into "
         f"{folder}, or use {fallback}."
     )
 

@@ -91,7 +91,9 @@ def test_official_files_are_fetched(tiny, tmp_path, monkeypatch, capsys):
     assert len(make(tiny).load()[0]) == 4
     shutil.rmtree(tiny / "AG_NEWS")
     shutil.rmtree(tiny / "web")
-    with pytest.raises(DataError, match=r"AG-News could not be had(.|\n)*data.train_csv=PATH(.|\n)*or data=newsgroups"):
+    with pytest.raises(
+        DataError, match=r"AG-News could not be fetched(.|\n)*data.train_csv=PATH(.|\n)*or data=newsgroups"
+    ):
         make(tiny).prepare_data()
 
 

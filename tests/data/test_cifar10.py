@@ -87,7 +87,7 @@ def test_swapped_batches_are_named(tiny, step):
 def test_torchvisions_mirror(tiny, monkeypatch, capsys):
     shutil.rmtree(tiny / "cifar-10-batches-py")
     monkeypatch.setattr(cifar10, "TorchvisionCIFAR10", refuse)
-    with pytest.raises(DataError, match=r"CIFAR-10 could not be had(.|\n)*or use data.tree=FOLDER"):
+    with pytest.raises(DataError, match=r"CIFAR-10 could not be fetched(.|\n)*or use data.tree=FOLDER"):
         make(tiny).prepare_data()
     monkeypatch.setattr(
         cifar10, "TorchvisionCIFAR10", lambda root, download: write(Path(root) / "cifar-10-batches-py", batches())

@@ -60,7 +60,7 @@ def test_swapped_files_are_named(tiny, step):
 def test_torchvisions_mirror(tiny, monkeypatch, capsys):
     shutil.rmtree(tiny / "cifar-100-python")
     monkeypatch.setattr(cifar100, "TorchvisionCIFAR100", refuse)
-    with pytest.raises(DataError, match="CIFAR-100 could not be had"):
+    with pytest.raises(DataError, match="CIFAR-100 could not be fetched"):
         make(tiny).prepare_data()
     monkeypatch.setattr(
         cifar100, "TorchvisionCIFAR100", lambda root, download: write(Path(root) / "cifar-100-python", files())

