@@ -1,5 +1,6 @@
 """Several processes, each of which computes the updates of its own clients; see `lightning_fl.parallel`."""
 
+import atexit
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from time import sleep
 from typing import Any
 
 import pytorch_lightning as pl
+import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_original_cwd
 from lightning_fabric.utilities.distributed import _set_num_threads_if_needed
@@ -35,6 +37,11 @@ class ClientParallel(DDPStrategy):
         settings: See ``pytorch_lightning.strategies.DDPStrategy``, such as ``process_group_backend``.
     """
 
+    def setup_environment(self) -> None:
+        """Connect the processes until the program ends; Lightning ends the connections of NCCL alone."""
+        super().setup_environment()
+        atexit.register(_disconnect)
+
     def configure_ddp(self) -> None:
         """Leave the model unwrapped; every process starts from the first one's parameters."""
         assert self.model is not None
@@ -43,6 +50,11 @@ class ClientParallel(DDPStrategy):
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None
         self._launcher = _Launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+
+
+def _disconnect() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 class _Launcher(_SubprocessScriptLauncher):
