@@ -89,7 +89,7 @@ def geometric_median_weights(
     alpha = weights[rows].double() / weights[rows].double().sum()
     gram, distances, radius = centre_on_majority(among(gram, rows), alpha)
     if radius:
-        gram = _about(gram, _best_row(gram, alpha))
+        gram = _move(gram, _best_row(gram, alpha))  # in place: it is no longer the one that was given
         found = _minimise(gram, alpha, eps * radius)
     else:  # more than half of the weight lies on one point, which is the median
         found = alpha * (distances == 0)
@@ -104,6 +104,12 @@ def _check(eps: float) -> None:
 def _about(gram: Tensor, row: int) -> Tensor:
     """Inner products after the origin moved to a row."""
     return (gram - gram[row]).sub_(gram[:, row : row + 1]).add_(gram[row, row])
+
+
+def _move(gram: Tensor, row: int) -> Tensor:
+    """`_about`, in place."""
+    across, down, square = gram[row].clone(), gram[:, row : row + 1].clone(), gram[row, row].clone()
+    return gram.sub_(across).sub_(down).add_(square)
 
 
 def _best_row(gram: Tensor, alpha: Tensor) -> int:
