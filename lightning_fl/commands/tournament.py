@@ -81,17 +81,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", help="another model than the MLP 784-50-10")
     parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
+    parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
     parser.add_argument("--folder", type=Path, default=Path("runs/tournament"), help="of results and report")
     parser.add_argument("--dry-run", action="store_true", help="play nothing: say what is missing, write the report")
     parser.add_argument("--keep", action="store_true", help="add finished runs to scripts/tables, of a checkout")
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
 
-def play(tournament: Tournament, cells: list[Cell], workers: int, what: str) -> None:
+def play(tournament: Tournament, cells: list[Cell], workers: int, on: str | None, what: str) -> None:
     """Play cells with a bar, and write a report every ten minutes."""
     reported = time.monotonic()
     with tqdm(total=len(cells), desc=what, unit="run", smoothing=0.05) as bar:
-        for row in tournament.play(cells, workers, version()):
+        for row in tournament.play(cells, workers, version(), on):
             if row is not None:
                 bar.set_postfix_str(f"{row['rule']}, {row['attack']}, {row['skew']}: {row['status']}")
             bar.update()
@@ -128,11 +129,11 @@ def main() -> None:
         try:
             tuning = tournament.missing(tournament.tuning())
             if tuning and not given.dry_run:
-                play(tournament, tuning, given.workers, "Choosing rates")
+                play(tournament, tuning, given.workers, given.on, "Choosing rates")
             missing = tournament.missing(tournament.cells())
             print(f"{len(tuning)} runs to choose rates, {len(missing)} of the tournament to play", flush=True)
             if missing and not given.dry_run:
-                play(tournament, missing, given.workers, "Playing")
+                play(tournament, missing, given.workers, given.on, "Playing")
         except KeyboardInterrupt:
             print("\nStopped; the same command goes on from here.", file=sys.stderr)
             sys.exit(130)

@@ -12,10 +12,11 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,48 @@ def execute(runs: Sequence[Run], workers: int = 1, address: str | None = None) -
             entry.lock.close()
     for run in elsewhere:
         yield Outcome(run, run.summary())
+
+
+def each(
+    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], workers: int = 1, address: str | None = None
+) -> Generator[Any, None, None]:
+    """Call a function with each of many arguments as tasks of Ray; a task whose worker dies is started again.
+
+    Args:
+        function: Of a module that the cluster can import.
+        calls: Arguments.
+        workers: How many at a time; see `execute`.
+        address: See `execute`.
+
+    Yields:
+        What each call gives, as it comes.
+
+    Raises:
+        SettingError: If there is no Ray or no such cluster.
+    """
+    ray = _connect(address)
+    cores, gpus = shares(ray.cluster_resources(), workers)
+    task = ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=_RETRIES)(_called)
+    waiting, active = iter(calls), list[Any]()
+    try:
+        while True:
+            for arguments in islice(waiting, workers - len(active)):
+                active.append(task.remote(function, arguments, cores, str(Path.cwd())))
+            if not active:
+                return
+            done, active = ray.wait(active)
+            for reference in done:
+                yield ray.get(reference)
+    finally:
+        for reference in active:
+            ray.cancel(reference, recursive=False)
+
+
+def _called(function: Callable[..., Any], arguments: tuple[Any, ...], threads: int, place: str) -> Any:
+    if Path(place).is_dir():
+        os.chdir(place)
+    torch.set_num_threads(threads)
+    return function(*arguments)
 
 
 def _end(ray: Any, reference: Any, run: Run) -> str:

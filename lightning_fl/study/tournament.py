@@ -9,8 +9,9 @@ import csv
 import io
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import mean
@@ -252,51 +253,94 @@ class Tournament:
         by_name = {self.name(cell): cell for cell in cells}
         return [cell for name, cell in by_name.items() if name not in self.rows]
 
-    def play(self, cells: Sequence[Cell], workers: int, version: str) -> Iterator[Row | None]:
+    def play(self, cells: Sequence[Cell], workers: int, version: str, on: str | None = None) -> Iterator[Row | None]:
         """Train cells, several at a time.
 
         Args:
             cells: Which ones, in this order.
             workers: How many at a time.
             version: Of the code that trains them.
+            on: "ray", or the address of a cluster of Ray.  None: processes of this machine.
 
         Yields:
-            Each result as it comes; None for one that another process is busy with.
+            Each result as it comes; None for one that another process is busy with or has finished.
         """
         with held(self.folder, wait=True):
             if not self.file.exists():
                 files.write(self.file, _line(dict(zip(FIELDS, FIELDS, strict=True))))
-        jobs = (delayed(_play)(cell, self.overrides(cell), self.name(cell), self.file, version) for cell in cells)
-        for row in Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)(jobs):
-            if row is not None:
-                self.rows[row["identity"]] = row
-            yield row
+        taken: dict[str, FileLock] = {}
+        left: list[Cell] = []
 
+        def calls() -> Iterator[tuple[Cell, list[str], str]]:
+            for cell in cells:
+                lock = self._take(cell)
+                if lock is None:
+                    left.append(cell)
+                else:
+                    taken[self.name(cell)] = lock
+                    yield cell, self.overrides(cell), self.name(cell)
 
-def _play(cell: Cell, overrides: Sequence[str], name: str, file: Path, version: str) -> Row | None:
-    """Train a cell and add its row to the file, unless another process does or has done so."""
-    lock = FileLock(file.parent / "playing" / f"{name}.lock")
-    Path(lock.lock_file).parent.mkdir(exist_ok=True)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return None
-    try:
-        for row in read(file):
-            if row["identity"] == name:
-                return row
-        row = {"rule": cell.rule, "attack": cell.attack, "skew": cell.skew, "byzantine": cell.byzantine}
-        row |= {"rate": cell.rate, "seed": cell.seed, **result(overrides, name), "version": version, "identity": name}
-        if row["status"] == "interrupted":
+        try:
+            for row in _each(on)(_played, calls(), workers):
+                if row["status"] != "interrupted":
+                    self._add(row | {"version": version})
+                _free(taken.pop(row["identity"]))
+                yield self.rows.get(row["identity"])
+        finally:
+            for lock in taken.values():
+                _free(lock)
+        self.refresh()
+        yield from (self.row(cell) for cell in left)
+
+    def _take(self, cell: Cell) -> FileLock | None:
+        """Claim a cell; None if another process plays it or has played it."""
+        lock = FileLock(self.folder / "playing" / f"{self.name(cell)}.lock", thread_local=False)
+        Path(lock.lock_file).parent.mkdir(exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
             return None
-        with file.open("rb") as written:
+        if any(row["identity"] == self.name(cell) for row in read(self.file)):
+            _free(lock)
+            return None
+        return lock
+
+    def _add(self, row: Row) -> None:
+        """Add a row to the file."""
+        with self.file.open("rb") as written:
             written.seek(-1, os.SEEK_END)
             cut = written.read() != b"\n"  # by a kill
-        files.append(file, b"\n" * cut + _line(row))
-        return row
-    finally:
-        lock.release()
-        Path(lock.lock_file).unlink(missing_ok=True)
+        files.append(self.file, b"\n" * cut + _line(row))
+        self.rows[row["identity"]] = row
+
+
+def _free(lock: FileLock) -> None:
+    Path(lock.lock_file).unlink(missing_ok=True)
+    lock.release()
+
+
+def _each(on: str | None) -> Callable[..., Iterator[Row]]:
+    """Choose what calls a function with each of many arguments, several at a time, and yields what comes."""
+    if on is None:
+        return _by_processes
+    from lightning_fl.study import ray_pool
+
+    return partial(ray_pool.each, address=None if on == "ray" else on)
+
+
+def _by_processes(function: Callable[..., Row], calls: Iterable[tuple[Any, ...]], workers: int) -> Iterator[Row]:
+    parallel = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
+    yield from parallel(delayed(function)(*arguments) for arguments in calls)
+
+
+def _played(cell: Cell, overrides: Sequence[str], name: str) -> Row:
+    """Train a cell; give its row."""
+    row = dict.fromkeys(FIELDS) | {"rule": cell.rule, "attack": cell.attack, "skew": cell.skew}
+    return (
+        row
+        | {"byzantine": cell.byzantine, "rate": cell.rate, "seed": cell.seed, "identity": name}
+        | result(overrides, name)
+    )
 
 
 def result(overrides: Sequence[str], name: str) -> Row:

@@ -119,7 +119,7 @@ def test_the_class_is_the_function(name, draw):
 @pytest.mark.parametrize("name", RULES)
 def test_refuses_f(name, n, f):
     kind, rule, _ = RULES[name]
-    match = rf"{rule.__name__} needs f >= 0 and n >= 2f \+ 1 updates, got n={n} and f={f}; change f"
+    match = rf"{name} needs f >= 0 and n >= 2f \+ 1 updates, got n={n} and f={f}; change f"
     with pytest.raises(SettingError, match=match):
         rule(torch.ones(n, 2), f)
     with pytest.raises(SettingError, match=match):
@@ -133,5 +133,5 @@ def test_refuses_what_is_no_matrix_of_numbers(name, unchecked):
         rule(torch.zeros(3), 0)
     with pytest.raises(SettingError, match="updates must be floating point"):
         rule(torch.zeros(2, 3, dtype=torch.int64), 0)
-    with pytest.raises(SettingError, match=f"{rule.__name__} needs at least one update without NaN and inf, got none"):
+    with pytest.raises(SettingError, match=f"{name} needs at least one update without NaN and inf, got none"):
         rule(torch.full((3, 2), torch.nan), 1)

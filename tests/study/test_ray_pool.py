@@ -19,7 +19,7 @@ from lightning_fl.run.config import compose
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.run.train import train
-from lightning_fl.study import ray_pool
+from lightning_fl.study import ray_pool, tournament
 from lightning_fl.study.pool import Run, executor, places
 from lightning_fl.study.ray_pool import Keeper, read_files, write_files
 
@@ -184,3 +184,19 @@ def test_a_sweep_on_ray(tmp_path):
     assert done.stdout.count("completed") == 2
     runs = [path.parent for path in (tmp_path / "runs" / "sweeps" / "small").glob("*/summary.json")]
     assert sorted(SavedRun.read(run).topics[0].split("(")[0] for run in runs) == ["boba", "median"]
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_tournament_s_runs_are_as_here(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(tournament, "KEPT", tmp_path / "kept.csv")
+    more = ["model=logistic", "federation.n_clients=8", "trainer.max_steps=2", "trainer.val_check_interval=2"]
+    given = {"skew": ["iid"], "byzantine": [2], "seeds": [0], "rates": [0.1]}
+    entries = tournament.Entries.choose(["average", "bulyan"], ["sign_flip"], more=more, **given)
+    here, there = (tournament.Tournament(entries, tmp_path / name) for name in ("here", "there"))
+    rows = list(there.play(there.cells(), 2, "1.2.3", on="ray"))
+    expected = list(here.play(here.cells(), 1, "1.2.3"))
+    for key in ("status", "accuracy", "worst_recall", "reason"):
+        assert {row["identity"]: row[key] for row in rows} == {row["identity"]: row[key] for row in expected}
+    assert {row["status"] for row in rows} == {"completed", "refused"}
+    assert there.missing(there.cells()) == []
