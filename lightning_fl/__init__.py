@@ -9,7 +9,7 @@ import lazy_loader
 import lightning_fl._torchvision  # noqa: F401  (before anything imports torchvision)
 from lightning_fl import _threads
 
-_threads.sleep_while_waiting()  # before anything imports torch
+_threads.spin_briefly()  # before anything imports torch
 
 __version__ = "0.2.0"
 
