@@ -9,7 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -290,19 +290,24 @@ class FederatedModule(pl.LightningModule):
 
         Neither the attack nor any later evaluation is affected.
         """
-        counts = torch.zeros(self.data.n_classes, self.data.n_classes, dtype=torch.int64)
         training = self.model.training
         self.model.eval()
         with torch.no_grad():
-            for inputs, targets in self.data.test.batches(self.data.eval_batch_size):
-                pairs = targets * self.data.n_classes + self.model(inputs).argmax(1)
-                counts += pairs.bincount(minlength=counts.numel()).view_as(counts).cpu()
+            counts = self._count(self.data.test)
         self.model.train(training)
         recall = (counts.diag() / counts.sum(1).clamp(min=1)).tolist()
         return {
             "accuracy": round(counts.trace().item() / max(counts.sum().item(), 1), 6),
             **{f"recall/{z}": round(value, 6) for z, value in enumerate(recall)},
         }
+
+    def _count(self, samples: Samples) -> Int64[Tensor, "c c"]:
+        """Count samples by true class (rows) and predicted class."""
+        counts = torch.zeros(self.data.n_classes, self.data.n_classes, dtype=torch.int64)
+        for inputs, targets in samples.batches(self.data.eval_batch_size):
+            pairs = targets * self.data.n_classes + self.model(inputs).argmax(1)
+            counts += pairs.bincount(minlength=counts.numel()).view_as(counts).cpu()
+        return counts
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count one batch of test samples."""
@@ -326,10 +331,7 @@ class FederatedModule(pl.LightningModule):
             observed |= self._success_rate(self.adversary.triggered(self.data.test))
             self.evaluation |= {f"attack/{name}": round(value, 6) for name, value in observed.items()}
         if self.data.validation is not None:
-            right = sum(
-                int((self.model(inputs).argmax(1) == targets).sum())
-                for inputs, targets in self.data.validation.batches(self.data.eval_batch_size)
-            )
+            right = self._count(self.data.validation).trace().item()
             self.evaluation["validation_accuracy"] = round(right / len(self.data.validation), 6)
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.log_dict(self.evaluation)  # Lightning returns them

@@ -15,6 +15,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -39,31 +40,19 @@ def listed(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def numbers(option: str, text: str | None) -> list[int] | None:
-    """Read whole numbers separated by commas.
+def numbers(option: str, text: str | None, kind: type[int] | type[float], what: str) -> list[Any] | None:
+    """Read numbers separated by commas.
 
     Raises:
-        SettingError: If there is anything else.
+        SettingError: If there is anything else; says what the option needs.
     """
     try:
-        return None if text is None else [int(number) for number in text.split(",") if number.strip()]
+        found = None if text is None else [kind(number) for number in text.split(",") if number.strip()]
+        if kind is int or found is None or all(number > 0 for number in found):
+            return found
     except ValueError:
-        raise SettingError(f"{option} needs whole numbers separated by commas, got {text!r}.") from None
-
-
-def rates_of(text: str | None) -> list[float] | None:
-    """Read --rates.
-
-    Raises:
-        SettingError: If they are not numbers above 0.
-    """
-    try:
-        rates = None if text is None else [float(number) for number in text.split(",") if number.strip()]
-    except ValueError:
-        rates = [0.0]
-    if rates is not None and not all(rate > 0 for rate in rates):
-        raise SettingError(f"--rates needs numbers above 0 separated by commas, got {text!r}.")
-    return rates
+        pass
+    raise SettingError(f"{option} needs {what} separated by commas, got {text!r}.")
 
 
 def arguments() -> argparse.Namespace:
@@ -120,9 +109,9 @@ def main() -> None:
             [*chosen, *spelled(given.overrides)],
             given.quick,
             skew=listed(given.skew),
-            byzantine=numbers("--byzantine", given.byzantine),
-            seeds=numbers("--seeds", given.seeds),
-            rates=rates_of(given.rates),
+            byzantine=numbers("--byzantine", given.byzantine, int, "whole numbers"),
+            seeds=numbers("--seeds", given.seeds, int, "whole numbers"),
+            rates=numbers("--rates", given.rates, float, "numbers above 0"),
         )
         tournament = Tournament(entries, given.folder)
         started = time.monotonic()

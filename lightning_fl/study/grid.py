@@ -76,7 +76,7 @@ class Grid:
         table: Which table.
         scale: Factor for the rounds.
         more: Further overrides of every run.
-        seeds: Of every cell.
+        seeds: Of every cell; with ``kept_only`` those that are kept.
         folder: Of runs and reports.
         asked: Cells to know, beside those measured before and those of the same runs; None: all.
         kept_only: Whether to know what scripts/tables/measured has of the table and nothing else, without composing.
@@ -100,6 +100,7 @@ class Grid:
                 cell, name = (row["row"], row["column"]), row["identity"]
                 self.plan[cell, int(row["seed"])] = Run(", ".join(cell), (), self.folder / name)
                 self.records[name] = row
+            self.seeds = sorted({seed for _, seed in self.plan})
             return
         known: dict[tuple[str, ...], list[str]] = {}
         kept = [path / f"{self.stem}.csv" for path in (self.folder, TABLES / "measured")]

@@ -33,7 +33,6 @@ def _block(marker: str) -> str:
     parser.add_argument("--scale", type=float, default=1.0)
     given = parser.parse_intermixed_args(shlex.split(marker))
     grid = Grid(Table.load(given.table), given.scale, given.overrides, [], Path(), kept_only=True)
-    grid.seeds = sorted({seed for _, seed in grid.plan})
     if not grid.plan:
         raise SettingError(f"nothing is kept of {marker}: {TABLES / 'measured' / grid.stem}.csv is not there.")
     lines = [line for line in measured(grid) if "| not measured yet |" not in line]

@@ -66,14 +66,14 @@ class Standing:
     Args:
         rule: Its label.
         rate: The server's rate that was chosen for it; None: not yet.
+        played: How many of the `planned` runs are finished.
+        planned: Runs over all attacks, none included, and seeds.
         clean: Accuracy without an attack.
         worst: Accuracy under the worst attack, over the seeds in which every attack has been played.
         worst_recall: Recall of the least recognised class, under the attack that hurts it most.
         attack: The attack with the least mean accuracy.
         kappa: Largest mean over rounds and seeds of the measured kappa, over attacks.
         rule_ms: Mean time of the rule per round, in milliseconds.
-        played: How many of the `planned` runs are finished.
-        planned: Runs over all attacks, none included, and seeds.
         refused: Why the rule cannot be run.
         rank: 1 plus the number of rules whose intervals of `worst` are above this one's; None: not measured.
         dominated_by: Rules that are at least as good in clean and worst accuracy, and better in one.
@@ -81,14 +81,14 @@ class Standing:
 
     rule: str
     rate: float | None
-    clean: Estimate | None
-    worst: Estimate | None
-    worst_recall: Estimate | None
-    attack: str | None
-    kappa: float | None
-    rule_ms: float | None
     played: int
     planned: int
+    clean: Estimate | None = None
+    worst: Estimate | None = None
+    worst_recall: Estimate | None = None
+    attack: str | None = None
+    kappa: float | None = None
+    rule_ms: float | None = None
     refused: str | None = None
     rank: int | None = None
     dominated_by: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> S
     rate, entries = tournament.rate(rule, skew, byzantine), tournament.entries
     planned = len(entries.attacks) * len(entries.seeds)
     if rate is None:
-        return Standing(rule, None, None, None, None, None, None, None, 0, planned)
+        return Standing(rule, None, 0, planned)
     rows = {
         (attack, seed): row
         for attack in entries.attacks
@@ -119,7 +119,7 @@ def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> S
     attacks = [attack for attack in entries.attacks if attack != NOBODY]
     whole = [seed for seed in entries.seeds if attacks and all((attack, seed) in rows for attack in attacks)]
     if refused is not None:
-        return Standing(rule, rate, None, None, None, None, None, None, len(rows), planned, refused)
+        return Standing(rule, rate, len(rows), planned, refused=refused)
     by_attack = {a: mean(accuracy(rows[a, seed]) for seed in whole) for a in attacks} if whole else {}
     kappas = [
         mean(known)
@@ -130,14 +130,14 @@ def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> S
     return Standing(
         rule,
         rate,
+        len(rows),
+        planned,
         Estimate.of([accuracy(rows[NOBODY, seed]) for seed in entries.seeds if (NOBODY, seed) in rows]),
         Estimate.of([min(accuracy(rows[attack, seed]) for attack in attacks) for seed in whole]),
         Estimate.of([min(rows[attack, seed]["worst_recall"] or 0.0 for attack in attacks) for seed in whole]),
         min(by_attack, key=lambda attack: by_attack[attack]) if by_attack else None,
         max(kappas, default=None),
         mean(times) if times else None,
-        len(rows),
-        planned,
     )
 
 

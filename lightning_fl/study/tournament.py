@@ -10,7 +10,7 @@ import io
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -60,10 +60,6 @@ class Cell:
             "rate": f"{self.rate:g}",
             "seed": str(self.seed),
         }
-
-    def __str__(self) -> str:
-        """Name it for a person."""
-        return f"{self.rule}, {self.attack}, {self.skew}, b = {self.byzantine}, rate {self.rate:g}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -186,6 +182,7 @@ class Tournament:
             b: Factors([*entries.base, f"federation.n_byzantine={b}", f"f={b}"], factors) for b in entries.byzantine
         }
         self._names: dict[Cell, str] = {}
+        self._read: dict[Path, int] = {}
         self.refresh()
 
     @property
@@ -194,9 +191,12 @@ class Tournament:
         return self.folder / "cells.csv"
 
     def refresh(self) -> None:
-        """Load results that any process has finished since."""
+        """Load results that any process has finished since; a file is read again only if it has grown."""
         for path in (KEPT, self.file):
-            self.rows |= {row["identity"]: row for row in read(path)}
+            size = path.stat().st_size if path.exists() else 0
+            if self._read.get(path) != size:
+                self._read[path] = size
+                self.rows |= {row["identity"]: row for row in read(path)}
 
     def name(self, cell: Cell) -> str:
         """Tell the `identity` of a cell's run."""
@@ -267,7 +267,7 @@ class Tournament:
         """
         with held(self.folder, wait=True):
             if not self.file.exists():
-                files.write(self.file, _line(dict(zip(FIELDS, FIELDS, strict=True))))
+                files.write(self.file, _HEAD)
         taken: dict[str, FileLock] = {}
         left: list[Cell] = []
 
@@ -300,7 +300,8 @@ class Tournament:
             lock.acquire(timeout=0)
         except Timeout:
             return None
-        if any(row["identity"] == self.name(cell) for row in read(self.file)):
+        self.refresh()
+        if self.row(cell) is not None:
             _free(lock)
             return None
         return lock
@@ -310,8 +311,10 @@ class Tournament:
         with self.file.open("rb") as written:
             written.seek(-1, os.SEEK_END)
             cut = written.read() != b"\n"  # by a kill
-        files.append(self.file, b"\n" * cut + _line(row))
+        added = b"\n" * cut + _line(row)
+        files.append(self.file, added)
         self.rows[row["identity"]] = row
+        self._read[self.file] = self._read.get(self.file, 0) + len(added)  # unless another process has added, too
 
 
 def _free(lock: FileLock) -> None:
@@ -335,12 +338,7 @@ def _by_processes(function: Callable[..., Row], calls: Iterable[tuple[Any, ...]]
 
 def _played(cell: Cell, overrides: Sequence[str], name: str) -> Row:
     """Train a cell; give its row."""
-    row = dict.fromkeys(FIELDS) | {"rule": cell.rule, "attack": cell.attack, "skew": cell.skew}
-    return (
-        row
-        | {"byzantine": cell.byzantine, "rate": cell.rate, "seed": cell.seed, "identity": name}
-        | result(overrides, name)
-    )
+    return dict.fromkeys(FIELDS) | asdict(cell) | result(overrides, name) | {"identity": name}
 
 
 def result(overrides: Sequence[str], name: str) -> Row:
@@ -399,13 +397,15 @@ def _line(row: Row) -> bytes:
     return text.getvalue().encode()
 
 
+_HEAD = _line(dict(zip(FIELDS, FIELDS, strict=True)))
+
+
 def keep(tournament: Tournament) -> Path:
-    """Merge the finished cells of this tournament into scripts/tables/measured."""
+    """Merge the finished cells of this tournament into scripts/tables."""
     with held(KEPT.parent, wait=True):
         tournament.refresh()
         ours = {tournament.name(cell) for cell in [*tournament.tuning(), *tournament.cells()]}
         rows = {row["identity"]: row for row in read(KEPT)}
         rows |= {name: row for name, row in tournament.rows.items() if name in ours}
-        lines = [_line(dict(zip(FIELDS, FIELDS, strict=True))), *(_line(row) for row in rows.values())]
-        files.write(KEPT, b"".join(lines))
+        files.write(KEPT, b"".join([_HEAD, *map(_line, rows.values())]))
     return KEPT
