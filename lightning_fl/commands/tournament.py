@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", help="which (0,1,2)")
     parser.add_argument("--rates", help="of the server, to choose each rule's from (0.02,0.1,0.5)")
     parser.add_argument("--data", help="another data set than mnist_5k")
-    parser.add_argument("--model", help="another model than the MLP 784-50-10")
+    parser.add_argument("--model", help="another model than the MLP 784-32-10")
     parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
     parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
