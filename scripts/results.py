@@ -1,4 +1,4 @@
-"""Write the tables inside RESULTS.md anew from the kept cells.
+"""Write the tables inside RESULTS.md and TOURNAMENT.md anew from the kept cells.
 
 python scripts/results.py
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_fl.study.results import filled
 
-PAGE = Path(__file__).resolve().parents[1] / "RESULTS.md"
-
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    for name in ("RESULTS.md",):
+        page = Path(__file__).resolve().parents[1] / name
+        page.write_text(filled(page.read_text()))

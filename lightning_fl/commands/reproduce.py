@@ -14,7 +14,6 @@ own.
 """
 
 import argparse
-import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -25,21 +24,10 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spelled, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.grid import Grid
+from lightning_fl.study.options import check_keep, check_workers, seeds_of
 from lightning_fl.study.pool import Progress, executor, stop_when_told
-from lightning_fl.study.table import IN_CHECKOUT, Table
+from lightning_fl.study.table import Table
 from lightning_fl.study.table_report import keep, overview, report, stale
-
-
-def seeds_of(text: str) -> list[int]:
-    """Read --seeds: how many, or which.
-
-    >>> seeds_of("3"), seeds_of("0,4"), seeds_of("7,")
-    ([0, 1, 2], [0, 4], [7])
-    """
-    if not re.fullmatch(r"\d+(,\d+)*,?", text) or text == "0":
-        raise SettingError(f"--seeds needs how many (3) or which (0,1,2; one alone: 7,), got {text!r}.")
-    given = [int(seed) for seed in text.split(",") if seed]
-    return list(dict.fromkeys(given)) if "," in text else list(range(given[0]))
 
 
 def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
@@ -73,12 +61,10 @@ def reproduce(given: argparse.Namespace) -> int:
     seeds = seeds_of(given.seeds or (str(table.seeds) if own else "1"))
     if not given.scale > 0:
         raise SettingError(f"--scale must be above 0, got {given.scale:g}.")
-    if given.workers < 1:
-        raise SettingError(f"--workers must be at least 1, got {given.workers}.")
+    check_workers(given)
     if given.prune and not given.keep:
         raise SettingError("--prune drops rows of the kept file and needs --keep; give both, or neither.")
-    if given.keep and not IN_CHECKOUT:
-        raise SettingError("--keep writes into scripts/tables of a checkout, got an installed package; leave it out.")
+    check_keep(given)
     if given.keep and own:
         raise SettingError(f"--keep is for the tables of scripts/tables, got {given.table}; leave it out.")
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")

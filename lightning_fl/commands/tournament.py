@@ -15,60 +15,24 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
-from lightning_fl.errors import SettingError
-from lightning_fl.run.config import spelled, take_own
+from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.summary import version
+from lightning_fl.study.options import add_selection, check_keep, check_workers, selected
 from lightning_fl.study.pool import duration, stop_when_told
-from lightning_fl.study.table import IN_CHECKOUT
-from lightning_fl.study.tournament import Cell, Entries, Tournament, keep
+from lightning_fl.study.tournament import Cell, Tournament, keep
 from lightning_fl.study.tournament_report import write
 
 _EVERY = 600.0  # seconds between reports of an unfinished tournament
 
 
-def listed(text: str | None) -> list[str] | None:
-    """Read names separated by commas.
-
-    >>> listed("boba, krum"), listed(None)
-    (['boba', 'krum'], None)
-    """
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def numbers(option: str, text: str | None, kind: type[int] | type[float], what: str) -> list[Any] | None:
-    """Read numbers separated by commas.
-
-    Raises:
-        SettingError: If there is anything else; says what the option needs.
-    """
-    try:
-        found = None if text is None else [kind(number) for number in text.split(",") if number.strip()]
-        if kind is int or found is None or all(number > 0 for number in found):
-            return found
-    except ValueError:
-        pass
-    raise SettingError(f"{option} needs {what} separated by commas, got {text!r}.")
-
-
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
-    parser.add_argument("--quick", action="store_true", help="the small tournament of ten minutes")
-    parser.add_argument("--rules", help="only these, separated by commas; see conf/aggregator")
-    parser.add_argument("--attacks", help="only these, separated by commas; see conf/adversary")
-    parser.add_argument("--skew", help="partitions, or the alpha of Dirichlet ones (iid,0.1,pathological)")
-    parser.add_argument("--byzantine", help="numbers of Byzantine clients beside the 100 honest ones (15)")
-    parser.add_argument("--seeds", help="which (0,1,2)")
-    parser.add_argument("--rates", help="of the server, to choose each rule's from (0.02,0.1,0.5)")
-    parser.add_argument("--data", help="another data set than mnist_5k")
-    parser.add_argument("--model", help="another model than the MLP 784-32-10")
-    parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")
+    add_selection(parser)
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
     parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
     parser.add_argument("--folder", type=Path, default=Path("runs/tournament"), help="of results and report")
@@ -95,25 +59,9 @@ def main() -> None:
     stop_when_told()
     with explained():
         given = arguments()
-        if given.workers < 1:
-            raise SettingError(f"--workers must be at least 1, got {given.workers}.")
-        if given.keep and not IN_CHECKOUT:
-            raise SettingError(
-                "--keep writes into scripts/tables of a checkout, got an installed package; leave it out."
-            )
-        chosen = [f"{group}={name}" for group in ("data", "model") if (name := getattr(given, group)) is not None]
-        entries = Entries.choose(
-            listed(given.rules),
-            listed(given.attacks),
-            given.add,
-            [*chosen, *spelled(given.overrides)],
-            given.quick,
-            skew=listed(given.skew),
-            byzantine=numbers("--byzantine", given.byzantine, int, "whole numbers"),
-            seeds=numbers("--seeds", given.seeds, int, "whole numbers"),
-            rates=numbers("--rates", given.rates, float, "numbers above 0"),
-        )
-        tournament = Tournament(entries, given.folder)
+        check_workers(given)
+        check_keep(given)
+        tournament = Tournament(selected(given), given.folder)
         started = time.monotonic()
         try:
             tuning = tournament.missing(tournament.tuning())

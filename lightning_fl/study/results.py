@@ -1,7 +1,8 @@
-"""The tables inside RESULTS.md, made from the kept cells.
+"""The tables inside RESULTS.md and TOURNAMENT.md, made from the kept cells.
 
 A table stands between ``<!-- measured: TABLE [--scale X] [OVERRIDES...] -->``, which says what to show as the command
-line of reproduce.py does, and ``<!-- end -->``.  Claims of which nothing is measured are left out.
+line of reproduce.py does, and ``<!-- end -->``; a tournament's ones begin with ``<!-- tournament: [OPTIONS...] -->``,
+with the options of tournament.py.  Claims of which nothing is measured are left out.
 """
 
 import re
@@ -11,22 +12,25 @@ from pathlib import Path
 
 from lightning_fl.errors import SettingError
 from lightning_fl.study.grid import Grid
+from lightning_fl.study.options import add_selection, selected
 from lightning_fl.study.table import TABLES, Table
 from lightning_fl.study.table_report import measured
+from lightning_fl.study.tournament import KEPT, Tournament
+from lightning_fl.study.tournament_report import as_markdown, panels_of
 
-_BLOCK = re.compile(r"(<!-- measured: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (measured|tournament):(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(page: str) -> str:
-    """Fill in every table from scripts/tables/measured.
+    """Fill in every table from the kept cells.
 
     Raises:
         SettingError: If a marker names a table that is not there or of which nothing is kept.
     """
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{_block(found[2])}\n{found[3]}", page)
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{_BLOCKS[found[2]](found[3].strip())}\n{found[4]}", page)
 
 
-def _block(marker: str) -> str:
+def _measured(marker: str) -> str:
     parser = ArgumentParser()
     parser.add_argument("table")
     parser.add_argument("overrides", nargs="*")
@@ -37,3 +41,15 @@ def _block(marker: str) -> str:
         raise SettingError(f"nothing is kept of {marker}: {TABLES / 'measured' / grid.stem}.csv is not there.")
     lines = [line for line in measured(grid) if "| not measured yet |" not in line]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _tournament(marker: str) -> str:
+    parser = ArgumentParser()
+    add_selection(parser)
+    tournament = Tournament(selected(parser.parse_intermixed_args(shlex.split(marker))), KEPT.parent)
+    if not tournament.rows:
+        raise SettingError(f"nothing is kept of tournaments: {KEPT} is not there.")
+    return as_markdown(tournament, panels_of(tournament)).rstrip("\n") + "\n"
+
+
+_BLOCKS = {"measured": _measured, "tournament": _tournament}

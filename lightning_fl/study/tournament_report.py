@@ -28,15 +28,14 @@ def write(tournament: Tournament) -> Path:
         The page.
     """
     tournament.refresh()
-    panels = {panel: standings(tournament, *panel) for panel in tournament.panels()}
+    panels = panels_of(tournament)
     figures = draw(tournament, panels)
     pictures = {name: tournament.folder / f"{name}.png" for name in figures}
     tournament.folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         figure.savefig(pictures[name])
-    text = as_markdown(tournament, panels)
     for name, content in {
-        "tournament.md": text,
+        "tournament.md": "# Tournament\n\n" + as_markdown(tournament, panels),
         "tournament.csv": as_csv(panels),
         "tournament.tex": as_latex(panels),
     }.items():
@@ -44,6 +43,11 @@ def write(tournament: Tournament) -> Path:
     found = tournament.folder / "tournament.html"
     files.write(found, as_page(tournament, panels, pictures).encode())
     return found
+
+
+def panels_of(tournament: Tournament) -> Panels:
+    """Rank the rules of each panel."""
+    return {panel: standings(tournament, *panel) for panel in tournament.panels()}
 
 
 def heading(skew: str, byzantine: int) -> str:
@@ -136,8 +140,8 @@ def remarks(found: Sequence[Standing]) -> list[str]:
 
 
 def as_markdown(tournament: Tournament, panels: Panels) -> str:
-    """Write the report in Markdown."""
-    lines = ["# Tournament", ""]
+    """Write the report in Markdown, without its title."""
+    lines = []
     for paragraph in introduction(tournament):
         lines += [paragraph, ""]
     for panel, found in panels.items():

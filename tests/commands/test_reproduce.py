@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from lightning_fl.commands import reproduce
-from lightning_fl.study import grid, pool, table, table_report
+from lightning_fl.study import grid, options, pool, table, table_report
 from tests.study.small import SMALL, finish
 
 
@@ -64,7 +64,7 @@ def test_errors_are_one_line(command, arguments, message):
 
 
 def test_an_installed_package_keeps_nothing(command, monkeypatch):
-    monkeypatch.setattr(reproduce, "IN_CHECKOUT", False)
+    monkeypatch.setattr(options, "IN_CHECKOUT", False)
     code, _, err = command("small", "--keep", "--dry-run")
     assert code == 2
     assert "--keep writes into scripts/tables of a checkout" in err

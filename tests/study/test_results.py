@@ -1,21 +1,22 @@
-"""The tables inside RESULTS.md."""
+"""The tables inside RESULTS.md and TOURNAMENT.md."""
 
 from pathlib import Path
 
 import pytest
 
 from lightning_fl import SettingError
-from lightning_fl.study import grid, results, table
+from lightning_fl.study import grid, results, table, tournament
 from lightning_fl.study.grid import FIELDS
 from lightning_fl.study.results import filled
 
-PAGE = Path(__file__).parents[2] / "RESULTS.md"
+PAGES = Path(__file__).parents[2]
 
 
-def test_the_page_has_what_is_kept():
+@pytest.mark.parametrize(("name", "marker", "least"), [("RESULTS", "measured", 7)])
+def test_the_page_has_what_is_kept(name, marker, least):
     """If this fails: python scripts/results.py."""
-    page = PAGE.read_text()
-    assert page.count("<!-- measured:") == page.count("<!-- end -->") >= 7
+    page = (PAGES / f"{name}.md").read_text()
+    assert page.count(f"<!-- {marker}:") == page.count("<!-- end -->") >= least
     assert filled(page) == page
 
 
@@ -47,3 +48,22 @@ def test_a_table_is_filled_in_and_the_text_around_it_stays(tmp_path, monkeypatch
 def test_a_table_without_kept_cells_is_an_error():
     with pytest.raises(SettingError, match=r"nothing is kept of boba_1_mnist --scale 0\.5"):
         filled("<!-- measured: boba_1_mnist --scale 0.5 -->\n<!-- end -->")
+
+
+def test_a_tournament_is_filled_in(tmp_path, monkeypatch):
+    for module in (results, tournament):
+        monkeypatch.setattr(module, "KEPT", tmp_path / "tournament.csv")
+    marker = "<!-- tournament: --rules average --attacks sign_flip --skew iid --seeds 1 --rates 0.1 -->"
+    with pytest.raises(SettingError, match=r"nothing is kept of tournaments: .* is not there"):
+        filled(f"{marker}\n<!-- end -->")
+    entries = tournament.Entries.choose(["average"], ["sign_flip"], skew=["iid"], seeds=[0], rates=[0.1])
+    played = tournament.Tournament(entries, tmp_path)
+    for cell, accuracy in zip(played.cells(), [0.9, 0.25], strict=True):
+        row = {"status": "completed", "accuracy": accuracy, "worst_recall": accuracy / 2, "seconds": 1.0}
+        played.rows[played.name(cell)] = dict.fromkeys(tournament.FIELDS) | row | {"identity": played.name(cell)}
+    tournament.keep(played)
+    page = filled(f"before\n{marker}\nold\n<!-- end -->\nafter\n")
+    assert page.startswith(f"before\n{marker}\n\n1 rule under 1 attack, seed 0: 2 of 2 runs finished")
+    assert "| average | 1 | 0.1 | 90.0 | 25.0 | 12.5 | sign_flip | - | - |" in page
+    assert page.endswith("\n\n<!-- end -->\nafter\n")
+    assert filled(page) == page

@@ -7,9 +7,10 @@ import pytest
 
 from lightning_fl import Aggregator, Client, SettingError
 from lightning_fl.aggregator.average import Average
-from lightning_fl.commands.reproduce import picked, seeds_of
+from lightning_fl.commands.reproduce import picked
 from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
+from lightning_fl.study.options import seeds_of
 from lightning_fl.study.table import TABLES, Printed, Table, judge, names
 from tests.study.small import SMALL
 

@@ -1,0 +1,97 @@
+"""Options of the command line that tables and tournaments share, and those that choose what a tournament plays."""
+
+import argparse
+import re
+from typing import Any
+
+from lightning_fl.errors import SettingError
+from lightning_fl.run.config import spelled
+from lightning_fl.study.table import IN_CHECKOUT
+from lightning_fl.study.tournament import Entries
+
+
+def listed(text: str | None) -> list[str] | None:
+    """Read names separated by commas.
+
+    >>> listed("boba, krum"), listed(None)
+    (['boba', 'krum'], None)
+    """
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def seeds_of(text: str) -> list[int]:
+    """Read --seeds: how many, or which.
+
+    >>> seeds_of("3"), seeds_of("0,4"), seeds_of("7,")
+    ([0, 1, 2], [0, 4], [7])
+    """
+    if not re.fullmatch(r"\d+(,\d+)*,?", text) or text == "0":
+        raise SettingError(f"--seeds needs how many (3) or which (0,1,2; one alone: 7,), got {text!r}.")
+    given = [int(seed) for seed in text.split(",") if seed]
+    return list(dict.fromkeys(given)) if "," in text else list(range(given[0]))
+
+
+def check_workers(given: argparse.Namespace) -> None:
+    """Check --workers.
+
+    Raises:
+        SettingError: If there is none.
+    """
+    if given.workers < 1:
+        raise SettingError(f"--workers must be at least 1, got {given.workers}.")
+
+
+def check_keep(given: argparse.Namespace) -> None:
+    """Check --keep.
+
+    Raises:
+        SettingError: If there is no checkout to write into.
+    """
+    if given.keep and not IN_CHECKOUT:
+        raise SettingError("--keep writes into scripts/tables of a checkout, got an installed package; leave it out.")
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose what a tournament plays."""
+    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
+    parser.add_argument("--quick", action="store_true", help="the small tournament of ten minutes")
+    parser.add_argument("--rules", help="only these, separated by commas; see conf/aggregator")
+    parser.add_argument("--attacks", help="only these, separated by commas; see conf/adversary")
+    parser.add_argument("--skew", help="partitions, or the alpha of Dirichlet ones (iid,0.1,pathological)")
+    parser.add_argument("--byzantine", help="numbers of Byzantine clients beside the 100 honest ones (15)")
+    parser.add_argument("--seeds", help="how many (3), or which (0,1,2)")
+    parser.add_argument("--rates", help="of the server, to choose each rule's from (0.02,0.1,0.5)")
+    parser.add_argument("--data", help="another data set than mnist_5k")
+    parser.add_argument("--model", help="another model than the MLP 784-32-10")
+    parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")
+
+
+def selected(given: argparse.Namespace) -> Entries:
+    """Choose what competes by the options of `add_selection`.
+
+    Raises:
+        SettingError: If an option names what is not there, or is no number.
+    """
+    chosen = [f"{group}={name}" for group in ("data", "model") if (name := getattr(given, group)) is not None]
+    return Entries.choose(
+        listed(given.rules),
+        listed(given.attacks),
+        given.add,
+        [*chosen, *spelled(given.overrides)],
+        given.quick,
+        skew=listed(given.skew),
+        byzantine=_numbers("--byzantine", given.byzantine, int, "whole numbers"),
+        seeds=None if given.seeds is None else seeds_of(given.seeds),
+        rates=_numbers("--rates", given.rates, float, "numbers above 0"),
+    )
+
+
+def _numbers(option: str, text: str | None, kind: type[int] | type[float], what: str) -> list[Any] | None:
+    """Read numbers separated by commas."""
+    try:
+        found = [kind(number) for number in listed(text) or []]
+        if kind is int or all(number > 0 for number in found):
+            return None if text is None else found
+    except ValueError:
+        pass
+    raise SettingError(f"{option} needs {what} separated by commas, got {text!r}.")
