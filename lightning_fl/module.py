@@ -186,7 +186,7 @@ class FederatedModule(pl.LightningModule):
 
         server = ServerOracle(self.model, client, batch.server, this_round)
         try:
-            self._attack(rows, batch, server, columns)
+            honest_updates = self._attack(rows, batch, server, columns)
             attacked = self._now()
             updates = _updates(rows, batch.data_weights, batch.ids, columns)
             aggregation = self.aggregator.aggregate(updates, server)
@@ -196,7 +196,7 @@ class FederatedModule(pl.LightningModule):
         if not aggregation.update.isfinite().all():
             broken = [i for i, square in enumerate(updates.by_block(_brokenness).sum(0).tolist()) if square]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
-        kappa = measured_kappa(updates, aggregation.update, h)
+        kappa = measured_kappa(updates, aggregation.update, h, honest_updates)
         measured = self._now()
         self._server_step(aggregation.update)
 
@@ -224,11 +224,11 @@ class FederatedModule(pl.LightningModule):
 
     def _attack(
         self, rows: Float[Tensor, "n _"], batch: RoundBatch, server: ServerOracle, columns: Columns | None
-    ) -> None:
-        """Write what the Byzantine clients send into the last rows."""
+    ) -> Updates | None:
+        """Write what the Byzantine clients send into the last rows; return the others, if the attack was asked."""
         h, b = len(batch.honest), len(batch.byzantine)
         if self.adversary is None or not b:
-            return
+            return None
 
         everybody = _updates(rows, batch.data_weights, batch.ids, columns)
 
@@ -251,6 +251,7 @@ class FederatedModule(pl.LightningModule):
         honest = _updates(rows[:h], batch.data_weights[:h], batch.honest.ids, columns)
         forged = self.adversary.attack(honest, b, context)
         rows[h:] = forged if columns is None else columns.own(forged)
+        return honest
 
     def _now(self) -> float:
         """Give the time when all work so far is done, on a GPU, too."""

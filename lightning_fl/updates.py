@@ -34,8 +34,12 @@ _SUMMED = 64
 _POWERS = 1024
 # Share of the squared lengths that a squared distance must exceed to be more than rounding.
 _SAME = 2.0**-44
-# Share of the squared lengths that a variance must exceed to be taken from inner products.
+# Entries whose mean and deviation are taken at a time: 2^17 of them (512 KB) stay in a core's cache between the two.
+_SPREAD_CPU, _SPREAD_GPU = 2**17, 2**26
+# Share of the squared lengths that a variance must exceed to be taken from inner products, or from sums in float32.
 _CLEAR = 2.0**-20
+# Variance of a coordinate, on average, below which squares in float32 may have vanished.
+_VISIBLE = 1e-30
 # Different extra rows whose products are kept.
 _SEEN = 4
 
@@ -110,6 +114,21 @@ def _mirrored(gram: Tensor) -> Tensor:
         gram[rows, rows] = gram[rows, rows].tril() + gram[rows, rows].tril(-1).T
         gram[rows, rest] = gram[rest, rows].T
     return gram
+
+
+def mean_and_squares(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
+    """Compute each column's mean, and its sum of squared differences from that, reading the rows once.
+
+    >>> mean_and_squares(torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]]))
+    (tensor([3., 4.]), tensor([ 8., 24.]))
+    """
+    rows = rows.detach()
+    mean, squares = rows.new_empty(2, rows.shape[1])
+    width = max(1, (_SPREAD_CPU if rows.device.type == "cpu" else _SPREAD_GPU) // len(rows))
+    for columns, centre, total in zip(rows.split(width, dim=1), mean.split(width), squares.split(width), strict=True):
+        torch.mean(columns, 0, out=centre)
+        torch.sum((columns - centre).square_(), 0, out=total)
+    return mean, squares
 
 
 def _deviation(rows: Tensor, vector: Tensor) -> Tensor:
@@ -698,14 +717,34 @@ class Updates:
         """Note down sum_i weights_i rows_i and what further rows (of the server) add, if the vector is needed."""
         return Combination(self, weights, extra, extra_weights)
 
-    def deviation(self, vector: Float[Tensor, " d"], h: int) -> tuple[float, float, float]:
+    @cached_property
+    def moments(self) -> tuple[Float[Tensor, " _"], Float[Tensor, " _"]]:
+        """Mean and sum of squared differences of each column here, without data weights; see `mean_and_squares`."""
+        return mean_and_squares(self.here)
+
+    @property
+    def mean_and_std(self) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
+        """Mean and sample standard deviation (divisor n - 1) of each column, without data weights.
+
+        >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])).mean_and_std
+        (tensor([3., 4.]), tensor([2.0000, 3.4641]))
+        """
+        mean, squares = self.moments
+        mean, std = self._whole(torch.stack([mean, (squares / (self.n - 1)).sqrt_()]))
+        return mean, std
+
+    def deviation(
+        self, vector: Float[Tensor, " d"], h: int, first: "Updates | None" = None
+    ) -> tuple[float, float, float]:
         """Compare a vector with the mean of the first h rows.
 
-        If a rule has asked for inner products, the variance follows from those; otherwise it takes one more pass.
+        The variance follows from these rows' moments if an attack has asked for them, or from inner products if a rule
+        has; otherwise it takes one more pass.
 
         Args:
             vector: The vector.
             h: How many rows; of them those that are not finite are left out.
+            first: These rows by themselves, of which more may be known.  None: nothing is.
 
         Returns:
             ||vector - mean||^2, (1/h) sum_i ||x_i - mean||^2 and ||mean||^2; all NaN where no row is finite.
@@ -714,22 +753,34 @@ class Updates:
         (9.0, 1.0, 1.0)
         """
         rows, vector = self.here[:h], self._own(vector)
-        for known in ("centred", "gram"):
-            if known in vars(self):
-                gram = (self.centred.gram if known == "centred" else self.gram)[:h, :h]
-                lengths = gram.diagonal().mean()
-                variance = lengths - gram.mean()
-                mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
-                own = torch.stack([(vector - mean).double().square().sum(), mean.double().square().sum()])
-                squares = self._total(own)
-                if variance > _CLEAR * lengths and squares.isfinite().all():
-                    return squares[0].item(), variance.item(), squares[1].item()
+        found = self._quick_deviation(rows, vector, first)
+        if found[1] > 0 and found.isfinite().all():
+            return tuple(found.tolist())
         found = self._total(_deviation(rows, vector))
         if not found.isfinite().all():
             broken = self._total((~rows.isfinite().all(1)).double())
             found = self._total(_deviation(rows[broken == 0], vector))
         error, variance, square = found.tolist()
         return error, variance, square
+
+    def _quick_deviation(self, rows: Tensor, vector: Tensor, first: "Updates | None") -> Tensor:
+        """The same, unless the variance found is 0 or something is not finite: float32 sums are then too coarse."""
+        h = len(rows)
+        centred = vars(self).get("centred")
+        gram = vars(self).get("gram") if centred is None else centred.gram
+        if gram is None or (first is not None and "moments" in vars(first)):
+            mean, squares = mean_and_squares(rows) if first is None else first.moments
+            sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]
+            error, variance, square = self._total(torch.stack(sums))
+            least = _VISIBLE * self.d
+        else:
+            gram = gram[:h, :h]
+            lengths = gram.diagonal().mean()
+            variance, least = lengths - gram.mean(), _CLEAR * lengths
+            mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
+            sums = [(vector - mean).double().square().sum(), mean.double().square().sum()]
+            error, square = self._total(torch.stack(sums))
+        return torch.stack([error, variance.where(variance > least + _CLEAR * square, 0), square])
 
     def mixed(self, matrix: Float[Tensor, "m n"], data_weights: Float[Tensor, " m"] | None = None) -> "Updates":
         """Mix the rows, y_i = sum_j matrix_ij x_j, without computing a y: all that a weighting asks follows from the x.

@@ -6,16 +6,12 @@ NeurIPS 2019. arXiv:1902.06156.
 
 from statistics import NormalDist
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import SettingError, check_finite
 from lightning_fl.updates import Updates
-
-# Entries whose mean and deviation are taken at a time: 2^17 of them (512 KB) stay in a core's cache between the two.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**17, 2**26
 
 
 def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
@@ -31,14 +27,13 @@ def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tenso
     Raises:
         SettingError: If there are fewer than 2 rows.
     """
-    check_spread(attack, len(honest))
-    honest = honest.detach()
-    mean, std = honest.new_empty(2, honest.shape[1])
-    width = max(1, (_ENTRIES_CPU if honest.device.type == "cpu" else _ENTRIES_GPU) // len(honest))
-    for columns, centre, spread in zip(honest.split(width, dim=1), mean.split(width), std.split(width), strict=True):
-        torch.mean(columns, 0, out=centre)
-        torch.sum((columns - centre).square_(), 0, out=spread)
-    return mean, std.div_(len(honest) - 1).sqrt_()
+    return spread_of(Updates(honest), attack)
+
+
+def spread_of(honest: Updates, attack: str) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
+    """Do the same with the updates of a round, which remember it; see `mean_and_std`."""
+    check_spread(attack, honest.n)
+    return honest.mean_and_std
 
 
 def check_spread(attack: str, h: int) -> None:
@@ -97,12 +92,17 @@ def lie(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float | None = N
         models (FedAvg, RFA and MCA beside it), the same words mean z = -0.7 of updates; its tables are run with 0.7
         throughout.  RAGA leaves open which standard deviation it takes; here it is the sample one for both papers.
 
+    >>> import torch
     >>> lie(torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]]), n_byzantine=1, factor=0.7)
     tensor([[4.4000, 6.4249]])
     """
-    mean, std = mean_and_std(honest, "lie")
+    return _forge(Updates(honest), n_byzantine, factor)
+
+
+def _forge(honest: Updates, n_byzantine: int, factor: float | None) -> Tensor:
+    mean, std = spread_of(honest, "lie")
     if factor is None:
-        factor = lie_factor(len(honest), n_byzantine)
+        factor = lie_factor(honest.n, n_byzantine)
     return (mean + factor * std).expand(n_byzantine, -1)
 
 
@@ -122,4 +122,4 @@ class Lie(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return honest.by_column(lambda rows: lie(rows, n_byzantine, self.factor))
+        return _forge(honest, n_byzantine, self.factor)

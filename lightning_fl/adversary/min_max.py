@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.lie import check_spread, mean_and_std
+from lightning_fl.adversary.lie import check_spread, spread_of
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.updates import Updates, squared_distances
 
@@ -109,7 +109,7 @@ def _forge(
     """Forge a row whose measure of squared distances to the honest rows is at most the largest honest one."""
     _check(attack, gamma_init, tau, direction)
     measure = _MEASURES[attack]
-    mean, std = honest.by_column(lambda rows: torch.stack(mean_and_std(rows, attack)))
+    mean, std = spread_of(honest, attack)
     along = _along(direction, mean, std)
     gram = honest.gram_with(torch.stack([mean, along]))
     squares = squared_distances(gram[:-1, :-1])

@@ -49,7 +49,7 @@ def test_agrees_with_the_loop(name, dtype, factor):
 
 @pytest.mark.parametrize("entries", [1, 60, 10**6])
 def test_mean_and_deviation_do_not_depend_on_the_columns_taken_at_a_time(entries, monkeypatch):
-    monkeypatch.setattr("lightning_fl.adversary.lie._ENTRIES_CPU", entries)
+    monkeypatch.setattr("lightning_fl.updates._SPREAD_CPU", entries)
     x = reference.problem("badly scaled")
     mean, std = mean_and_std(torch.tensor(x), "lie")
     np.testing.assert_allclose(mean, [sum(column) / len(x) for column in x.T], rtol=1e-13, atol=1e-13)
