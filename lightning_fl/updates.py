@@ -915,6 +915,37 @@ class _Mixed(Updates):
         return self.source, matrix @ self.matrix
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Where rows, y (instead of the first vector) and further rows are, and where they go with the copies of y."""
+
+    single: Int64[Tensor, " _"]
+    copied: Int64[Tensor, " _"]
+
+
+@dataclass(frozen=True)
+class _Others:
+    """Centred products of rows and further ones, with room for y between them, and for each row the first equal one."""
+
+    about: Centred
+    gram: Float64[Tensor, "m m"]
+    offset: Float64[Tensor, " m"]
+    scale: Float64[Tensor, " m"]
+    first: Int64[Tensor, " m"]
+
+
+def _first_with(h: int, first: Tensor, gram: Tensor, scale: Tensor) -> Tensor:
+    """Find for each row the first equal one, as `equal_rows`, where this is known of all but row h."""
+    scale = scale.nan_to_num(nan=-1, posinf=-1)
+    limit = torch.minimum(scale[h], scale).mul_(2 * _SAME)
+    same = distances_of(slice(h, h + 1), gram[h : h + 1], gram.diagonal())[0] <= limit
+    same[h] = True
+    own = same[: h + 1].to(torch.uint8).argmax()
+    found = torch.where(same & (first > h), h, first)
+    found[h] = own
+    return found
+
+
 class Extension:
     """Rows x_i that are followed by copies of y = sum_j c_j v_j, again and again with other c.
 
@@ -940,6 +971,8 @@ class Extension:
         self.norms = cache(rows.norms)
         self.ordered = cache(rows.ordered)
         self._asked: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._places: dict[int, _Places] = {}
+        self._others: _Others | None = None
         self._recent = vectors
 
     def by(self, coefficients: Sequence[float]) -> "_Extended":
@@ -961,6 +994,28 @@ class Extension:
             self._asked[key] = extra, torch.cat([self.vectors, extra.to(self.vectors)])
         self._recent = self._asked[key][1]
         return self._recent
+
+    def places(self, n_extra: int) -> "_Places":
+        """Find out where rows, y and so many further rows are."""
+        if n_extra not in self._places:
+            h, b, k, e = self.rows.n, self.copies, len(self.vectors), n_extra
+            numbers = torch.arange(h + k + e, device=self.vectors.device)
+            self._places[n_extra] = _Places(
+                torch.cat([numbers[: h + 1], numbers[h + k :]]),
+                torch.cat([numbers[:h], numbers[h].expand(b), numbers[h + 1 : h + 1 + e]]),
+            )
+        return self._places[n_extra]
+
+    def others(self, about: Centred, places: "_Places") -> "_Others":
+        """Take what does not depend on y, which stands where the first vector was, from the inner products of all."""
+        known = self._others
+        if known is None or known.about is not about or len(known.first) != len(places.single):
+            single = places.single
+            gram, offset, scale = about.gram[single][:, single], about.offset[single], about.scale[single]
+            alone = scale.clone()
+            alone[self.rows.n] = torch.nan  # like none
+            self._others = known = _Others(about, gram, offset, scale, equal_rows(gram, alone))
+        return known
 
     @cached_property
     def products(self) -> Float64[Tensor, "k k"]:
@@ -1009,40 +1064,30 @@ class _Extended(Updates):
         gram = self.extension.rows.gram_with(self.extension.beside(extra))
         parts = self.h + self.parts
         across = gram[:, parts] @ self.coefficients
-        single, copied = self._places(extra)
-        gram = self._with_y(gram, across, self.coefficients @ across[parts])[single][:, single]
-        return gram[copied][:, copied]
+        places = self.extension.places(0 if extra is None else len(extra))
+        gram = gram[places.single][:, places.single]
+        gram[self.h] = gram[:, self.h] = across[places.single]
+        gram[self.h, self.h] = self.coefficients @ across[parts]
+        return gram[places.copied][:, places.copied]
 
     def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
         about = self.extension.rows.centred_with(self.extension.beside(extra))
-        parts, c = self.h + self.parts, self.coefficients
+        places = self.extension.places(0 if extra is None else len(extra))
+        others = self.extension.others(about, places)
+        h, parts, c = self.h, self.h + self.parts, self.coefficients
         beyond = c.sum() - 1  # y - r = sum_j c_j (v_j - r) + beyond r
         across = about.gram[:, parts] @ c + beyond * about.offset
-        offset, scale = about.offset.clone(), about.scale.clone()
-        offset[self.h] = c @ about.offset[parts] + beyond * about.square
+        offset, scale = others.offset.clone(), others.scale.clone()
+        offset[h] = c @ about.offset[parts] + beyond * about.square
         # Rounding is charged to the row: one in which huge ones cancel is never near others.
-        scale[self.h] = (c.abs() @ about.scale[parts].sqrt() + beyond.abs() * about.square.sqrt()).square()
-        square = c @ across[parts] + beyond * offset[self.h] + _SAME / 4 * scale[self.h]
-        single, copied = self._places(extra)
-        gram = self._with_y(about.gram, across, square)[single][:, single]
-        one = _merged(gram, offset[single], about.square, scale[single])
-        return Centred(one.gram[copied][:, copied], one.offset[copied], one.square, one.scale[copied])
-
-    def _places(self, extra: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Where rows, y (instead of the first vector) and further rows are, and where they go with the copies of y."""
-        h, b, k, e = self.h, self.n - self.h, len(self.extension.vectors), 0 if extra is None else len(extra)
-        numbers = torch.arange(h + k + e, device=self.parts.device)
-        return (
-            torch.cat([numbers[: h + 1], numbers[h + k :]]),
-            torch.cat([numbers[:h], numbers[h].expand(b), numbers[h + 1 : h + 1 + e]]),
-        )
-
-    def _with_y(self, gram: Tensor, across: Tensor, square: Tensor) -> Tensor:
-        """Inner products with y instead of the first vector."""
-        gram = gram.clone()
-        gram[self.h], gram[:, self.h] = across, across
-        gram[self.h, self.h] = square
-        return gram
+        scale[h] = (c.abs() @ about.scale[parts].sqrt() + beyond.abs() * about.square.sqrt()).square()
+        square = c @ across[parts] + beyond * offset[h] + _SAME / 4 * scale[h]
+        gram = others.gram.clone()
+        gram[h] = gram[:, h] = across[places.single]
+        gram[h, h] = square
+        gram.diagonal().clamp_(min=0)
+        first = _first_with(h, others.first, gram, scale)[places.copied]
+        return Centred(gram[first][:, first], offset[first], about.square, scale[first])
 
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
