@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
+from itertools import islice, pairwise
 from time import perf_counter
 from typing import Any
 
@@ -33,7 +34,7 @@ from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.strategy.client_parallel import ClientParallel
-from lightning_fl.updates import Updates, trainable, unflatten
+from lightning_fl.updates import Updates, flatten, trainable, unflatten
 
 
 class FederatedModule(pl.LightningModule):
@@ -166,7 +167,7 @@ class FederatedModule(pl.LightningModule):
             What the round's record holds: metrics, the rule's trust in each client if it is a weighting, and what it
             believes about their labels, if anything.
         """
-        started = self._now()
+        clock = _Clock(self.device)
         h, b = len(batch.honest), len(batch.byzantine)
         parameters = trainable(self.model)
         d = sum(value.numel() for value in parameters.values())
@@ -179,53 +180,64 @@ class FederatedModule(pl.LightningModule):
         honest = client.updates(self.model, batch.honest, this_round, out=rows[:h])
         _place(honest.updates, rows[:h], type(self.client).__name__)
         shares = batch.data_weights[:h] / batch.data_weights[:h].sum()
-        loss = (honest.losses @ shares.to(honest.losses)).item()
-        if not torch.isfinite(honest.losses).all():
-            return self._stop(batch, f"the honest clients' mean loss is {loss}")
-        trained = self._now()
+        mean_loss, finite = honest.losses @ shares.to(honest.losses), honest.losses.isfinite().all()
+        clock.mark("clients")
 
         server = ServerOracle(self.model, client, batch.server, this_round)
         try:
-            honest_updates = self._attack(rows, batch, server, columns)
-            attacked = self._now()
+            moments = self._attack(rows, batch, server, columns)
+            clock.mark("attack")
             updates = _updates(rows, batch.data_weights, batch.ids, columns)
             aggregation = self.aggregator.aggregate(updates, server)
-            aggregated = self._now()
-        except DivergedError as error:
-            return self._stop(batch, str(error))
-        if not aggregation.update.isfinite().all():
+            update, trust = aggregation.update, _trust(aggregation)
+            clock.mark("aggregator")
+        except Exception as error:  # whatever a rule or an attack makes of updates that are not finite
+            if not finite:
+                return self._stop(batch, _lost(mean_loss.item()))
+            if isinstance(error, DivergedError):
+                return self._stop(batch, str(error))
+            raise
+        read = _read(  # a GPU is waited for here, and nowhere else in a round of plain averaging
+            loss=mean_loss,
+            finite=torch.stack([finite, update.isfinite().all()]),
+            norm=update.norm(),
+            deviation=updates.quick_deviation(update, h, moments),
+            trust=flatten([rows.new_empty(0)] if trust is None else [trust, trust[:h].sum(), trust[h:].sum()]),
+        )
+        (loss,), (update_norm,) = read["loss"], read["norm"]
+        if not read["finite"][0]:
+            return self._stop(batch, _lost(loss))
+        if not read["finite"][1]:
             broken = [i for i, square in enumerate(updates.by_block(_brokenness).sum(0).tolist()) if square]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
-        kappa = measured_kappa(updates, aggregation.update, h, honest_updates)
-        measured = self._now()
-        self._server_step(aggregation.update)
+        kappa = measured_kappa(updates, update, h, read["deviation"])
+        clock.mark("robustness")
+        self._server_step(update)
+        clock.mark("server")
 
         metrics = {
             "loss": loss,
             "learning_rate": rate,
-            **_measure(aggregation, h, b),
+            "update_norm": update_norm,
+            **_trusted(read["trust"][h + b :], b),
+            **{f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()},
             "robustness/kappa": kappa,
             "communication/floats_up": float((h + b) * d),
             "communication/floats_down": float((h + b) * d),
             "communication/sample_gradients": float(honest.sample_gradients),
-            "seconds/clients": trained - started,
-            "seconds/attack": attacked - trained,
-            "seconds/aggregator": aggregated - attacked,
-            "seconds/robustness": measured - aggregated,
-            "seconds/server": self._now() - measured,
+            **clock.seconds(),
         }
         self._log(metrics)
-        trust = _trust(aggregation)
         return {
             "metrics": metrics,
-            "weights": None if trust is None else trust.tolist(),
+            "weights": None if trust is None else read["trust"][: h + b],
             "label_distributions": aggregation.label_distributions,
         }
 
     def _attack(
         self, rows: Float[Tensor, "n _"], batch: RoundBatch, server: ServerOracle, columns: Columns | None
-    ) -> Updates | None:
-        """Write what the Byzantine clients send into the last rows; return the others, if the attack was asked."""
+    ) -> tuple[Tensor, Tensor] | None:
+        """Write what the Byzantine clients send into the last rows; return the honest rows' moments, if known."""
         h, b = len(batch.honest), len(batch.byzantine)
         if self.adversary is None or not b:
             return None
@@ -251,13 +263,7 @@ class FederatedModule(pl.LightningModule):
         honest = _updates(rows[:h], batch.data_weights[:h], batch.honest.ids, columns)
         forged = self.adversary.attack(honest, b, context)
         rows[h:] = forged if columns is None else columns.own(forged)
-        return honest
-
-    def _now(self) -> float:
-        """Give the time when all work so far is done, on a GPU, too."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return perf_counter()
+        return honest.known_moments
 
     def _log(self, metrics: dict[str, float]) -> None:
         """Give callbacks the loss and loggers everything; ``log`` would take Lightning half a millisecond each."""
@@ -419,15 +425,48 @@ def _place(updates: Tensor, rows: Float[Tensor, "h d"], client: str) -> None:
         rows.copy_(updates)
 
 
-def _measure(aggregation: Aggregation, h: int, b: int) -> dict[str, float]:
-    """Measure the update's length, the rule's trust and its diagnostics."""
-    measured = {"update_norm": aggregation.update.norm().item()}
-    trust = _trust(aggregation)
-    if trust is not None:
-        measured["weight/honest"] = trust[:h].sum().item()
-        if b:
-            measured["weight/byzantine"] = trust[h:].sum().item()
-    return measured | {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
+class _Clock:
+    """Times the phases of a round; on a GPU by marks in its queue, which nobody waits for."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._marks = [("", self._event(), perf_counter())]
+
+    def mark(self, phase: str) -> None:
+        """Note that a phase ends here."""
+        self._marks.append((phase, self._event(), perf_counter()))
+
+    def _event(self) -> Any:
+        if self._device.type != "cuda":
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def seconds(self) -> dict[str, float]:
+        """Give how long each phase took; the last one of a GPU, until it was queued."""
+        taken = {}
+        for (_, event, then), (phase, end, now) in pairwise(self._marks):
+            last = phase == self._marks[-1][0]
+            taken[f"seconds/{phase}"] = now - then if event is None or last else event.elapsed_time(end) / 1e3
+        return taken
+
+
+def _read(**numbers: Tensor) -> dict[str, list[float]]:
+    """Bring numbers from where they are, all at once; each name's as a list."""
+    device = numbers["loss"].device
+    parts = [number.detach().flatten().to(device, torch.float64) for number in numbers.values()]
+    values = iter(torch.cat(parts).tolist())
+    return {name: list(islice(values, len(part))) for name, part in zip(numbers, parts, strict=True)}
+
+
+def _trusted(sums: Sequence[float], b: int) -> dict[str, float]:
+    """Name the trust in all honest and in all Byzantine clients; there may be none of either."""
+    return dict(zip(["weight/honest", "weight/byzantine"][: 2 if b else 1], sums, strict=False))
+
+
+def _lost(loss: float) -> str:
+    return f"the honest clients' mean loss is {loss}"
 
 
 def _trust(aggregation: Aggregation) -> Tensor | None:

@@ -12,6 +12,7 @@ the middle of the rows, found in the same pass.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from math import isfinite
 from typing import Any
 
 import torch
@@ -180,12 +181,11 @@ def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"
         DivergedError: If no row is finite.
     """
     check_rows(updates, "updates")
-    finite = updates.sum(1).isfinite()  # one cheap pass: a finite sum has finite terms
-    for row in (~finite).nonzero().flatten().tolist():
-        finite[row] = updates[row].isfinite().all()  # or the sum overflowed
-    if not finite.any():
+    finite = updates.sum(1).isfinite().tolist()  # one cheap pass: a finite sum has finite terms
+    rows = [i for i, fine in enumerate(finite) if fine or updates[i].isfinite().all()]  # or the sum overflowed
+    if not rows:
         raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {len(updates)}.")
-    return updates if finite.all() else updates[finite]
+    return updates if len(rows) == len(updates) else updates[rows]
 
 
 def squared_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
@@ -441,8 +441,12 @@ def centred_products(
     return _merged(gram, rest[:-1], rest[-1], gram.diagonal().clone())
 
 
+def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
+    return (weights[None] @ rows)[0]  # a matrix product has more threads than one with a vector
+
+
 def _combine(rows: Tensor, weights: Tensor) -> Tensor:
-    combined = (weights[None] @ rows)[0]  # a matrix product has more threads than one with a vector
+    combined = _weighted_sum(rows, weights)
     if not combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
         used = weights != 0
         combined = weights[used] @ rows[used]
@@ -452,13 +456,18 @@ def _combine(rows: Tensor, weights: Tensor) -> Tensor:
 def _shares(data_weights: Tensor | None, n: int, device: torch.device) -> Tensor:
     if data_weights is None:
         data_weights = torch.ones(n)
-    weights = data_weights.to(device, torch.float64)
+    weights = data_weights.double()
     if weights.shape != (n,) or not (weights.isfinite().all() and (weights >= 0).all() and weights.sum() > 0):
         raise SettingError(
             f"weights must be {n} finite numbers >= 0 with a positive sum, one for each row of updates, "
             f"got {tuple(weights.shape)}: {weights.tolist()[:5]}..."
         )
-    return weights / weights.sum()
+    return (weights / weights.sum()).to(device)  # looked at where it was: to look at a GPU's numbers is to wait for it
+
+
+def positive(shares: Tensor, data_weights: Tensor | None) -> Tensor | None:
+    """Return the shares, if no data weight is 0."""
+    return shares if data_weights is None or (data_weights > 0).all() else None
 
 
 @dataclass(frozen=True)
@@ -560,7 +569,11 @@ class Updates:
         self.ids = ids
         self.n, self.d = rows.shape
         self.data_weights = _shares(data_weights, self.n, rows.device)
+        self._positive = positive(self.data_weights, data_weights)
         self._seen: dict[tuple[str, int, int], tuple[Tensor, Any]] = {}
+
+    _positive: Tensor | None = None
+    """The data weights, if all of them are known to be above 0."""
 
     # What follows is for several processes, each of which holds some columns of all rows: `lightning_fl.parallel`.
 
@@ -706,6 +719,8 @@ class Updates:
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
+        if weights is self._positive:
+            return self.by_column(lambda rows: _weighted_sum(rows, weights.to(rows)))
         return self.by_column(lambda rows: _combine(rows, weights.to(rows)))
 
     def combination(
@@ -723,6 +738,11 @@ class Updates:
         return mean_and_squares(self.here)
 
     @property
+    def known_moments(self) -> tuple[Float[Tensor, " _"], Float[Tensor, " _"]] | None:
+        """The same, if it has been asked for."""
+        return vars(self).get("moments")
+
+    @property
     def mean_and_std(self) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
         """Mean and sample standard deviation (divisor n - 1) of each column, without data weights.
 
@@ -734,17 +754,14 @@ class Updates:
         return mean, std
 
     def deviation(
-        self, vector: Float[Tensor, " d"], h: int, first: "Updates | None" = None
+        self, vector: Float[Tensor, " d"], h: int, quick: Sequence[float] | None = None
     ) -> tuple[float, float, float]:
         """Compare a vector with the mean of the first h rows.
-
-        The variance follows from these rows' moments if an attack has asked for them, or from inner products if a rule
-        has; otherwise it takes one more pass.
 
         Args:
             vector: The vector.
             h: How many rows; of them those that are not finite are left out.
-            first: These rows by themselves, of which more may be known.  None: nothing is.
+            quick: What `quick_deviation` has found.  None: ask it.
 
         Returns:
             ||vector - mean||^2, (1/h) sum_i ||x_i - mean||^2 and ||mean||^2; all NaN where no row is finite.
@@ -752,10 +769,10 @@ class Updates:
         >>> Updates(torch.tensor([[0.0], [2.0], [90.0]])).deviation(torch.tensor([4.0]), 2)
         (9.0, 1.0, 1.0)
         """
+        error, variance, square = self.quick_deviation(vector, h).tolist() if quick is None else quick
+        if variance > 0 and isfinite(error + variance + square):
+            return error, variance, square
         rows, vector = self.here[:h], self._own(vector)
-        found = self._quick_deviation(rows, vector, first)
-        if found[1] > 0 and found.isfinite().all():
-            return tuple(found.tolist())
         found = self._total(_deviation(rows, vector))
         if not found.isfinite().all():
             broken = self._total((~rows.isfinite().all(1)).double())
@@ -763,13 +780,30 @@ class Updates:
         error, variance, square = found.tolist()
         return error, variance, square
 
-    def _quick_deviation(self, rows: Tensor, vector: Tensor, first: "Updates | None") -> Tensor:
-        """The same, unless the variance found is 0 or something is not finite: float32 sums are then too coarse."""
-        h = len(rows)
+    def quick_deviation(
+        self,
+        vector: Float[Tensor, " d"],
+        h: int,
+        moments: tuple[Float[Tensor, " _"], Float[Tensor, " _"]] | None = None,
+    ) -> Float64[Tensor, "3"]:
+        """Find the same at the speed of float32, where that is enough; on a GPU, without waiting for it.
+
+        The variance follows from these rows' moments, if they are known, or from inner products, if a rule has asked
+        for those; otherwise it takes one pass.
+
+        Args:
+            vector: See `deviation`.
+            h: See `deviation`.
+            moments: Of the first h rows, as the attack has asked for them.  None: not known.
+
+        Returns:
+            The three numbers.  They are worth nothing if the second is 0 or one of them is not finite.
+        """
+        rows, vector = self.here[:h], self._own(vector)
         centred = vars(self).get("centred")
         gram = vars(self).get("gram") if centred is None else centred.gram
-        if gram is None or (first is not None and "moments" in vars(first)):
-            mean, squares = mean_and_squares(rows) if first is None else first.moments
+        if gram is None or moments is not None:
+            mean, squares = mean_and_squares(rows) if moments is None else moments
             sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]
             error, variance, square = self._total(torch.stack(sums))
             least = _VISIBLE * self.d

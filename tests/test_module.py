@@ -1,5 +1,6 @@
 import copy
 import csv
+import traceback
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, Updates
 from lightning_fl.adversary.gaussian import Gaussian
@@ -21,6 +23,7 @@ from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.clipped_sum import ClippedSum
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.rsa import Rsa
@@ -360,6 +363,64 @@ def test_refuses_a_checkpoint_of_another_model(tmp_path):
 def test_needs_a_number_of_rounds(tmp_path):
     with pytest.raises(SettingError, match=r"set trainer\.max_steps"):
         trainer(tmp_path, -1, Ipm(1.0)).fit(module(), datamodule=data())
+
+
+LOOKING = {"item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__contains__", "cpu", "numpy", "equal"}
+LOOKING |= {"nonzero", "argwhere", "unique"}
+LOOKING = {getattr(owner, name) for owner in (Tensor, torch) for name in LOOKING if hasattr(owner, name)}
+
+
+class Looks(TorchFunctionMode):
+    """Notes which of our functions look at a tensor's numbers, for which the processor would wait for a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in LOOKING or (func is Tensor.__getitem__ and masks(args[1])):
+            frames = [frame.name for frame in traceback.extract_stack() if "lightning_fl/" in frame.filename]
+            self.places.append(frames[-1])
+        return func(*args, **(kwargs or {}))
+
+
+def masks(index):
+    """Whether an index says which entries by True and False, so that how many there are depends on the numbers."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
+
+
+# Look at what lies on the host, wherever the rest is: shares of the data.
+HOST = {"_shares", "positive"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "more"),
+    [
+        (Average(), []),
+        # Each asks which rows are finite, and whether a row without weight broke the sum; Fed-NGA's lengths are looked
+        # at, too.
+        (Normalized(), ["row_norms", "finite_rows", "_combine"]),
+        (Median(), ["finite_only"]),
+    ],
+)
+@pytest.mark.parametrize("client", [Gradient(), Gradient(batch_size=4), Gradient(client_chunk=1)])
+def test_a_gpu_is_waited_for_once_a_round(rule, more, client, tmp_path, monkeypatch):
+    """Wherever numbers are looked at; the last round of three, as the first ones try out how to compute."""
+    looks = []
+    step = FederatedModule.training_step
+
+    def watched(self, batch, batch_idx):
+        with Looks() as mode:
+            output = step(self, batch, batch_idx)
+        looks.append([place for place in mode.places if place not in HOST])
+        return output
+
+    monkeypatch.setattr(FederatedModule, "training_step", watched)
+    fitted = module()
+    fitted.client = client
+    trainer(tmp_path, 3, rule, Lie(0.7)).fit(fitted, datamodule=data())
+    assert looks[-1] == [*more, "_read"]
 
 
 class Seen(pl.Callback):

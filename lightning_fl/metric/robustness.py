@@ -4,6 +4,7 @@ Youssef Allouah, Sadegh Farhadkhani, Rachid Guerraoui, Nirupam Gupta, Rafael Pin
 Recipe for Optimal Byzantine ML under Heterogeneity. AISTATS 2023. arXiv:2302.01772, Definition 2.
 """
 
+from collections.abc import Sequence
 from math import inf, isfinite
 
 import torch
@@ -14,7 +15,9 @@ from lightning_fl.errors import SettingError
 from lightning_fl.updates import Updates
 
 
-def measured_kappa(updates: Updates, update: Float[Tensor, " d"], h: int, honest: Updates | None = None) -> float:
+def measured_kappa(
+    updates: Updates, update: Float[Tensor, " d"], h: int, quick: Sequence[float] | None = None
+) -> float:
     """Compute ||update - mean||^2 / ((1/h) sum_i ||x_i - mean||^2) over the h honest rows, mean their mean.
 
     A rule that is (f, kappa)-robust never exceeds its kappa, which `lightning_fl.theory.robustness` has.
@@ -23,8 +26,7 @@ def measured_kappa(updates: Updates, update: Float[Tensor, " d"], h: int, honest
         updates: The round, honest rows first.
         update: What the rule made of it.
         h: How many rows are honest, from 1 to n.
-        honest: These rows by themselves, as the attack had them: what it has asked of them is not computed again.
-            None: there are no such ones.
+        quick: What `Updates.quick_deviation` has found.  None: ask it.
 
     Returns:
         The ratio, at least 0.  For honest rows that are equal up to rounding: 0 if the update equals them, else inf.
@@ -43,7 +45,7 @@ def measured_kappa(updates: Updates, update: Float[Tensor, " d"], h: int, honest
     """
     if not 1 <= h <= updates.n:
         raise SettingError(f"a measured kappa needs 1 <= h <= n honest rows, got h={h} and n={updates.n}.")
-    error, variance, square = updates.deviation(update, h, honest)
+    error, variance, square = updates.deviation(update, h, quick)
     rounding = torch.finfo(update.dtype).eps ** 2 * square
     if variance <= rounding:
         return 0.0 if error <= 64 * rounding else inf
