@@ -250,11 +250,27 @@ def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> In
     return torch.cat(first)
 
 
-def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"]) -> Float64[Tensor, "n n"]:
-    """Replace each row by the one of the given number; without a change, return the matrix itself, not a copy."""
-    if gram.device.type == "cpu" and torch.equal(first, torch.arange(len(gram))):  # elsewhere asking costs more
+def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"], in_place: bool = False) -> Float64[Tensor, "n n"]:
+    """Replace each row by the one of the given number, and each column.
+
+    Args:
+        gram: Symmetric.
+        first: The numbers.
+        in_place: Whether the matrix may be changed.
+
+    Returns:
+        The matrix itself, not a copy, where nothing changes.
+    """
+    if gram.device.type != "cpu":  # where asking costs more
+        return gram[first][:, first]
+    changed = (first != torch.arange(len(gram))).nonzero().flatten()
+    others = first[changed]
+    if torch.equal(gram[changed], gram[others]):
         return gram
-    return gram[first][:, first]
+    gram = gram if in_place else gram.clone()
+    gram[changed] = gram[others]
+    gram[:, changed] = gram[:, others]
+    return gram
 
 
 @dataclass(frozen=True)
@@ -346,7 +362,7 @@ def _mixed_gram(gram: Tensor, matrix: Tensor) -> Tensor:
 def _merged(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Centred:
     gram.diagonal().clamp_(min=0)
     first = equal_rows(gram, scale)
-    return Centred(merged(gram, first), offset[first], square, scale[first])
+    return Centred(merged(gram, first, in_place=True), offset[first], square, scale[first])
 
 
 def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: int) -> Tensor:

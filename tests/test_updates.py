@@ -13,6 +13,7 @@ from lightning_fl.updates import (
     finite_rows,
     flatten,
     gram_matrix,
+    merged,
     squared_distances,
     trainable,
     unflatten,
@@ -211,6 +212,24 @@ def test_rows_that_differ_by_rounding_are_one(draw):
     assert equal_rows(updates.centred.gram, updates.centred.scale).tolist() == [0, 1, 2, 3, 4, 2, 6, 2, 8]
     gram = torch.tensor([[INF, NAN, INF], [NAN, NAN, NAN], [INF, NAN, 1.0]]).double()
     assert equal_rows(gram, gram.diagonal()).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("first", [[0, 1, 2, 3, 4], [0, 0, 2, 1, 2], [1, 1, 0, 3, 3], [4, 4, 4, 4, 4]])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_merged_rows_and_columns_are_those_of_the_given_numbers(first, in_place, draw):
+    gram = slow_gram(torch.randn(5, 9, generator=draw))
+    kept = gram.clone()
+    expected = [[kept[i, j].item() for j in first] for i in first]
+    found = merged(gram, torch.tensor(first), in_place)
+    assert found.tolist() == expected
+    assert merged(found, torch.tensor(first)).tolist() == [[expected[i][j] for j in first] for i in first]
+    assert in_place or torch.equal(gram, kept)
+
+
+def test_what_is_merged_already_is_not_copied(draw):
+    rows = torch.randn(5, 9, generator=draw)[[0, 1, 0, 3, 1]]
+    gram, first = Updates(rows).centred.gram, torch.tensor([0, 1, 0, 3, 1])
+    assert merged(gram, first) is gram
 
 
 @pytest.mark.parametrize("hostile", [False, True])
