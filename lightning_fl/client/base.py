@@ -169,14 +169,21 @@ def minibatches(
         Epochs are counted as if the client took part in every round, always with as many steps: a client that was
         absent continues where it would be, so it misses some samples in its first epoch afterwards.
     """
-    if size is None:
+    if size is None or not len(batch):
         return [replace(batch, drawing=(this_round, step)) for step in range(steps)]
-    drawn: list[list[Tensor]] = [[] for _ in range(steps)]
     draw, generator = _afresh if sampling is None else _through_epochs, torch.Generator()
-    for client, indices in zip(batch.ids, batch.indices, strict=True):
-        for step, places in zip(drawn, draw(len(indices), size, this_round, steps, client, generator), strict=True):
-            step.append(indices.index_select(0, places.to(indices.device)))
-    return [ClientBatch(batch.samples, step, batch.ids, (this_round, k)) for k, step in enumerate(drawn)]
+    clients = zip(batch.ids, batch.sizes, strict=True)
+    drawn = [list(draw(n, size, this_round, steps, client, generator)) for client, n in clients]
+    # One gather a step for all clients: a GPU is sent one tensor, not one per client.
+    every = torch.cat(list(batch.indices))
+    starts = torch.tensor([0, *batch.sizes[:-1]]).cumsum(0)
+    found = []
+    for k, places in enumerate(zip(*drawn, strict=True)):
+        sizes = [place.shape[0] for place in places]
+        chosen = torch.cat(places) + starts.repeat_interleave(torch.tensor(sizes), output_size=sum(sizes))
+        indices = every.index_select(0, chosen.to(every.device)).split(sizes)
+        found.append(ClientBatch(batch.samples, indices, batch.ids, (this_round, k)))
+    return found
 
 
 def _afresh(
