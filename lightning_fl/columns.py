@@ -4,7 +4,7 @@ Sorting is nearly all of such a rule's work.  A search that asks it about many f
 sorts these once; where copies of one more value come in follows (`Ordered.extended`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -19,27 +19,32 @@ from torch import Tensor
 _ENTRIES_CPU, _ENTRIES_GPU = 2**19, 2**26
 
 
-def reduce_columns(updates: Float[Tensor, "n d"], pick: Callable[[Any], Any]) -> Float[Tensor, " d *_"]:
+def reduce_columns(
+    updates: Float[Tensor, "n d"], pick: Callable[[Any], Any], kept: Sequence[int] | None = None
+) -> Float[Tensor, " d *_"]:
     """Sort every column and make one number of it, or several.
 
     NumPy sorts with the CPU's vector instructions once a column lies in one piece: at n = 115 an eighth of the work of
     `torch.median`, and half of that of a NumPy partition along the rows.
 
     Args:
-        updates: Finite rows.
+        updates: One vector per row.
         pick: From the values of m columns as an (m, n) array or tensor, each ascending, to m numbers, or m rows.
+        kept: Numbers of the rows that count, all of them finite.  None: all.
 
     Returns:
         What pick made of each column.
     """
     n, d = updates.shape
+    own: Any = slice(None) if kept is None else list(kept)
+    n = n if kept is None else len(kept)
     if updates.device.type != "cpu":
         blocks = updates.split(max(1, _ENTRIES_GPU // n), dim=1)
-        return torch.cat([pick(block.T.sort(dim=1).values) for block in blocks])
+        return torch.cat([pick(block[own].T.sort(dim=1).values) for block in blocks])
     width = max(1, _ENTRIES_CPU // n)
 
     def work(start: int) -> Tensor:
-        block = updates.detach()[:, start : start + width]
+        block = updates.detach()[:, start : start + width][own]
         if block.dtype.itemsize < 4:  # NumPy has no bfloat16
             block = block.float()
         values = block.T.numpy().copy()
@@ -89,37 +94,51 @@ class Ordered:
     """The values of each coordinate in ascending order, in places 0 to n - 1.
 
     Args:
-        rows: Finite rows, one vector per row.
+        rows: One vector per row.
         whole: Puts what processes find for their own columns together.
+        kept: Numbers of the rows that count, all of them finite.  None: all.
 
     >>> ordered = Ordered(torch.tensor([[4.0, 1.0], [0.0, 3.0], [2.0, 8.0]]))
     >>> ordered.at(1, 1), ordered.mean(0, 2), ordered.nearest(trim=1, k=2)
     (tensor([2., 3.]), tensor([1., 2.]), tensor([1., 2.]))
     """
 
-    def __init__(self, rows: Float[Tensor, "n d"], whole: Callable[[Tensor], Tensor] = lambda found: found):
-        self.rows = rows
-        self.n = len(rows)
+    def __init__(
+        self,
+        rows: Float[Tensor, "n d"],
+        whole: Callable[[Tensor], Tensor] = lambda found: found,
+        kept: Sequence[int] | None = None,
+    ):
+        self._given, self._kept = rows, kept
+        self.n = len(rows if kept is None else kept)
         self._whole = whole
         self._places: dict[int, Tensor] = {}
         self._sums: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
 
+    @cached_property
+    def rows(self) -> Float[Tensor, "n d"]:
+        """Those that count."""
+        return self._given if self._kept is None else self._given[list(self._kept)]
+
+    def _reduced(self, pick: Callable[[Any], Any]) -> Tensor:
+        return self._whole(reduce_columns(self._given, pick, self._kept))
+
     def at(self, lower: int, upper: int) -> Float[Tensor, " d"]:
         """Average the values in two places, which may be the same."""
         if lower == upper:
-            return self._whole(reduce_columns(self.rows, lambda values: values[:, lower]))
-        return self._whole(reduce_columns(self.rows, lambda values: values[:, lower] / 2 + values[:, upper] / 2))
+            return self._reduced(lambda values: values[:, lower])
+        return self._reduced(lambda values: values[:, lower] / 2 + values[:, upper] / 2)
 
     def mean(self, first: int, last: int) -> Float[Tensor, " d"]:
         """Average the values in places first to last - 1."""
-        return self._whole(reduce_columns(self.rows, lambda values: values[:, first:last].mean(1)))
+        return self._reduced(lambda values: values[:, first:last].mean(1))
 
     def nearest(self, trim: int, k: int) -> Float[Tensor, " d"]:
         """Average the k values nearest to the mean of those left when the ``trim`` smallest and largest are.
 
         Of two values equally near, the smaller one counts.
         """
-        return self._whole(reduce_columns(self.rows, lambda values: nearest_mean(values, middle_mean(values, trim), k)))
+        return self._reduced(lambda values: nearest_mean(values, middle_mean(values, trim), k))
 
     def extended(self, row: Float[Tensor, " d"], copies: int) -> "Ordered":
         """Order the values with copies of one more finite row among them, without sorting anew."""

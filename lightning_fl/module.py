@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from itertools import islice, pairwise
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -33,8 +34,9 @@ from lightning_fl.parallel import ColumnBlock, Columns, Spread, collect, homes
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.storage import Storage
 from lightning_fl.strategy.client_parallel import ClientParallel
-from lightning_fl.updates import Updates, flatten, trainable, unflatten
+from lightning_fl.updates import Updates, broken_rows, flatten, trainable, unflatten
 
 
 class FederatedModule(pl.LightningModule):
@@ -50,6 +52,8 @@ class FederatedModule(pl.LightningModule):
             SGD at a rate of 0.1.
         schedule: Makes the rate schedule from the optimizer; stepped once per round.  None: constant.
         reference_recall: (c,) recalls of plain averaging without attack, to report max-recall-drop.
+        updates_dir: Folder, on a disk, for the file that holds the round's updates where they exceed the memory.  None:
+            memory.
 
     Raises:
         SettingError: If the model keeps batch statistics, which no client uploads, or alpha dropout.
@@ -62,6 +66,7 @@ class FederatedModule(pl.LightningModule):
         optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
         schedule: Callable[[Optimizer], LRScheduler] | None = None,
         reference_recall: Sequence[float] | None = None,
+        updates_dir: str | Path | None = None,
     ):
         super().__init__()
         _refuse_hidden_state(model)
@@ -71,6 +76,7 @@ class FederatedModule(pl.LightningModule):
         self.make_optimizer = partial(SGD, lr=0.1) if optimizer is None else optimizer
         self.make_schedule = schedule
         self.reference_recall = reference_recall
+        self.storage = Storage(updates_dir)
         self.aggregator: Aggregator = Average()
         self.adversary: Adversary | None = None
         self.evaluation: dict[str, float] = {}
@@ -131,6 +137,10 @@ class FederatedModule(pl.LightningModule):
         with concerning("model"):
             _check_model(self.model, data)
         _check_server(self.make_optimizer, self.make_schedule)
+        numbers = data.federation.n * sum(value.numel() for value in trainable(self.model).values())
+        numbers *= 2 if trainer.world_size > 1 else 1  # each process's rows, and its columns of all
+        like = next(iter(trainable(self.model).values()))
+        self.storage.check(numbers // trainer.num_nodes, like.dtype, trainer.strategy.root_device)
 
     @property
     def data(self) -> FederatedDataModule:
@@ -172,8 +182,8 @@ class FederatedModule(pl.LightningModule):
         parameters = trainable(self.model)
         d = sum(value.numel() for value in parameters.values())
         columns = Columns.here(d)  # None: this process holds all of them
-        client = self.client if columns is None else Spread(self.client, columns, self._homes)
-        rows = next(iter(parameters.values())).new_empty(h + b, d if columns is None else columns.width)
+        client = self.client if columns is None else Spread(self.client, columns, self._homes, self.storage)
+        rows = self.storage.matrix(h + b, d if columns is None else columns.width, next(iter(parameters.values())))
 
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         this_round = Round(batch.index, rate, batch.seed)
@@ -208,7 +218,8 @@ class FederatedModule(pl.LightningModule):
         if not read["finite"][0]:
             return self._stop(batch, _lost(loss))
         if not read["finite"][1]:
-            broken = [i for i, square in enumerate(updates.by_block(_brokenness).sum(0).tolist()) if square]
+            marks = updates.by_block(lambda rows: broken_rows(rows).double()).sum(0)
+            broken = [i for i, mark in enumerate(marks.tolist()) if mark]
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
         kappa = measured_kappa(updates, update, h, read["deviation"])
         clock.mark("robustness")
@@ -408,10 +419,6 @@ def _updates(rows: Float[Tensor, "n _"], data_weights: Tensor, ids: Sequence[int
     if columns is None:
         return Updates(rows, data_weights, ids)
     return ColumnBlock(rows, data_weights, ids, columns)
-
-
-def _brokenness(rows: Tensor) -> Tensor:
-    return (~rows.isfinite().all(1)).double()
 
 
 def _place(updates: Tensor, rows: Float[Tensor, "h d"], client: str) -> None:

@@ -27,7 +27,8 @@ from lightning_fl.client.base import Client, ClientResult
 from lightning_fl.errors import ProcessError, SettingError
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import Updates, _shares, positive, trainable
+from lightning_fl.storage import Storage
+from lightning_fl.updates import Updates, _shares, broken_rows, positive, trainable
 
 # Numbers that a process sends at a time: 4 MiB in float32, or a whole update.
 _SENT = 2**20
@@ -253,7 +254,7 @@ class ColumnBlock(Updates):
         return Updates(total(found), self.data_weights, self.ids)
 
     def _marked(self) -> Tensor:
-        broken = total((~self._block.isfinite().all(1)).double()) > 0
+        broken = total(broken_rows(self._block).double()) > 0
         return self._block.masked_fill(broken[:, None], torch.nan) if broken.any() else self._block
 
 
@@ -264,13 +265,15 @@ class Spread(Client):
         client: What each of them computes.
         columns: Which columns this process holds.
         homes: Where each client's memory lies, by its number; others are computed anywhere.
+        storage: Where the rows of this process's own clients lie until they are exchanged.
     """
 
-    def __init__(self, client: Client, columns: Columns, homes: dict[int, int]):
+    def __init__(self, client: Client, columns: Columns, homes: dict[int, int], storage: Storage):
         super().__init__(client.client_chunk)
         self.client = client
         self.columns = columns
         self.homes = homes
+        self.storage = storage
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
@@ -287,7 +290,7 @@ class Spread(Client):
         parts = self._deal(batch)
         own = parts[columns.rank]
         like = next(iter(trainable(model).values()))
-        rows, losses = like.new_empty(len(own), columns.d), like.new_zeros(len(batch))
+        rows, losses = self.storage.matrix(len(own), columns.d, like), like.new_zeros(len(batch))
         work = torch.zeros((), dtype=torch.float64, device=like.device)
         if own:
             part = replace(batch, indices=[batch.indices[i] for i in own], ids=[batch.ids[i] for i in own])

@@ -9,7 +9,7 @@ large offset, ||x_i||^2 + ||x_j||^2 - 2 <x_i, x_j> keeps no digit.  So they come
 the middle of the rows, found in the same pass.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import isfinite
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
 from lightning_fl.columns import Ordered
@@ -41,6 +41,8 @@ _SPREAD_CPU, _SPREAD_GPU = 2**17, 2**26
 _CLEAR = 2.0**-20
 # Variance of a coordinate, on average, below which squares in float32 may have vanished.
 _VISIBLE = 1e-30
+# Entries of some rows copied at a time: 256 MiB in float32.
+_COPIED = 2**26
 # Different extra rows whose products are kept.
 _SEEN = 4
 
@@ -132,17 +134,33 @@ def mean_and_squares(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], F
     return mean, squares
 
 
-def _deviation(rows: Tensor, vector: Tensor) -> Tensor:
-    """||vector - mean||^2, the rows' mean squared distance from their mean, ||mean||^2; NaN of no rows."""
+def _deviation(rows: Tensor, vector: Tensor, kept: Tensor | None = None) -> Tensor:
+    """||vector - mean||^2, the kept rows' mean squared distance from their mean, ||mean||^2; NaN of no rows."""
     found = vector.new_zeros(3, dtype=torch.float64)
-    if not len(rows):
+    h = len(rows) if kept is None else int(kept.sum())
+    if not h:
         return found.fill_(torch.nan)
     for columns in _float64_columns(rows, vector[None]):
-        mean = columns[:-1].mean(0)
-        columns -= mean
-        flat = columns[:-1].flatten()
-        found += torch.stack([columns[-1] @ columns[-1], flat @ flat / len(rows), mean @ mean])
+        given, own = columns[-1], columns[:-1] if kept is None else columns[:-1][kept]
+        mean = own.mean(0)
+        own -= mean
+        error, flat = given - mean, own.flatten()
+        found += torch.stack([error @ error, flat @ flat / h, mean @ mean])
     return found
+
+
+def broken_rows(rows: Float[Tensor, "n d"]) -> Bool[Tensor, " n"]:
+    """Find the rows that hold NaN or inf, without a matrix of n x d answers.
+
+    >>> broken_rows(torch.tensor([[1.0, 2.0], [3e38, 3e38], [0.0, torch.nan]]))
+    tensor([False, False,  True])
+    """
+    return torch.tensor([not fine for fine in _finite(rows)], device=rows.device)
+
+
+def _finite(rows: Tensor) -> list[bool]:
+    finite = rows.sum(1).isfinite().tolist()  # one cheap pass: a finite sum has finite terms
+    return [fine or bool(rows[i].isfinite().all()) for i, fine in enumerate(finite)]  # or the sum overflowed
 
 
 def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"]:
@@ -161,8 +179,7 @@ def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"
         DivergedError: If there is none.
     """
     rows = squares.isfinite().nonzero().flatten()
-    if not len(rows):
-        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {len(squares)}.")
+    _check_any(rows, len(squares), rule)
     return rows
 
 
@@ -181,11 +198,14 @@ def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"
         DivergedError: If no row is finite.
     """
     check_rows(updates, "updates")
-    finite = updates.sum(1).isfinite().tolist()  # one cheap pass: a finite sum has finite terms
-    rows = [i for i, fine in enumerate(finite) if fine or updates[i].isfinite().all()]  # or the sum overflowed
-    if not rows:
-        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {len(updates)}.")
-    return updates if len(rows) == len(updates) else updates[rows]
+    kept = [i for i, fine in enumerate(_finite(updates)) if fine]
+    _check_any(kept, len(updates), rule)
+    return updates if len(kept) == len(updates) else updates[kept]
+
+
+def _check_any(finite: Sized, n: int, rule: str) -> None:
+    if not len(finite):
+        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {n}.")
 
 
 def squared_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
@@ -464,8 +484,8 @@ def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
 def _combine(rows: Tensor, weights: Tensor) -> Tensor:
     combined = _weighted_sum(rows, weights)
     if not combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
-        used = weights != 0
-        combined = weights[used] @ rows[used]
+        used, width = weights != 0, max(1, _COPIED // len(rows))
+        combined = torch.cat([weights[used] @ columns[used] for columns in rows.split(width, dim=1)])
     return combined
 
 
@@ -731,7 +751,10 @@ class Updates:
         Raises:
             DivergedError: If no row is finite.
         """
-        return Ordered(finite_only(self._marked(), rule), self._whole)
+        finite = (self._total(broken_rows(self.here).double()) == 0).tolist() if self.spread else _finite(self.here)
+        kept = [i for i, fine in enumerate(finite) if fine]
+        _check_any(kept, self.n, rule)
+        return Ordered(self.here, self._whole, None if len(kept) == self.n else kept)
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
@@ -791,8 +814,8 @@ class Updates:
         rows, vector = self.here[:h], self._own(vector)
         found = self._total(_deviation(rows, vector))
         if not found.isfinite().all():
-            broken = self._total((~rows.isfinite().all(1)).double())
-            found = self._total(_deviation(rows[broken == 0], vector))
+            kept = self._total(broken_rows(rows).double()) == 0
+            found = self._total(_deviation(rows, vector, kept))
         error, variance, square = found.tolist()
         return error, variance, square
 
@@ -911,7 +934,7 @@ class _Mixed(Updates):
         matrix = self.matrix
         mixed = matrix.to(rows) @ rows
         if not mixed.sum().isfinite():  # 0 * inf is NaN: leave those rows out
-            finite = rows.isfinite().all(1)
+            finite = ~broken_rows(rows)
             mixed = matrix[:, finite].to(rows) @ rows[finite]
             mixed[(matrix[:, ~finite] != 0).any(1)] = torch.nan
         return mixed

@@ -64,7 +64,12 @@ def make_module(config: DictConfig, reference: Sequence[float] | None = None) ->
         reference: Recall of each class by plain averaging without attack, for max-recall-drop.
     """
     return FederatedModule(
-        make_model(config), make(config.client), make(config.server), make(config.get("schedule")), reference
+        make_model(config),
+        make(config.client),
+        make(config.server),
+        make(config.get("schedule")),
+        reference,
+        config.get("updates_dir"),
     )
 
 

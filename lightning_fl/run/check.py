@@ -85,6 +85,7 @@ _KINDS: dict[str, Any] = {
     "reference_dir": str,
     "ckpt_path": str | None,
     "data_dir": str,
+    "updates_dir": str | None,
     "run_dir": str,
     "run_name": str,
     "checkpoint_every": int,

@@ -34,8 +34,8 @@ ADDED: dict[str, Config] = {
 }
 
 # What does not count: where a run is kept and how it is shown; how it is watched; what computes it.
-PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "logger", "data.root", "data.corruption_cache"}
-PLACES |= {"trainer.enable_progress_bar"}
+PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "updates_dir", "logger"}
+PLACES |= {"data.root", "data.corruption_cache", "trainer.enable_progress_bar"}
 _WATCHING = {"ckpt_path", "checkpoint_every", "trainer.log_every_n_steps", "trainer.enable_model_summary"}
 _COMPUTING = {f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes", "strategy")}
 _BESIDE = PLACES | _WATCHING | _COMPUTING

@@ -101,6 +101,7 @@ def train(
     evaluate_every: int = 10,
     reference_recall: Sequence[float] | None = None,
     progress: bool = False,
+    updates_dir: str | Path | None = None,
     **trainer: Any,
 ) -> Run:
     """Train one federation in memory.
@@ -123,6 +124,7 @@ def train(
         evaluate_every: Rounds between evaluations; one more at the end.
         reference_recall: Recall of each class by plain averaging without attack, for max-recall-drop.
         progress: Whether to show a bar.
+        updates_dir: Folder, on a disk, for the clients' updates where they exceed the memory.  None: memory.
         trainer: Settings of Lightning's trainer, such as ``accelerator``.
 
     Returns:
@@ -136,7 +138,7 @@ def train(
         if value < 1:
             raise SettingError(f"{name} must be at least 1, got {value}.")
     module = FederatedModule(
-        make_seeded(model, seed), deepcopy(client), partial(optimizer, lr=lr), schedule, reference_recall
+        make_seeded(model, seed), deepcopy(client), partial(optimizer, lr=lr), schedule, reference_recall, updates_dir
     )
     data = data.reseeded(seed, attacked=attack is not None)
     record, stop = Record(None), GracefulStop()

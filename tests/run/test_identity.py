@@ -20,6 +20,7 @@ def test_a_name_is_that_of_the_result():
     assert int(first, 16) >= 0
     for same in [
         *["data_dir=elsewhere", "data.root=elsewhere", "reference_dir=elsewhere", "logger=none"],
+        "updates_dir=elsewhere",
         *["checkpoint_every=3", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=7"],
         *["trainer.accelerator=cpu", "trainer.devices=2", "+trainer.strategy=ddp", "trainer.num_nodes=2"],
         *["+aggregator=boba", "seed=0"],
