@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
+from lightning_fl import digits
 from lightning_fl.columns import Ordered
 from lightning_fl.errors import DivergedError, SettingError
 
@@ -98,12 +99,21 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     n = sum(len(block) for block in blocks)
     gram = blocks[0].new_zeros(n, n, dtype=torch.float64)
     for columns in _float64_columns(*blocks):
-        _add_products(gram, columns)
+        _add_products(gram, columns, blocks[0].dtype == torch.float64)
     return _mirrored(gram)
 
 
-def _add_products(gram: Tensor, columns: Tensor) -> None:
-    """Add some columns' inner products, on and below the diagonal, where half of the work is."""
+def _add_products(gram: Tensor, columns: Tensor, wide: bool) -> None:
+    """Add some columns' inner products, on and below the diagonal, where half of the work is.
+
+    Args:
+        gram: The sum.
+        columns: The columns.
+        wide: Whether the rows they come from are float64.
+    """
+    if not wide and digits.slow_in_float64(columns.device):
+        digits.add_products(gram, columns)
+        return
     size = max(_ROWS, len(columns) // _PARTS)
     for i in range(0, len(columns), size):
         rows = slice(i, i + size)
@@ -470,7 +480,7 @@ def centred_products(
         sums = _sums(columns)
         origin = columns[_middle_row(*_inner(sums, len(rows)), len(rows))].clone()
         columns -= origin
-        _add_products(gram, columns)
+        _add_products(gram, columns, rows.dtype == torch.float64)
         offset += columns @ origin
         square += origin @ origin
     gram, rest = total(_mirrored(gram)), total(torch.cat([offset, square[None]]))
