@@ -192,7 +192,7 @@ class _Extended(Ordered):
         self._row = row.to(others.columns)
 
     @cached_property
-    def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
+    def rows(self) -> Float[Tensor, "n d"]:
         rows = self.others.rows
         return torch.cat([rows, self._row.to(rows).expand(self.copies, -1)])
 

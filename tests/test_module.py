@@ -401,7 +401,7 @@ HOST = {"_shares", "positive"}
         # Each asks which rows are finite, and whether a row without weight broke the sum; Fed-NGA's lengths are looked
         # at, too.
         (Normalized(), ["row_norms", "finite_rows", "_combine"]),
-        (Median(), ["finite_only"]),
+        (Median(), ["_finite"]),
     ],
 )
 @pytest.mark.parametrize("client", [Gradient(), Gradient(batch_size=4), Gradient(client_chunk=1)])
