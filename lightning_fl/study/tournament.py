@@ -284,6 +284,8 @@ class Tournament:
             for row in _each(on)(_played, calls(), workers):
                 if row["status"] != "interrupted":
                     self._add(row | {"version": version})
+                elif on is None:  # the run has heard the signal, which is meant for all
+                    raise KeyboardInterrupt
                 _free(taken.pop(row["identity"]))
                 yield self.rows.get(row["identity"])
         finally:

@@ -122,6 +122,18 @@ def test_what_another_process_plays_is_left_to_it(tmp_path):
     assert module.read(tournament.file) == []
 
 
+def test_a_signal_that_ends_a_run_ends_the_tournament(tmp_path, monkeypatch):
+    """With one worker the run itself hears it, and says so."""
+    played = []
+    monkeypatch.setattr(module, "result", lambda overrides, name: played.append(name) or {"status": "interrupted"})
+    tournament = small(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        play(tournament, tournament.cells())
+    assert len(played) == 1
+    assert not tournament.rows
+    assert not list((tmp_path / "playing").iterdir())
+
+
 def test_a_line_that_a_kill_has_cut_is_not_a_result(tmp_path):
     tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
     assert play(tournament, tournament.cells())[0]["status"] == "completed"
