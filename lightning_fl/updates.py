@@ -666,11 +666,14 @@ class Updates:
         """A matrix of the rows' shape, type and device that needs no memory and holds nothing of use."""
         return torch.zeros(1, dtype=self.dtype, device=self.device).expand(self.n, self.d)
 
-    def by_column(self, function: Callable[[Tensor], Tensor], mark_broken: bool = False) -> Float[Tensor, "*b d"]:
+    def by_column(
+        self, function: Callable[..., Tensor], *vectors: Float[Tensor, " d"], mark_broken: bool = False
+    ) -> Float[Tensor, "*b d"]:
         """Apply a function that treats every column by itself, on each process to the columns that it holds.
 
         Args:
-            function: Maps (n, k) columns of the rows to (k,) or (b, k) numbers.
+            function: Maps (n, k) columns of the rows, and of each of the vectors, to (k,) or (b, k) numbers.
+            vectors: What else it takes, each whole.
             mark_broken: Whether a row that holds NaN or inf in some column is NaN in all of them, for a function that
                 leaves such rows out.
 
@@ -680,7 +683,22 @@ class Updates:
         >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).by_column(lambda rows: rows.mean(0))
         tensor([2., 4.])
         """
-        return self._whole(function(self._marked() if mark_broken else self.here))
+        return self._whole(function(self._marked() if mark_broken else self.here, *map(self._own, vectors)))
+
+    def over_columns(self, function: Callable[..., Tensor], *vectors: Float[Tensor, " d"]) -> Tensor:
+        """Apply a function that sums over columns; see `by_column`.
+
+        Args:
+            function: Maps (n, k) columns of the rows, and of each of the vectors, to sums over them.
+            vectors: What else it takes, each whole.
+
+        Returns:
+            Its sums over all d columns.
+
+        >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).over_columns(lambda rows: rows.sum(1))
+        tensor([3., 9.])
+        """
+        return self._total(function(self.here, *map(self._own, vectors)))
 
     def by_block(self, function: Callable[[Tensor], Tensor], mark_broken: bool = False) -> Tensor:
         """Apply a function to the columns of each process; see `by_column`.

@@ -8,6 +8,7 @@ import logging
 import sys
 import warnings
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 
 import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
@@ -22,6 +23,7 @@ from lightning_fl import FederatedDataModule, Samples, seeding
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.callback.record import Record
 from lightning_fl.errors import SettingError
+from lightning_fl.parallel import ColumnBlock
 from lightning_fl.run.assemble import make_data, make_module, make_trainer
 from lightning_fl.strategy.client_parallel import ClientParallel
 
@@ -47,13 +49,26 @@ class Hostile(Adversary):
     one."""
 
     def attack(self, honest, n_byzantine, context):
-        rows = honest.rows.mean(0) * torch.arange(-3.0, n_byzantine - 3)[:, None]
+        rows = honest.by_column(lambda rows: rows.mean(0)) * torch.arange(-3.0, n_byzantine - 3)[:, None]
         if context.round.index == 0:
             return rows
         rows[0, 0] = torch.nan
         rows[1, -1] = torch.inf
         rows[2] = 1e30
         return rows
+
+
+def watch_rows():
+    """Note who asks one of several processes for all columns."""
+    asked = []
+
+    def rows(block):
+        asked.append(block)
+        return block._columns.whole(block._block)
+
+    ColumnBlock.rows = cached_property(rows)
+    ColumnBlock.rows.__set_name__(ColumnBlock, "rows")
+    return asked
 
 
 def train(settings, n_processes, folder):
@@ -95,9 +110,13 @@ def main():
     own = folder / str(n_processes)
     own.mkdir(exist_ok=True)
     cases = json.loads((folder / "cases.json").read_text())
-    found = {name: train(settings, n_processes, own) for name, settings in cases.items()}
+    asked, found, whole = watch_rows(), {}, []
+    for name, settings in cases.items():
+        found[name] = train(settings, n_processes, own)
+        whole += [name] if asked else []
+        asked.clear()
     if n_processes == 1 or dist.get_rank() == 0:
-        torch.save(found, folder / f"{n_processes}.pt")
+        torch.save([found, whole], folder / f"{n_processes}.pt")
 
 
 if __name__ == "__main__":

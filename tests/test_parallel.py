@@ -33,6 +33,8 @@ BASE = [
     "run_dir=unused",
 ]
 DATA = {"_target_": "tests.processes.Pictures", "server_samples": 4, "seed": 0, "partition_seed": 0}
+# Who asks every process for all columns of all updates: as much memory as one process alone needs.
+WHOLE = {"rule foolsgold", "rule gas", "attack adaptive", "attack one_coordinate", "attack opt_alie", "attack opt_ipm"}
 HOSTILE = {"_target_": "tests.processes.Hostile"}
 SMALL = {"client.batch_size": 4, "client.steps": 3, "adversary.evaluations": 60, "aggregator.n_groups": 40}
 
@@ -117,15 +119,22 @@ def unlike(one, two, path=""):
 
 @pytest.mark.slow
 def test_two_processes_find_what_one_finds(trained):
-    one, two = trained
+    (one, _), (two, _) = trained
     assert one.keys() == two.keys()
     assert sum("refused" not in found for found in one.values()) > 0.9 * len(one)
     assert {name: lines for name in one if (lines := unlike(one[name], two[name]))} == {}
 
 
 @pytest.mark.slow
+def test_hardly_anybody_asks_for_all_columns(trained):
+    _, (found, whole) = trained
+    assert len(found) > len(whole)
+    assert set(whole) <= WHOLE
+
+
+@pytest.mark.slow
 def test_what_clients_remember_goes_on_in_more_processes(trained):
-    one, two = trained
+    (one, _), (two, _) = trained
     for name in [name for name in one if name.endswith(" resumed")]:
         whole = one[name.removesuffix(" resumed")]
         assert whole["client"], name

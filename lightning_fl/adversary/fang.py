@@ -14,7 +14,7 @@ from torch import Tensor
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.krum import krum_weights
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.updates import Updates, gram_matrix, squared_distances
+from lightning_fl.updates import Updates, squared_distances
 
 Variant = Literal["krum", "trimmed_mean", "median"]
 _SMALLEST = 1e-5  # where the search for lambda gives up
@@ -59,22 +59,27 @@ def fang(
     >>> bool(0.5 <= forged[0, 0] <= 1), bool(-1 <= forged[0, 1] <= -0.5)
     (True, True)
     """
-    _check(variant, len(honest), n_byzantine)
-    mean = honest.mean(0)
-    signs = mean.sign()
+    return _forge(Updates(honest), n_byzantine, variant, generator)
+
+
+def _forge(honest: Updates, n_byzantine: int, variant: Variant, generator: torch.Generator | None) -> Tensor:
+    _check(variant, honest.n, n_byzantine)
     if variant == "krum":
+        signs = honest.by_column(lambda rows: rows.mean(0).sign())
         return (-_krum_factor(honest, signs, n_byzantine) * signs).expand(n_byzantine, -1)
-    edge = torch.where(signs > 0, honest.amin(0), honest.amax(0))
+    mean, least, most = honest.by_column(lambda rows: torch.stack([rows.mean(0), rows.amin(0), rows.amax(0)]))
+    signs = mean.sign()
+    edge = torch.where(signs > 0, least, most)
     # Twice the edge lies beyond it if it has the other sign, half of it otherwise.
     reach = edge.abs() * torch.where(edge * signs < 0, 1.0, 0.5)
     draws = torch.rand(n_byzantine, len(mean), generator=generator, dtype=honest.dtype).to(honest.device)
     return torch.where(signs == 0, mean, edge - signs * reach * draws)
 
 
-def _krum_factor(honest: Tensor, signs: Tensor, b: int) -> float:
+def _krum_factor(honest: Updates, signs: Tensor, b: int) -> float:
     """Lambda: halved until Krum chooses a copy, or hopelessly small."""
-    h, d = honest.shape
-    gram = gram_matrix(honest, signs[None])
+    h, d = honest.n, honest.d
+    gram = honest.gram_with(signs[None])
     nearest = squared_distances(gram[:h, :h]).sort(1).values[:, : h - 1].sum(1)  # itself at 0, and n - b - 2 others
     factor = sqrt(nearest.min().item() / ((h - b - 1) * d)) + sqrt(gram.diagonal()[:h].max().item() / d)
     order = torch.tensor([*range(h), *[h] * b], device=gram.device)
@@ -109,4 +114,4 @@ class Fang(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return fang(honest.rows, n_byzantine, self.variant, context.generator("fang"))
+        return _forge(honest, n_byzantine, self.variant, context.generator("fang"))

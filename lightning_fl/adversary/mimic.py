@@ -6,6 +6,7 @@ ICLR 2022. arXiv:2006.09365.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ class Direction:
     rounds: int = 0
     target: int | None = None
 
-    def learn(self, honest: Float[Tensor, "h d"]) -> "Direction":
+    def learn(self, honest: Updates) -> "Direction":
         """Take one round into account (Karimireddy et al., appendix).
 
         With t earlier rounds, mu <- t/(1+t) mu + mean_i x_i / (1+t) and u = sum_i <x_i - mu, z> (x_i - mu),
@@ -82,7 +83,7 @@ class Direction:
             z <- t/(1+t) z + u / (||u|| (1+t)), at unit length; where u = 0, z stays.
 
         Args:
-            honest: One honest update per row.
+            honest: The honest updates.
 
         Returns:
             The new direction.
@@ -90,24 +91,34 @@ class Direction:
         The updates differ along the first axis only:
 
         >>> start = Direction(z=torch.tensor([0.6, 0.8]), mean=torch.zeros(2))
-        >>> start.learn(torch.tensor([[1.0, 1.0], [3.0, 1.0]])).z
+        >>> start.learn(Updates(torch.tensor([[1.0, 1.0], [3.0, 1.0]]))).z
         tensor([1., 0.])
         """
         share = 1 / (1 + self.rounds)
-        mean = (1 - share) * self.mean + share * honest.mean(0)
-        u = torch.zeros_like(mean)
-        for row in honest:
-            deviation = row - mean
-            u.add_(deviation * (deviation @ self.z))
+        mean = (1 - share) * self.mean + share * honest.by_column(lambda rows: rows.mean(0))
+        lengths = honest.over_columns(_lengths_along, mean, self.z)
+        u = honest.by_column(partial(_variation, lengths), mean)
         z, length = self.z, u.norm()
         if length > 0:
             z = (1 - share) * z + share * u / length
             z = z / z.norm() if z.norm() > 0 else self.z
         return Direction(z, mean, self.rounds + 1, self.target)
 
-    def choose(self, honest: Float[Tensor, "h d"], ids: Sequence[int]) -> "Direction":
+    def choose(self, honest: Updates, ids: Sequence[int]) -> "Direction":
         """Choose the client farthest along z, the first of equal ones."""
-        return Direction(self.z, self.mean, self.rounds, ids[int((honest @ self.z).argmax())])
+        lengths = honest.over_columns(torch.matmul, self.z)
+        return Direction(self.z, self.mean, self.rounds, ids[int(lengths.argmax())])
+
+
+def _lengths_along(rows: Tensor, mean: Tensor, z: Tensor) -> Tensor:
+    return torch.stack([(row - mean) @ z for row in rows])
+
+
+def _variation(lengths: Tensor, rows: Tensor, mean: Tensor) -> Tensor:
+    u = torch.zeros_like(mean)
+    for row, length in zip(rows, lengths, strict=True):
+        u.add_((row - mean) * length)
+    return u
 
 
 class MimicLearned(Adversary):
@@ -134,18 +145,19 @@ class MimicLearned(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        rows = honest.rows
         ids = range(honest.n) if context.honest_ids is None else context.honest_ids
         learned = self._learned
         if learned is None:
-            z = torch.randn(honest.d, generator=context.generator("mimic"), dtype=rows.dtype).to(rows.device)
+            z = torch.randn(honest.d, generator=context.generator("mimic"), dtype=honest.dtype).to(honest.device)
             learned = Direction(z, torch.zeros_like(z))
-        learned = Direction(learned.z.to(rows), learned.mean.to(rows), learned.rounds, learned.target)
+        z, mean = (vector.to(honest.device, honest.dtype) for vector in (learned.z, learned.mean))
+        learned = Direction(z, mean, learned.rounds, learned.target)
         if self.warm_up is None or learned.rounds < self.warm_up:
-            learned = learned.learn(rows).choose(rows, ids)
+            learned = learned.learn(honest).choose(honest, ids)
         self._last = learned
-        target = learned.target if learned.target in ids else learned.choose(rows, ids).target
-        return mimic(rows, n_byzantine, list(ids).index(target))  # type: ignore[arg-type]
+        target = learned.target if learned.target in ids else learned.choose(honest, ids).target
+        place = list(ids).index(target)  # type: ignore[arg-type]
+        return honest.by_column(lambda rows: mimic(rows, n_byzantine, place))
 
     def on_train_batch_end(self, *args: Any) -> None:
         """Remember what this round taught."""

@@ -58,5 +58,6 @@ class NonFinite(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        rows = honest.rows if self.kind == "one_coordinate" else honest.like
+        one = self.kind == "one_coordinate"
+        rows = honest.by_column(lambda rows: rows.mean(0, keepdim=True)) if one else honest.like
         return non_finite(rows, n_byzantine, self.kind)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -220,6 +221,10 @@ def check_minority(n: int, f: int, rule: str) -> None:
         )
 
 
+def _row(rows: Tensor, i: int) -> Tensor:
+    return rows[i]
+
+
 def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
     """Put the rows into a random order that does not depend on the one in which they arrived.
 
@@ -237,8 +242,9 @@ def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
     names: list[int | str] = list(updates.ids or ())
     if not names:
         copies: Counter[str] = Counter()
-        for row in updates.rows.detach().cpu():
-            content = blake2b(row.contiguous().view(torch.uint8).numpy()).hexdigest()
+        for i in range(updates.n):
+            row: Tensor = updates.by_column(partial(_row, i=i)).cpu()
+            content = blake2b(row.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
             names.append(f"{content} {copies[content]}")
             copies[content] += 1
     draws = [seeding.derive_seed(seed, name) for name in names]

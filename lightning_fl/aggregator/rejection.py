@@ -7,6 +7,7 @@ Fault-tolerance. ICML 2019. arXiv:1805.10032.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 import torch
@@ -25,33 +26,41 @@ _CANDIDATES = 16
 
 
 def self_rejection_weights(
-    updates: Float[Tensor, "n d"], f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
+    updates: Float[Tensor, "n d"] | Updates, f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
 ) -> Float64[Tensor, " n"]:
     """Weigh the updates by `self_rejection`."""
-    clients, _ = _finite(updates, f, "self_rejection", order)
-    return _equal_weights(_ask(losses, updates)[clients], clients, updates, f)
+    updates = _round(updates)
+    clients = _finite(updates, f, "self_rejection", order)
+    return _equal_weights(_of_each(losses, updates)[clients], clients, updates.n, f)
 
 
 def average_rejection_weights(
-    updates: Float[Tensor, "n d"], f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
+    updates: Float[Tensor, "n d"] | Updates, f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
 ) -> Float64[Tensor, " n"]:
     """Weigh the updates by `average_rejection`."""
-    clients, _ = _finite(updates, f, "average_rejection", order)
+    updates = _round(updates)
+    clients = _finite(updates, f, "average_rejection", order)
     if callable(losses):
         m, blocks = len(clients), clients.split(_CANDIDATES)
-        shares = updates.new_ones(m, m).fill_diagonal_(0) / max(m - 1, 1)
+        shares = updates.here.new_ones(m, m).fill_diagonal_(0) / max(m - 1, 1)
+
         # Not mean minus row: beside a row of 1e30 that would leave nothing of the others.
-        sums = torch.stack([updates[block].sum(0) for block in blocks])
-        outside = shares[: len(blocks), : len(blocks)] @ sums
-        inside = (shares[: len(block), : len(block)] @ updates[block] for block in blocks)
-        values = torch.cat([_ask(losses, own.add_(rest)) for own, rest in zip(inside, outside, strict=True)])
+        def outside(rows: Tensor) -> Tensor:
+            return shares[: len(blocks), : len(blocks)] @ torch.stack([rows[block].sum(0) for block in blocks])
+
+        def inside(rows: Tensor, block: Tensor) -> Tensor:
+            return shares[: len(block), : len(block)] @ rows[block]
+
+        own = (updates.by_column(partial(inside, block=block)) for block in blocks)
+        rest = updates.by_column(outside)
+        values = torch.cat([_ask(losses, mean.add_(other)) for mean, other in zip(own, rest, strict=True)])
     else:
-        values = _ask(losses, updates)[clients]
-    return _equal_weights(-values, clients, updates, f)
+        values = _of_each(losses, updates)[clients]
+    return _equal_weights(-values, clients, updates.n, f)
 
 
 def zeno_weights(
-    updates: Float[Tensor, "n d"],
+    updates: Float[Tensor, "n d"] | Updates,
     f: int,
     losses: Losses,
     learning_rate: float,
@@ -59,9 +68,14 @@ def zeno_weights(
     order: Int64[Tensor, " n"] | None = None,
 ) -> Float64[Tensor, " n"]:
     """Weigh the updates by `zeno`."""
-    clients, squares = _finite(updates, f, "zeno", order)
-    scores = _ask(losses, updates) + rho * learning_rate**2 * squares
-    return _equal_weights(scores[clients], clients, updates, f)
+    updates = _round(updates)
+    clients = _finite(updates, f, "zeno", order)
+    scores = _of_each(losses, updates) + rho * learning_rate**2 * updates.squares
+    return _equal_weights(scores[clients], clients, updates.n, f)
+
+
+def _round(updates: Tensor | Updates) -> Updates:
+    return updates if isinstance(updates, Updates) else Updates(updates)
 
 
 def _check(n: int, f: int, rule: str) -> None:
@@ -72,15 +86,20 @@ def _check(n: int, f: int, rule: str) -> None:
         )
 
 
-def _finite(
-    updates: Tensor, f: int, rule: str, order: Tensor | None
-) -> tuple[Int64[Tensor, " m"], Float64[Tensor, " n"]]:
-    """Check the arguments; return the finite rows in the given order, and ||u_i||^2."""
-    rows = Updates(updates)
-    _check(len(updates), f, rule)
-    clients = finite_rows(rows.squares, rule)
-    order = draw_order(rows, 0) if order is None else order
-    return order[torch.isin(order, clients)], rows.squares
+def _finite(updates: Updates, f: int, rule: str, order: Tensor | None) -> Int64[Tensor, " m"]:
+    """Check the arguments; return the finite rows in the given order."""
+    _check(updates.n, f, rule)
+    clients = finite_rows(updates.squares, rule)
+    order = draw_order(updates, 0) if order is None else order
+    return order[torch.isin(order, clients)]
+
+
+def _of_each(losses: Losses, updates: Updates) -> Float64[Tensor, " n"]:
+    """The losses after each update; of several processes each holds some whole updates at a time."""
+    if not (callable(losses) and updates.spread):
+        return _ask(losses, updates.here)
+    blocks = torch.arange(updates.n, device=updates.device).split(_CANDIDATES)
+    return torch.cat([_ask(losses, updates.by_column(lambda rows, own=own: rows[own])) for own in blocks])
 
 
 def _ask(losses: Losses, candidates: Tensor) -> Float64[Tensor, " k"]:
@@ -93,10 +112,10 @@ def _ask(losses: Losses, candidates: Tensor) -> Float64[Tensor, " k"]:
     return values.masked_fill(values.isnan(), torch.inf)
 
 
-def _equal_weights(scores: Tensor, clients: Tensor, updates: Tensor, f: int) -> Float64[Tensor, " n"]:
+def _equal_weights(scores: Tensor, clients: Tensor, n: int, f: int) -> Float64[Tensor, " n"]:
     """Give the n - f clients with the smallest scores equal weights; of equal scores, the first count."""
-    kept = clients[scores.argsort(stable=True)[: len(updates) - f]]
-    return scores.new_zeros(len(updates)).index_fill(0, kept, 1 / len(kept))
+    kept = clients[scores.argsort(stable=True)[: n - f]]
+    return scores.new_zeros(n).index_fill(0, kept, 1 / len(kept))
 
 
 def self_rejection(
@@ -219,7 +238,7 @@ class SelfRejection(_Rejection):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return self_rejection_weights(updates.rows, self.f, server.losses_after, self.order(updates, server))
+        return self_rejection_weights(updates, self.f, server.losses_after, self.order(updates, server))
 
 
 class AverageRejection(_Rejection):
@@ -229,7 +248,7 @@ class AverageRejection(_Rejection):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return average_rejection_weights(updates.rows, self.f, server.losses_after, self.order(updates, server))
+        return average_rejection_weights(updates, self.f, server.losses_after, self.order(updates, server))
 
 
 class Zeno(_Rejection):
@@ -246,7 +265,7 @@ class Zeno(_Rejection):
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
         return zeno_weights(
-            updates.rows,
+            updates,
             self.f,
             server.losses_after,
             server.round.learning_rate,

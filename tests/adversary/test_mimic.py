@@ -46,7 +46,8 @@ def copied(attack, honest, index=0, ids=None):
 def learned(z, rounds):
     direction = Direction(torch.as_tensor(z, dtype=torch.float64), torch.zeros(len(z), dtype=torch.float64))
     for honest in rounds:
-        direction = direction.learn(torch.from_numpy(honest)).choose(torch.from_numpy(honest), range(len(honest)))
+        rows = Updates(torch.from_numpy(honest))
+        direction = direction.learn(rows).choose(rows, range(len(honest)))
         yield direction.z.numpy(), direction.target
 
 
@@ -72,7 +73,7 @@ def test_agrees_with_the_loop(name):
 
 def test_equal_updates_teach_no_direction():
     start = Direction(torch.tensor([0.6, 0.8]), torch.zeros(2))
-    after = start.learn(torch.ones(3, 2))
+    after = start.learn(Updates(torch.ones(3, 2)))
     assert after.z.tolist() == start.z.tolist()
     assert (after.mean.tolist(), after.rounds) == ([1.0, 1.0], 1)
 
