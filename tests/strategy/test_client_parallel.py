@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
 
 from lightning_fl.run.train import train
+from lightning_fl.strategy.client_parallel import ClientParallel
 from tests import training
 from tests.strategy.killed import SMALL, settings
 
@@ -19,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = [sys.executable, "-W", "ignore"]
 
 
-def start(*command):
-    """Start a command."""
+def start(*command, **more):
+    """Start a command, with more in its environment."""
     environment = {name: value for name, value in os.environ.items() if name not in ("LOCAL_RANK", "WORLD_SIZE")}
-    environment |= {"OMP_NUM_THREADS": "1"}
+    environment |= {"OMP_NUM_THREADS": "1"} | more
     words = [*PYTHON, *map(str, command)]
     return subprocess.Popen(words, cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True)
 
@@ -78,11 +80,15 @@ def test_the_command_starts_processes_and_leaves_its_files_once(tmp_path, whole)
     assert json.loads((tmp_path / "a folder/summary.json").read_text())["status"] == "completed"
 
 
-@pytest.mark.slow
-def test_two_nodes_started_by_torchrun(tmp_path, whole):
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_two_nodes_started_by_torchrun(tmp_path, whole):
+    port = free_port()
     elastic = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1", f"--master_port={port}"]
     words = ["--master_addr=127.0.0.1", "-m", "lightning_fl", "train", *SMALL, "trainer.num_nodes=2"]
     nodes = [start(*elastic, f"--node_rank={i}", *words, f"hydra.run.dir={tmp_path}/run") for i in range(2)]
@@ -90,3 +96,25 @@ def test_two_nodes_started_by_torchrun(tmp_path, whole):
     assert [node.returncode for node in nodes] == [0, 0], outputs
     assert sum(output.count("completed after 8 rounds") for output, _ in outputs) == 1
     close(whole, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_two_nodes_started_by_slurm(tmp_path, whole):
+    """By what srun tells its tasks; SLURM itself is not there."""
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
+    job |= {"SLURM_LOCALID": "0", "SLURM_NODELIST": "localhost", "MASTER_PORT": str(free_port())}
+    job |= {"MASTER_ADDR": "127.0.0.1"}
+    words = ["-m", "lightning_fl", "train", *SMALL, "trainer.num_nodes=2", f"hydra.run.dir={tmp_path}/run"]
+    tasks = [start(*words, **job, SLURM_PROCID=str(i), SLURM_NODEID=str(i)) for i in range(2)]
+    outputs = [task.communicate(timeout=300) for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0], outputs
+    assert sum(output.count("completed after 8 rounds") for output, _ in outputs) == 1
+    close(whole, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("kind", "backend"), [("cpu", "gloo"), ("cuda", "nccl")])
+def test_each_process_has_a_device_of_its_own_and_the_backend_for_it(kind, backend, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    devices = [torch.device(kind, i) for i in range(2)]
+    strategy = ClientParallel(parallel_devices=devices, cluster_environment=LightningEnvironment())
+    assert (strategy.root_device, strategy._get_process_group_backend()) == (devices[1], backend)
