@@ -247,6 +247,21 @@ def in_parts(n: int) -> list[slice]:
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
 
+def by_parts(function: Callable[[slice], Tensor], out: Float[Tensor, " n"] | Int64[Tensor, " n"]) -> Tensor:
+    """Find a number for each row of an n x n matrix, some rows at a time.
+
+    Args:
+        function: Gives those of some rows.
+        out: What to write them into: kept by themselves among what each part needs, they would scatter the free memory.
+
+    Returns:
+        All of them.
+    """
+    for rows in in_parts(len(out)):
+        out[rows] = function(rows)
+    return out
+
+
 def among(gram: Float64[Tensor, "n n"], rows: Int64[Tensor, " m"]) -> Float64[Tensor, "m m"]:
     """Take some rows, ascending, and the same columns; the matrix itself, not a copy, where these are all.
 
@@ -271,13 +286,14 @@ def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> In
     tensor([0, 1, 0])
     """
     scale = scale.nan_to_num(nan=-1, posinf=-1)
-    first = []
-    for rows in in_parts(len(gram)):
+
+    def first(rows: slice) -> Tensor:
         limit = torch.minimum(scale[rows, None], scale).mul_(2 * _SAME)
         same = distances_of(rows, gram[rows], gram.diagonal()) <= limit
         same.diagonal(rows.start).fill_(True)
-        first.append(same.to(torch.uint8).argmax(1))
-    return torch.cat(first)
+        return same.to(torch.uint8).argmax(1)
+
+    return by_parts(first, torch.empty(len(gram), dtype=torch.int64, device=gram.device))
 
 
 def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"], in_place: bool = False) -> Float64[Tensor, "n n"]:
@@ -411,17 +427,18 @@ def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: 
     half = int(eligible.sum()) // 2  # beside itself
     if not eligible.any():
         return finite.to(torch.uint8).argmax()
-    parts = []
-    for rows in in_parts(n_middle):
+
+    def radii(rows: slice) -> Tensor:
         distances = distances_of(rows, products(rows)[:, :n_middle], lengths[:n_middle])  # NaN and inf come last
         distances.diagonal(rows.start).zero_()
         if distances.device.type == "cpu":  # a fourth of torch's time
             nearest = distances.numpy()
             nearest.partition(half, axis=1)
-            parts.append(distances[:, half].clone())
-        else:
-            parts.append(distances.kthvalue(half + 1, dim=1).values)
-    return torch.cat(parts).masked_fill(~eligible, torch.inf).argmin()
+            return distances[:, half]
+        return distances.kthvalue(half + 1, dim=1).values
+
+    found = by_parts(radii, lengths.new_empty(n_middle))
+    return found.masked_fill(~eligible, torch.inf).argmin()
 
 
 @cache

@@ -18,10 +18,10 @@ from lightning_fl.theory.robustness import median_kappa
 from lightning_fl.updates import (
     Updates,
     among,
+    by_parts,
     distances_of,
     equal_rows,
     finite_rows,
-    in_parts,
     merged,
     squared_distances,
 )
@@ -48,7 +48,7 @@ def centre_on_majority(
     """
     gram = merged(gram, equal_rows(gram, gram.diagonal().clamp(min=0)))
     distances = squared_distances(gram)
-    radii = torch.cat([_radii(distances[rows], weights) for rows in in_parts(len(gram))])
+    radii = by_parts(lambda rows: _radii(distances[rows], weights), torch.empty_like(weights))
     row = int(radii.argmin())
     distances = distances[row].clone()  # frees the others
     return _about(gram, row), distances, radii[row].item()
@@ -117,14 +117,16 @@ def _best_row(gram: Tensor, alpha: Tensor) -> int:
 
     F(z_i) - F(0) is summed from differences of distances as (a^2 - b^2) / (a + b): a huge row would drown them in F.
     """
-    lengths, sums = gram.diagonal().clamp(min=0), []
-    for rows in in_parts(len(gram)):
+    lengths = gram.diagonal().clamp(min=0)
+
+    def differences(rows: slice) -> Tensor:
         inner = gram[rows]
         distances = distances_of(rows, inner, gram.diagonal())
         distances.diagonal(rows.start).zero_()
-        differences = (lengths[rows, None] - 2 * inner).div_(distances.sqrt_().add_(lengths.sqrt()))
-        sums.append(differences.nan_to_num_(nan=0.0) @ alpha)  # 0 / 0: i and j both lie at the origin
-    return int(torch.cat(sums).argmin())
+        found = (lengths[rows, None] - 2 * inner).div_(distances.sqrt_().add_(lengths.sqrt()))
+        return found.nan_to_num_(nan=0.0) @ alpha  # 0 / 0: i and j both lie at the origin
+
+    return int(by_parts(differences, torch.empty_like(alpha)).argmin())
 
 
 def _solve(
