@@ -72,6 +72,7 @@ def cases(folder):
     for name in conf.names("client"):
         found[f"client {name}"] = settings(client=name, adversary="label_flip")
         found[f"client {name}"]["federation"]["participation"] = 0.7
+    found["rows in files"] = settings(aggregator="krum", adversary="lie") | {"updates_dir": str(folder)}
     for name in conf.names("method"):
         found[f"method {name}"] = settings(f"method={name}", adversary="gaussian_updates")
     return found
