@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches
+from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, in_cache, minibatches
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -78,11 +78,14 @@ class LocalSgd(Client):
         if not later:
             return result
         start, done = flatten(trainable(model).values()), result.updates
-        gradients, tail = torch.empty_like(done), torch.zeros_like(done)
-        for k, drawn in enumerate(later, start=1):  # w_k = w_0 - eta done
-            if 2 * k > self.steps:
+        gradients, at = torch.empty_like(done), torch.empty_like(done)
+        tail = torch.zeros_like(done if self.upload == "tail_average" else done[:0])
+        for k, drawn in enumerate(later, start=1):
+            if self.upload == "tail_average" and 2 * k > self.steps:
                 tail += done
-            done += self.local_gradients(model, drawn, start, start - rate * done, gradients)
+            for some in in_cache(done):
+                torch.sub(start, rate * done[some], out=at[some])  # w_k = w_0 - eta done
+            done += self.local_gradients(model, drawn, start, at, gradients)
         if self.upload == "mean_gradient":
             done /= self.steps
         elif self.upload == "tail_average":

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_fl.client.base import ClientResult, rows_of
+from lightning_fl.client.base import ClientResult, in_cache, rows_of
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.round import Round
@@ -75,7 +75,8 @@ class Momentum(LocalSgd):
         share = self.m.new_full((len(batch), 1), 1.0 if self.start == "undamped" else 1 - self.beta)
         if self.start == "first":
             share[~self.started[rows]] = 1.0
-        m = self.beta * self.m[rows] + share * result.updates
-        self.m[rows], self.started[rows] = m, True
-        result.updates.copy_(m)
+        for some in in_cache(result.updates):
+            m = self.beta * self.m[rows[some]] + share[some] * result.updates[some]
+            self.m[rows[some]] = result.updates[some] = m
+        self.started[rows] = True
         return result

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fl import seeding
-from lightning_fl.client.base import Client, ClientResult, check_batch_size, rows_of
+from lightning_fl.client.base import Client, ClientResult, check_batch_size, in_cache, rows_of
 from lightning_fl.errors import SettingError
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -81,10 +81,12 @@ class Saga(Client):
         result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids, (this_round, 0)), out)
         drawn = torch.tensor(chosen, device=self.table.device)
         counts = torch.tensor([len(self.blocks[client]) for client in batch.ids], device=self.table.device)
-        correction = result.updates - self.table[clients, drawn]
-        self.table[clients, drawn] = result.updates
-        torch.add(correction, self.average[clients], out=result.updates)
-        self.average[clients] += correction / counts[:, None]
+        for some in in_cache(result.updates):
+            rows, place, update = clients[some], (clients[some], drawn[some]), result.updates[some]
+            correction = update - self.table[place]
+            self.table[place] = update
+            torch.add(correction, self.average[rows], out=update)
+            self.average[rows] += correction / counts[some, None]
         return result
 
     def _draw(self, client: int, this_round: Round) -> int:
