@@ -8,14 +8,18 @@ processes each takes 97 ms.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 # Where somebody has said how threads wait.
 _WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 _TURNS = 1000
+# Rows up to which a matrix is decomposed faster by one thread than by two.
+_SMALL = 512
 # Where somebody has said how many threads there are.
 _COUNTS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 
@@ -86,3 +90,35 @@ def settle_threads(environment: Mapping[str, str] = os.environ) -> str | None:
         f"Threads    {threads}: this process may use {n_cores()} of {os.cpu_count()} cores; OMP_NUM_THREADS sets "
         f"another number"
     )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread, also in threads that start meanwhile."""
+    import torch
+
+    threads = torch.get_num_threads()
+    if threads > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if threads > 1:
+            torch.set_num_threads(threads)
+
+
+def threads_for(n: int) -> AbstractContextManager[None]:
+    """Decompose matrices of n rows in as many threads as pay: in small ones several mostly wait for each other."""
+    return one_thread() if n <= _SMALL else nullcontext()
+
+
+def in_threads(work: Callable[[Any], Any], items: Collection[Any]) -> list[Any]:
+    """Do a CPU's work, such as NumPy's or torch's, for each item: in as many threads as torch has, one for an item."""
+    import torch
+
+    threads = min(torch.get_num_threads(), len(items))
+    if threads <= 1:
+        return [work(item) for item in items]
+    # Threads take over how many torch has when they first ask.
+    with one_thread(), ThreadPoolExecutor(threads, initializer=torch.get_num_threads) as pool:
+        return list(pool.map(work, items))

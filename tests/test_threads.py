@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from threading import Barrier, get_ident
 
 import pytest
 import torch
 
 from lightning_fl import _threads
-from lightning_fl._threads import n_cores, n_threads, settle_threads, spin_briefly
+from lightning_fl._threads import in_threads, n_cores, n_threads, one_thread, settle_threads, spin_briefly, threads_for
 
 
 def limited(root, lines, files):
@@ -91,3 +92,39 @@ def test_importing_the_package_comes_early_enough():
     environment = {name: value for name, value in os.environ.items() if name not in _threads._WAITING}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert json.loads(done.stdout) == [False, False, "1000"]
+
+
+@pytest.fixture
+def two_threads():
+    """Torch with two threads, whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_work_is_shared_by_threads_that_use_one_each():
+    together = Barrier(2)
+
+    def work(item):
+        together.wait(timeout=60)  # passed by two at once only
+        return item, torch.get_num_threads()
+
+    assert in_threads(work, range(6)) == [(i, 1) for i in range(6)]
+    assert torch.get_num_threads() == 2
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda item: 1 // item, [1, 0, 1])
+    assert torch.get_num_threads() == 2
+    assert in_threads(lambda item: get_ident(), [None]) == [get_ident()]  # one item needs no other thread
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_small_matrices_are_for_one_thread():
+    for n, threads in [(512, 1), (513, 2)]:
+        with threads_for(n):
+            assert torch.get_num_threads() == threads
+        assert torch.get_num_threads() == 2
+    with pytest.raises(ZeroDivisionError), one_thread():
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == 2

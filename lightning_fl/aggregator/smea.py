@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
+from lightning_fl._threads import threads_for
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -19,6 +20,8 @@ from lightning_fl.updates import Updates, finite_rows
 _MOST_SUBSETS = 50_000
 # Matrix entries decomposed at a time.
 _ENTRIES = 2**20
+# Parts into which an interval is cut in search of the least root.
+_STEPS = 128
 # A swap must lower the variance by more than rounding.
 _BETTER = 1 - 1e-10
 
@@ -38,7 +41,8 @@ def smallest_eigenvalue_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[F
     rows = finite_rows(gram.diagonal(), "smea")
     inner, f = gram[rows][:, rows], max(f - (n - len(rows)), 0)
     exact = comb(len(rows), f) <= _MOST_SUBSETS
-    inside = _try_all(inner, f) if exact else _swap(inner, _drop(inner, f))
+    with threads_for(n):
+        inside = _try_all(inner, f) if exact else _swap(inner, _drop(inner, f))
     return gram.new_zeros(n).index_fill(0, rows[inside], 1 / (len(rows) - f)), exact
 
 
@@ -72,7 +76,7 @@ def _drop(gram: Tensor, f: int) -> Bool[Tensor, " n"]:
     inside = torch.ones(len(gram), dtype=torch.bool, device=gram.device)
     for _ in range(f):
         rows = inside.nonzero().flatten()
-        inside[rows[_values_without(gram[rows][:, rows]).argmin()]] = False
+        inside[rows[_best_drop(gram[rows][:, rows])]] = False
     return inside
 
 
@@ -143,21 +147,27 @@ def _best_swap(gram: Tensor, inside: Tensor) -> tuple[int, int] | None:
     return int(outside[z]), int(own[y])
 
 
-def _values_without(gram: Tensor) -> Tensor:
-    """The largest eigenvalue of the scatter of m rows without each of them, from one decomposition.
+def _best_drop(gram: Tensor) -> int:
+    """Of m rows the first one without which the largest eigenvalue of their scatter is least, from one decomposition.
 
     Without y_j about the mean the scatter is T - m / (m - 1) y_j y_j^T.  With eigenpairs (d_k, v_k) of T its largest
-    eigenvalue is the root of 1 = m / (m - 1) sum_k <v_k, y_j>^2 / (d_k - t) between d_2 and d_1, found by bisection.
+    eigenvalue is the root of 1 = m / (m - 1) sum_k <v_k, y_j>^2 / (d_k - t) between d_2 and d_1.  The interval is cut
+    again and again, and only rows whose root is in the lowest part with any root stay.
     """
     m = len(gram)
     values, vectors = torch.linalg.eigh(_centred(gram))
     parts = m / (m - 1) * values.clamp(min=0) * vectors.square()  # of y_j along v_k, squared
-    low, high = values[-2].expand(m), values[-1].expand(m)
-    for _ in range(60):
-        middle = (low + high) / 2
-        left = (parts / (values - middle[:, None])).sum(1) < 1  # of the root; NaN where both values are the same
-        low, high = torch.where(left, middle, low), torch.where(left, high, middle)
-    return high
+    rows, low, high = torch.arange(m, device=gram.device), values[-2], values[-1]
+    shares = torch.linspace(0, 1, _STEPS + 1).to(values)[1:]
+    for _ in range(8):  # 128^8 is more than float64 tells apart
+        if len(rows) == 1:
+            break
+        between = torch.lerp(low, high, shares)
+        below = ~(parts[rows] @ (1 / (values[:, None] - between)) < 1)  # the root; NaN where both values are the same
+        below[:, -1] = True
+        step = int(below.any(0).to(torch.uint8).argmax())
+        rows, low, high = rows[below[:, step]], between[step - 1] if step else low, between[step]
+    return int(rows[0])
 
 
 def smallest_eigenvalue_average(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:

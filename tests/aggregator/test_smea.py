@@ -64,15 +64,25 @@ def test_swaps_end_where_none_helps(seed):
     assert found <= 1.5 * reference.top_variance(x[list(best)])
 
 
-def test_eigenvalues_without_a_row_are_the_decomposition_s():
-    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_row_dropped_is_that_of_all_trials(seed):
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(8, 1 + seed % 9, generator=draw, dtype=torch.float64)
     x[3] = x.mean(0)
-    x[6] = x[5]
-    for rows in [x, torch.ones(5, 2).double(), torch.eye(6).double()]:
-        n = len(rows)
-        expected = [(n - 1) * reference.top_variance(np.delete(rows.numpy(), j, axis=0)) for j in range(n)]
-        found = smea._values_without(gram_matrix(rows))
-        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+    x[6] = x[5] * 10 ** (seed % 3)
+    for rows in [x, x.clamp(max=0.5), torch.ones(5, 2).double(), torch.eye(6).double()]:
+        values = [reference.top_variance(np.delete(rows.numpy(), j, axis=0)) for j in range(len(rows))]
+        found = smea._best_drop(gram_matrix(rows))
+        assert values[found] <= min(values) * (1 + 1e-9) + 1e-12
+
+
+def test_of_equal_rows_one_is_dropped_and_one_beside_them_that_is_farther():
+    """Copies of an outlier have the same root to the last digit; a longer one beside them has a lower one."""
+    x = torch.randn(12, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[[2, 5, 7]] = 30 * x[2]
+    assert smea._best_drop(gram_matrix(x)) in {2, 5, 7}
+    x[9] = 1.001 * x[2]
+    assert smea._best_drop(gram_matrix(x)) == 9
 
 
 @pytest.mark.parametrize("seed", range(30))
