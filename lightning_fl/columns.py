@@ -5,7 +5,6 @@ sorts these once; where copies of one more value come in follows (`Ordered.exten
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -15,12 +14,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-# Entries sorted at a time: 2^19 of them (2 to 4 MB) fit a core's cache, 2^26 a GPU's memory.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**19, 2**26
+from lightning_fl._threads import in_threads
+
+# Entries sorted at a time: 2^18 of them (1 to 2 MB) fit a core's cache, 2^26 a GPU's memory.
+_ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
 
 
 def reduce_columns(
-    updates: Float[Tensor, "n d"], pick: Callable[[Any], Any], kept: Sequence[int] | None = None
+    updates: Float[Tensor, "n d"],
+    pick: Callable[[Any], Any],
+    kept: Sequence[int] | None = None,
+    matrix: Float[Tensor, "m k"] | None = None,
 ) -> Float[Tensor, " d *_"]:
     """Sort every column and make one number of it, or several.
 
@@ -31,28 +35,34 @@ def reduce_columns(
         updates: One vector per row.
         pick: From the values of m columns as an (m, n) array or tensor, each ascending, to m numbers, or m rows.
         kept: Numbers of the rows that count, all of them finite.  None: all.
+        matrix: Mixes these rows: the columns sorted are those of matrix @ rows, computed some at a time.
 
     Returns:
         What pick made of each column.
     """
-    n, d = updates.shape
     own: Any = slice(None) if kept is None else list(kept)
-    n = n if kept is None else len(kept)
+    n = len(updates) if kept is None else len(kept)
+    n = n if matrix is None else len(matrix)
     if updates.device.type != "cpu":
-        blocks = updates.split(max(1, _ENTRIES_GPU // n), dim=1)
-        return torch.cat([pick(block[own].T.sort(dim=1).values) for block in blocks])
+        blocks = (block[own] for block in updates.split(max(1, _ENTRIES_GPU // n), dim=1))
+        mixed = blocks if matrix is None else (matrix @ block for block in blocks)
+        return torch.cat([pick(block.T.sort(dim=1).values) for block in mixed])
     width = max(1, _ENTRIES_CPU // n)
+    spare: list[Tensor] = []  # memory of threads that wait: fresh pages cost as much as mixing
 
-    def work(start: int) -> Tensor:
-        block = updates.detach()[:, start : start + width][own]
+    def work(block: Tensor) -> Tensor:
+        block = block[own]
+        memory = spare.pop() if spare else updates.new_empty(n * width if matrix is not None else 0)
+        if matrix is not None:
+            block = torch.mm(matrix, block, out=memory[: n * block.shape[1]].view(n, -1))
         if block.dtype.itemsize < 4:  # NumPy has no bfloat16
             block = block.float()
         values = block.T.numpy().copy()
         values.sort(axis=1)
+        spare.append(memory)
         return torch.from_numpy(np.ascontiguousarray(pick(values))).to(updates.dtype)
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return torch.cat(list(pool.map(work, range(0, d, width))))
+    return torch.cat(in_threads(work, updates.detach().split(width, dim=1)))
 
 
 def middle_mean(values: Any, f: int) -> Any:
@@ -97,6 +107,7 @@ class Ordered:
         rows: One vector per row.
         whole: Puts what processes find for their own columns together.
         kept: Numbers of the rows that count, all of them finite.  None: all.
+        matrix: Mixes these rows: the values ordered are those of matrix @ rows, which are never held as a whole.
 
     >>> ordered = Ordered(torch.tensor([[4.0, 1.0], [0.0, 3.0], [2.0, 8.0]]))
     >>> ordered.at(1, 1), ordered.mean(0, 2), ordered.nearest(trim=1, k=2)
@@ -108,20 +119,22 @@ class Ordered:
         rows: Float[Tensor, "n d"],
         whole: Callable[[Tensor], Tensor] = lambda found: found,
         kept: Sequence[int] | None = None,
+        matrix: Float[Tensor, "m k"] | None = None,
     ):
-        self._given, self._kept = rows, kept
-        self.n = len(rows if kept is None else kept)
+        self._given, self._kept, self._matrix = rows, kept, matrix
+        self.n = len(matrix) if matrix is not None else len(rows if kept is None else kept)
         self._whole = whole
         self._places: dict[int, Tensor] = {}
         self._sums: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
 
     @cached_property
     def rows(self) -> Float[Tensor, "n d"]:
-        """Those that count."""
-        return self._given if self._kept is None else self._given[list(self._kept)]
+        """Those that count, mixed."""
+        rows = self._given if self._kept is None else self._given[list(self._kept)]
+        return rows if self._matrix is None else self._matrix @ rows
 
     def _reduced(self, pick: Callable[[Any], Any]) -> Tensor:
-        return self._whole(reduce_columns(self._given, pick, self._kept))
+        return self._whole(reduce_columns(self._given, pick, self._kept, self._matrix))
 
     def at(self, lower: int, upper: int) -> Float[Tensor, " d"]:
         """Average the values in two places, which may be the same."""

@@ -1015,6 +1015,15 @@ class _Mixed(Updates):
         mixed = self.matrix @ products.masked_fill(broken, 0)
         return mixed.masked_fill((self.matrix[:, broken] != 0).any(1), torch.nan)
 
+    def ordered(self, rule: str) -> Ordered:
+        norms = self.source.norms()
+        finite = norms.isfinite()
+        matrix = self.matrix[(self.matrix[:, ~finite] == 0).all(1)][:, finite]
+        if not len(matrix) or (matrix.abs() @ norms[finite]).max() > torch.finfo(self.dtype).max:  # sums overflow
+            return super().ordered(rule)
+        kept = None if finite.all() else finite.nonzero().flatten().tolist()
+        return Ordered(self.source.here, self._whole, kept, matrix.to(self.source.here))
+
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         return self.source.combine(weights.to(self.matrix) @ self.matrix)
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import Updates, columns
+from lightning_fl import DivergedError, Updates, columns
 from lightning_fl.columns import Ordered
 
 INF = float("inf")
@@ -96,3 +96,28 @@ def test_rows_that_are_not_finite_are_left_out(draw):
     rows = torch.randn(5, 6, generator=draw)
     rows[1, 2], rows[3, 0] = INF, float("nan")
     check(Updates(rows).ordered("rule"), rows[[0, 2, 4]])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_mixed_rows_are_ordered_without_being_held(dtype, threads, draw, monkeypatch):
+    """Products of small whole numbers are exact, however they are cut."""
+    monkeypatch.setattr(columns, "_ENTRIES_CPU", 50)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    rows = torch.randint(-9, 10, (7, 43), generator=draw).to(dtype)
+    matrix = torch.randint(-3, 4, (5, 7), generator=draw).to(dtype)
+    check(Ordered(rows, matrix=matrix), matrix @ rows)
+    mixed = Updates(rows).mixed(matrix.double())
+    check(mixed.ordered("rule"), matrix @ rows)
+    assert "rows" not in vars(mixed)
+
+
+def test_mixed_rows_that_are_not_finite_are_left_out(draw):
+    rows = torch.randn(4, 30, generator=draw)
+    rows[2, 3] = float("nan")
+    matrix = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.0, 2.0], [0.0, 1.0, 1e-9, 0.0]])
+    check(Updates(rows).mixed(matrix).ordered("rule"), (matrix[:, [0, 1, 3]] @ rows[[0, 1, 3]])[[0, 2]])
+    with pytest.raises(DivergedError, match="rule needs at least one update without NaN and inf, got none among 1"):
+        Updates(rows).mixed(matrix[1:2]).ordered("rule")
+    rows[2], rows[3] = 0.0, 2e38  # sums that overflow
+    check(Updates(rows).mixed(matrix).ordered("rule"), matrix[[0, 1, 3]] @ rows)
