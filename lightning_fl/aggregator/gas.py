@@ -4,28 +4,37 @@ Yuchen Liu, Chen Chen, Lingjuan Lyu, Fangzhao Wu, Sai Wu, Gang Chen. Byzantine-R
 Gradient Splitting. ICML 2023. arXiv:2302.06079.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from inspect import signature
+from itertools import groupby
+from math import prod
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from lightning_fl._threads import in_threads
 from lightning_fl.aggregator.base import Aggregator, Weighting, check_minority
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
-from lightning_fl.columns import reduce_columns
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
-# Distances held at a time by the groups that Krum is asked about together.
+# Distances held at a time by the groups that Krum is asked about together: on a CPU, by each thread.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**17, 2**26
+# Into how many parts the groups fall whose columns are collected at a time.
+_PARTS = 4
+# Bytes that a CPU reads at once.
+_LINE = 64
+# Share of the squared length of Krum's choice that its squared distances must exceed to be taken from inner products.
+_CLEAR = 2.0**-20
 
 
 def gas_weights(
-    updates: Updates, f: int, groups: Sequence[Int64[Tensor, " _"]], answer: Callable[[Tensor], Tensor]
+    updates: Updates, f: int, groups: Sequence[Int64[Tensor, " _"]], distances: Callable[[Tensor], Tensor]
 ) -> Float64[Tensor, " n"]:
     """Weigh the rows; see `gradient_splitting`.
 
@@ -33,21 +42,21 @@ def gas_weights(
         updates: The round.
         f: 0 <= 2f < n.
         groups: Coordinates of each group.
-        answer: Maps the (q, n, k) columns of some groups to the rule's (q, k) answers.  A row with NaN or inf anywhere
-            is NaN in every group.
+        distances: Maps the (q, n, k) columns of some groups to the rows' (q, n) distances from the rule's answers.  A
+            row with NaN or inf anywhere is NaN in every group, and its distances do not matter.
 
     Returns:
         Equal weights for the n - f rows of least score.
     """
     check_minority(updates.n, f, "gas")
-    rows = finite_rows(updates.squares, "gas")
+    norms = updates.norms()
+    rows = finite_rows(norms, "gas")
     broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
-    scores = torch.zeros_like(updates.squares)
+    scores = torch.zeros_like(norms)
     for blocks in _blocks(updates.rows, groups):
         if len(rows) < updates.n:
             blocks = blocks.masked_fill(broken[:, None], torch.nan)
-        away = blocks - answer(blocks)[:, None]
-        scores += torch.linalg.vector_norm(away, dim=2, dtype=torch.float64).sum(0)
+        scores += distances(blocks).sum(0)
     kept = len(rows) - max(f - (updates.n - len(rows)), 0)
     weights = torch.zeros_like(scores)
     weights[rows[scores[rows].argsort(stable=True)[:kept]]] = 1 / kept
@@ -55,48 +64,102 @@ def gas_weights(
 
 
 def _blocks(rows: Tensor, groups: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Collect the columns of each group, as (q, n, k) for q neighbouring groups of equal size."""
-    n = len(rows)
-    gathered = rows.new_empty(n, sum(len(group) for group in groups))
-    order = torch.cat(list(groups))
-    for row, place in zip(rows, gathered, strict=True):  # row by row: a row fits the cache, the matrix does not
-        torch.index_select(row, 0, order, out=place)
-    most = max(1, (_ENTRIES_CPU if rows.device.type == "cpu" else _ENTRIES_GPU) // n**2)
-    sizes = [len(group) for group in groups]
-    start = first = 0
-    while first < len(sizes):
-        last = first
-        while last < min(len(sizes), first + most) and sizes[last] == sizes[first]:
-            last += 1
-        end = start + (last - first) * sizes[first]
-        yield gathered[:, start:end].unflatten(1, (last - first, sizes[first])).transpose(0, 1)
-        start, first = end, last
+    """Collect the columns of each group, as (q, n, k) for q neighbouring groups of equal size.
+
+    What is yielded is overwritten by what follows.
+    """
+    n, size = len(rows), -(-len(groups) // _PARTS)
+    line = max(1, _LINE // rows.element_size())
+    parts = [groups[i : i + size] for i in range(0, len(groups), size)]
+    memory = rows.new_empty(n * max(sum(map(len, part)) for part in parts))
+    for part in parts:
+        order = torch.cat(list(part))
+        gathered = memory[: n * len(order)].view(n, -1)
+
+        def gather(i: int, order: Tensor = order, gathered: Tensor = gathered) -> None:
+            rows[i, ::line].sum()  # brings the row into the cache, in order: half of the time
+            torch.index_select(rows[i], 0, order, out=gathered[i])
+
+        _each(gather, range(n), rows.device)
+        start = 0
+        for k, run in groupby(map(len, part)):
+            q = len(list(run))
+            yield gathered[:, start : start + q * k].unflatten(1, (q, k)).transpose(0, 1)
+            start += q * k
 
 
-def krum_answers(
-    blocks: Float[Tensor, "q n k"], f: int, m: int | None = 1, neighbours: Neighbours = "n-f-2"
-) -> Float[Tensor, "q k"]:
-    """Ask Krum, or Multi-Krum, about several groups at once; see `krum` and `multi_krum`.
+def _each(work: Callable[[Any], Any], items: Collection[Any], device: torch.device) -> list[Any]:
+    return in_threads(work, items) if device.type == "cpu" else [work(item) for item in items]
+
+
+class FromKrum:
+    """Rows' distances from what Krum, or Multi-Krum, answers in several groups at once; see `krum` and `multi_krum`.
 
     Args:
-        blocks: Columns of each group, a row of NaN for an update that is not finite.
         f: As the rule's.
         m: How many to average; None: n - f.
         neighbours: How many others count in a score.
+
+    >>> FromKrum(f=1)(torch.tensor([[[0.0], [1.0], [2.0], [5.0], [54.0]]]))
+    tensor([[ 1.,  0.,  1.,  4., 53.]], dtype=torch.float64)
     """
-    rows = finite_rows(blocks[0, :, 0].double(), "krum")
-    keep = len(rows) - max(f - (blocks.shape[1] - len(rows)), 0)
-    columns = blocks[:, rows].double()
-    gram = columns @ columns.transpose(1, 2)
-    lengths = gram.diagonal(dim1=1, dim2=2)
-    distances = (lengths[:, None] + lengths[:, :, None]).sub_(gram, alpha=2).clamp_(min=0)
-    distances.diagonal(dim1=1, dim2=2).zero_()
-    near = distances.flatten(0, 1).T  # a column per row of a group
-    counted = keep - 1 if neighbours == "n-f-2" else keep  # itself at 0, and the others
-    scores = reduce_columns(near, lambda values: values[:, :counted].sum(1)).view_as(lengths)
-    best = scores.argsort(dim=1, stable=True)[:, : keep if m is None else min(m, len(rows))]
-    weights = torch.zeros_like(scores).scatter_(1, best, 1 / best.shape[1])
-    return (weights[:, None] @ columns)[:, 0].to(blocks)
+
+    def __init__(self, f: int, m: int | None = 1, neighbours: Neighbours = "n-f-2"):
+        self.f = f
+        self.m = m
+        self.neighbours = neighbours
+        self._spare: list[Tensor] = []  # of threads that wait: fresh pages would cost as much as the work
+
+    def __call__(self, blocks: Float[Tensor, "q n k"]) -> Float64[Tensor, "q n"]:
+        """Compute the distances.
+
+        Args:
+            blocks: Columns of each group, a row of NaN for an update that is not finite.
+
+        Returns:
+            The distances, NaN for an update that is not finite.
+        """
+        n, device = blocks.shape[1], blocks.device
+        rows = finite_rows(blocks[0, :, 0].double(), "krum")
+        most = max(1, (_ENTRIES_CPU if device.type == "cpu" else _ENTRIES_GPU) // n**2)
+        found = torch.cat(_each(partial(self._some, rows), blocks.split(most), device))
+        return found if len(rows) == n else found.new_full(blocks.shape[:2], torch.nan).index_copy(1, rows, found)
+
+    def _some(self, rows: Tensor, blocks: Tensor) -> Tensor:
+        """The finite rows' distances in some groups."""
+        n, (q, sent, k) = len(rows), blocks.shape
+        shapes = (q, n, k), (q, n, n), (q, n, n)
+        sizes = [prod(shape) for shape in shapes]
+        memory = self._spare.pop() if self._spare else blocks.new_empty(0)
+        if len(memory) < sum(sizes):
+            memory = blocks.new_empty(sum(sizes), dtype=torch.float64)
+        parts = memory[: sum(sizes)].split(sizes)
+        columns, gram, distances = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+        columns.copy_(blocks if n == sent else blocks[:, rows])
+        keep = n - max(self.f - (sent - n), 0)
+        counted = keep - 1 if self.neighbours == "n-f-2" else keep  # itself at 0, and the others
+
+        def scores() -> Tensor:
+            """Each row's sum of its smallest squared distances."""
+            lengths = torch.bmm(columns, columns.mT, out=gram).diagonal(dim1=1, dim2=2)
+            torch.add(lengths[:, None], lengths[:, :, None], out=distances)
+            distances.sub_(gram, alpha=2).clamp_(min=0).diagonal(dim1=1, dim2=2).zero_()
+            if distances.device.type == "cpu":  # a third of torch's time
+                distances.numpy().sort(axis=2)
+                return distances[..., :counted].sum(2)
+            return distances.sort(dim=2).values[..., :counted].sum(2)
+
+        found = scores()
+        least, first = found.min(1, keepdim=True)
+        if (least < _CLEAR * counted * gram.diagonal(dim1=1, dim2=2).gather(1, first)).any():  # rows share an offset
+            columns -= columns.gather(1, first[:, :, None].expand(q, 1, k))
+            found = scores()
+        best = found.argsort(dim=1, stable=True)[:, : keep if self.m is None else min(self.m, n)]
+        weights = torch.zeros_like(found).scatter_(1, best, 1 / best.shape[1])
+        columns -= weights[:, None] @ columns
+        found = torch.linalg.vector_norm(columns, dim=2)
+        self._spare.append(memory)
+        return found
 
 
 def gradient_splitting(
@@ -139,7 +202,8 @@ def gradient_splitting(
 
 
 def _one_by_one(rule: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
-    return torch.stack([rule(columns) for columns in blocks])
+    away = (columns - rule(columns) for columns in blocks)
+    return torch.stack([torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in away])
 
 
 class Gas(Weighting):
@@ -182,14 +246,14 @@ class Gas(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        order = torch.randperm(updates.d, generator=server.generator("gas")).to(updates.rows.device)
+        order = torch.randperm(updates.d, generator=server.generator("gas")).to(updates.device)
         groups = order.tensor_split(min(self.n_groups, updates.d))
-        return gas_weights(updates, self.f, groups, partial(self._answer, server))
+        return gas_weights(updates, self.f, groups, self._distances(server))
 
-    def _answer(self, server: ServerOracle, blocks: Tensor) -> Tensor:
+    def _distances(self, server: ServerOracle) -> Callable[[Tensor], Tensor]:
         rule = self.rule
         if type(rule) is Krum:
-            return krum_answers(blocks, rule.f, 1, rule.neighbours)
+            return FromKrum(rule.f, 1, rule.neighbours)
         if type(rule) is MultiKrum:
-            return krum_answers(blocks, rule.f, rule.m, rule.neighbours)
-        return _one_by_one(lambda columns: rule.aggregate(Updates(columns), server).update, blocks)
+            return FromKrum(rule.f, rule.m, rule.neighbours)
+        return partial(_one_by_one, lambda columns: rule.aggregate(Updates(columns), server).update)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator import gas
 from lightning_fl.aggregator.bulyan import bulyan
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering
@@ -158,6 +159,34 @@ def test_the_class_draws_groups_of_equal_size(rule, function, n, n_groups):
     expected = gradient_splitting(x, 3, groups, function)
     torch.testing.assert_close(aggregation.update, expected)
     assert (aggregation.weights > 0).sum() == n - 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "function"),
+    [(Krum(3), krum), (MultiKrum(3, None), multi_krum), (MultiKrum(3, 4), partial(multi_krum, m=4))],
+)
+def test_an_offset_that_all_rows_share_does_not_matter(rule, function):
+    """Squared lengths of 1e18 keep no digit of squared distances around 1."""
+    x = world.honest_updates(14).double()
+    groups = torch.randperm(world.D, generator=world.oracle().generator("gas")).tensor_split(3)
+    expected = Gas(rule, 3, 3).aggregate(Updates(x), world.oracle()).weights
+    torch.testing.assert_close(expected @ x, gradient_splitting(x, 3, groups, function))
+    moved = (1024 * x).round() + 1e12
+    assert torch.equal(Gas(rule, 3, 3).aggregate(Updates(moved), world.oracle()).weights, expected)
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_how_many_groups_are_asked_about_at_a_time_does_not_matter(bad, draw, monkeypatch):
+    x = torch.randn(13, 200, generator=draw)
+    x[4, 7] = torch.nan if bad else 1e30
+    results = []
+    for entries, parts, threads in [(2**17, 4, 1), (1, 1, 1), (500, 3, 2), (1, 60, 2)]:
+        monkeypatch.setattr(gas, "_ENTRIES_CPU", entries)
+        monkeypatch.setattr(gas, "_PARTS", parts)
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        results.append(Gas(Krum(3), 3, 60).aggregate(Updates(x), world.oracle()).weights)
+        assert torch.equal(results[0], results[-1])
+    assert results[0][4] == 0
 
 
 def test_the_base_rule_has_its_own_bound_and_no_memory():
