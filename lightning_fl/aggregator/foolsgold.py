@@ -4,6 +4,7 @@ Clement Fung, Chris J. M. Yoon, Ivan Beschastnikh. The Limitations of Federated 
 arXiv:1808.04866.
 """
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -16,6 +17,9 @@ from lightning_fl.aggregator.clipped_clustering import cosine_distances
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows, gram_matrix
+
+# Columns whose histories are added up at a time.
+_COLUMNS = 2**12
 
 
 def foolsgold_weights(gram: Float64[Tensor, "n n"], confidence: float = 1.0) -> Float64[Tensor, " n"]:
@@ -83,10 +87,23 @@ def foolsgold(
 
 def _weights(updates: Updates, gram: Tensor, confidence: float, normalize: bool) -> Float64[Tensor, " n"]:
     """Weigh one round by the histories' inner products; a client with anything not finite is left out."""
-    broken = ~updates.squares.isfinite()
+    broken = ~updates.norms().isfinite()
     gram = gram.masked_fill(broken | broken[:, None], torch.nan)
     weights = foolsgold_weights(gram, confidence)
     return weights / (weights.sum() or 1) if normalize else weights
+
+
+def _gram(rows: Tensor, past: Sequence[Tensor | None]) -> Tensor:
+    """Inner products between the rows plus what is known of their past, some columns at a time."""
+    gram = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
+    for start in range(0, rows.shape[1], _COLUMNS):
+        columns = slice(start, start + _COLUMNS)
+        history = rows[:, columns].clone()
+        for row, before in zip(history, past, strict=True):
+            if before is not None:
+                row += before[columns].to(row)
+        gram += gram_matrix(history)
+    return gram
 
 
 class Foolsgold(Aggregator):
@@ -119,19 +136,19 @@ class Foolsgold(Aggregator):
                 "foolsgold remembers clients and needs their numbers, got rows that are not single clients; use it "
                 "by itself, without buckets."
             )
-        history = updates.rows.clone()
-        for row, client in zip(history, updates.ids, strict=True):
-            if client in self._history:
-                row += self._history[client].to(row)
-        gram = gram_matrix(history)
+        past = [self._history.get(client) for client in updates.ids]
+        gram = updates.gram if all(row is None for row in past) else _gram(updates.rows, past)
         weights = _weights(updates, gram, self.confidence, self.normalize)
-        finite = gram.diagonal().isfinite().tolist()  # history.isfinite() would need twice its memory
-        self._last = {i: row for i, row, fine in zip(updates.ids, history, finite, strict=True) if fine}
+        finite = gram.diagonal().isfinite().tolist()
+        self._last = {i: row for i, row, fine in zip(updates.ids, updates.rows, finite, strict=True) if fine}
         return Aggregation(updates.combination(weights), weights)
 
     def on_train_batch_end(self, *args: Any) -> None:
-        """Remember the histories of this round's last call."""
-        self._history = self._history | {client: row.clone() for client, row in self._last.items()}
+        """Add the updates of this round's last call to the histories."""
+        self._history = self._history | {
+            client: row + self._history[client].to(row) if client in self._history else row.clone()
+            for client, row in self._last.items()
+        }
         self._last = {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import Federation, SettingError, Updates
+from lightning_fl.aggregator import foolsgold as module
 from lightning_fl.aggregator.foolsgold import Foolsgold, foolsgold, foolsgold_weights
 from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
@@ -98,8 +99,10 @@ def end(rule):
     rule.on_train_batch_end(None, None, None, None, 0)
 
 
-def test_histories_are_a_clients_own(draw):
+@pytest.mark.parametrize("columns", [4096, 4, 1])
+def test_histories_are_a_clients_own(columns, draw, monkeypatch):
     """Clients 1, 3 and 5, then 1, 2, 3, then all six; an attacker's trial leaves no trace."""
+    monkeypatch.setattr(module, "_COLUMNS", columns)
     rule, history = Foolsgold(1.0, False), {}
     for ids in ([1, 3, 5], [1, 2, 3], range(6)):
         x = torch.randn(len(ids), D, generator=draw)
