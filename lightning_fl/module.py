@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassRecall
+from torchmetrics.classification import MulticlassConfusionMatrix
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
@@ -151,11 +151,8 @@ class FederatedModule(pl.LightningModule):
         return data
 
     def _prepare_metrics(self, c: int) -> None:
-        metrics: dict[str, Any] = {
-            "accuracy": MulticlassAccuracy(c, average="micro"),
-            "recall": MulticlassRecall(c, average="none"),
-            "confusion": MulticlassConfusionMatrix(c),
-        }
+        # Accuracy and recalls follow from it; `Samples` has checked the targets.
+        metrics: dict[str, Any] = {"confusion": MulticlassConfusionMatrix(c, validate_args=False)}
         if self.reference_recall is not None:
             if len(self.reference_recall) != c:
                 raise SettingError(f"the reference has {len(self.reference_recall)} recalls, the data {c} classes.")
@@ -341,9 +338,12 @@ class FederatedModule(pl.LightningModule):
         """
         values = self.metrics.compute()
         self.metrics.reset()
-        self.confusion = values.pop("confusion").tolist()
-        recall = {f"recall/{z}": round(value, 6) for z, value in enumerate(values.pop("recall").tolist())}
-        self.evaluation = {name: round(value.item(), 6) for name, value in values.items()} | recall
+        counts = values.pop("confusion")
+        values = {"accuracy": counts.trace() / counts.sum()} | values
+        recall = (counts.diag() / counts.sum(1).clamp(min=1)).tolist()
+        self.confusion = counts.tolist()
+        self.evaluation = {name: round(value.item(), 6) for name, value in values.items()}
+        self.evaluation |= {f"recall/{z}": round(value, 6) for z, value in enumerate(recall)}
         if self.adversary is not None:
             observed = self.adversary.observe(torch.tensor(self.confusion))
             observed |= self._success_rate(self.adversary.triggered(self.data.test))
