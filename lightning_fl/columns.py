@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from lightning_fl._threads import in_threads
@@ -63,6 +63,39 @@ def reduce_columns(
         return torch.from_numpy(np.ascontiguousarray(pick(values))).to(updates.dtype)
 
     return torch.cat(in_threads(work, updates.detach().split(width, dim=1)))
+
+
+def sorted_rows(values: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+    """Sort every row, on a CPU by NumPy: ten times as fast as torch.
+
+    >>> sorted_rows(torch.tensor([[3.0, 1.0, 2.0]]))
+    tensor([[1., 2., 3.]])
+    """
+    if values.device.type != "cpu":
+        return values.sort(dim=1).values
+    ordered = values.clone(memory_format=torch.contiguous_format)
+    ordered.numpy().sort(axis=1)
+    return ordered
+
+
+def smallest(values: Float[Tensor, "m n"], k: int) -> Bool[Tensor, "m n"]:
+    """Mark the k smallest values of every row; of equal ones the first.
+
+    Args:
+        values: No NaN.
+        k: 1 <= k <= n.
+
+    >>> smallest(torch.tensor([[3.0, 1.0, 2.0, 2.0]]), 2)
+    tensor([[False,  True,  True, False]])
+    """
+    if values.device.type == "cpu":  # NumPy's partition takes a fourth of torch's time
+        parted = values.clone(memory_format=torch.contiguous_format)
+        parted.numpy().partition(k - 1, axis=1)
+        last = parted[:, k - 1 : k]
+    else:
+        last = values.kthvalue(k, dim=1, keepdim=True).values
+    below, ties = values < last, values == last
+    return below | (ties & (ties.cumsum(1) <= k - below.sum(1, keepdim=True)))
 
 
 def middle_mean(values: Any, f: int) -> Any:

@@ -46,12 +46,24 @@ def bucket_matrix(buckets: Sequence[Tensor], weights: Float64[Tensor, " n"]) -> 
     tensor([[0.7500, 0.0000, 0.2500],
             [0.0000, 1.0000, 0.0000]], dtype=torch.float64)
     """
-    matrix = weights.new_zeros(len(buckets), len(weights))
-    for row, bucket in zip(matrix, buckets, strict=True):
-        bucket = bucket.to(weights.device)
-        shares = weights[bucket] if weights[bucket].any() else torch.ones_like(weights[bucket])
-        row.index_add_(0, bucket, shares / shares.sum())
-    return matrix
+    n, m = len(weights), len(buckets)
+    clients, sizes = torch.cat(list(buckets)).to(weights.device), [len(bucket) for bucket in buckets]
+    rows = torch.arange(m).repeat_interleave(torch.tensor(sizes)).to(weights.device)
+    totals = bucket_weights(buckets, weights)
+    shares = torch.where(totals[rows] > 0, weights[clients], 1)
+    totals = torch.where(totals > 0, totals, totals.new_tensor(sizes))
+    return weights.new_zeros(m * n).index_add_(0, rows * n + clients, shares / totals[rows]).view(m, n)
+
+
+def bucket_weights(buckets: Sequence[Tensor], weights: Float64[Tensor, " n"]) -> Float64[Tensor, " m"]:
+    """Add up the weights in each bucket.
+
+    >>> bucket_weights([torch.tensor([0, 2]), torch.tensor([1])], torch.tensor([0.25, 0.5, 0.25]).double())
+    tensor([0.5000, 0.5000], dtype=torch.float64)
+    """
+    clients = torch.cat(list(buckets)).to(weights.device)
+    rows = torch.arange(len(buckets)).repeat_interleave(torch.tensor([len(bucket) for bucket in buckets]))
+    return weights.new_zeros(len(buckets)).index_add_(0, rows.to(weights.device), weights[clients])
 
 
 def bucketing(
@@ -158,7 +170,7 @@ class Bucketing(Mixing):
     ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
         """Average the buckets; see the base class."""
         buckets = draw_buckets(updates.n, self.s, server.generator("bucketing"), self.leftover)
-        shares = torch.stack([updates.data_weights[bucket].sum() for bucket in buckets])
+        shares = bucket_weights(buckets, updates.data_weights)
         return bucket_matrix(buckets, updates.data_weights), shares if shares.any() else None
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
+from lightning_fl.columns import sorted_rows
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import krum_kappa
@@ -37,7 +38,7 @@ def multi_krum_weights(
     m = keep if m is None else min(m, len(rows))
     distances = squared_distances(among(gram, rows))
     others = keep - 2 if neighbours == "n-f-2" else keep - 1
-    parts = (distances[some].sort(dim=1).values for some in in_parts(len(rows)))
+    parts = (sorted_rows(distances[some]) for some in in_parts(len(rows)))
     scores = torch.cat([values[:, : 1 + others].sum(1) for values in parts])  # itself at 0
     weights = gram.new_zeros(n)
     weights[rows[scores.argsort(stable=True)[:m]]] = 1 / m

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.aggregator.mixing import Mixing, finite_shares
+from lightning_fl.columns import smallest
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa
@@ -29,9 +30,8 @@ def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:
     rows = finite_rows(gram.diagonal(), "nnm")
     keep = min(n - f, len(rows))
     distances = squared_distances(gram[rows][:, rows]).fill_diagonal_(-1)  # itself first, even if others are equal
-    nearest = distances.argsort(dim=1, stable=True)[:, :keep]
     matrix = torch.eye(n, dtype=gram.dtype, device=gram.device)
-    matrix[rows] = torch.zeros_like(matrix[rows]).scatter_(1, rows[nearest], 1 / keep)
+    matrix[rows[:, None], rows] = smallest(distances, keep).to(gram) / keep
     return matrix
 
 
