@@ -44,6 +44,8 @@ _CLEAR = 2.0**-20
 _VISIBLE = 1e-30
 # Entries of some rows copied at a time: 256 MiB in float32.
 _COPIED = 2**26
+# Whole rows held at a time where processes hold columns.
+_WHOLE_ROWS = 16
 # Different extra rows whose products are kept.
 _SEEN = 4
 
@@ -668,6 +670,18 @@ class Updates:
         """The columns here, NaN in rows that hold NaN or inf in some column of any process."""
         return self.here
 
+    def _weighed(self, columns: Tensor) -> Tensor:
+        """Scale columns so that squares summed over those here and in other processes are those of all d columns."""
+        return columns
+
+    def some_of(self, groups: Sequence[Tensor]) -> tuple[Sequence[Tensor], Float64[Tensor, " g"]]:
+        """Choose groups of columns to ask about, of many that contribute to a sum.
+
+        Returns:
+            All; some where an estimate is enough.  How many groups each stands for.
+        """
+        return groups, torch.ones(len(groups), dtype=torch.float64, device=self.device)
+
     @property
     def device(self) -> torch.device:
         """Where the rows lie."""
@@ -717,13 +731,31 @@ class Updates:
         """
         return self._total(function(self.here, *map(self._own, vectors)))
 
+    def by_row(self, function: Callable[[Tensor], Tensor]) -> Float[Tensor, " n"]:
+        """Apply a function that treats every whole row by itself, and gives one number for each.
+
+        Of several processes each holds some whole rows at a time.
+
+        >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).by_row(lambda rows: rows.sum(1))
+        tensor([3., 9.])
+        """
+        if not self.spread:
+            return function(self.here)
+        blocks = torch.arange(self.n, device=self.device).split(_WHOLE_ROWS)
+        return torch.cat([function(self.by_column(lambda rows, own=own: rows[own])) for own in blocks])
+
+    @property
+    def whole(self) -> "Updates":
+        """The updates in all columns, for a rule that cannot go by some of them; see `lightning_fl.sampled`."""
+        return self
+
     def by_block(self, function: Callable[[Tensor], Tensor], mark_broken: bool = False) -> Tensor:
         """Apply a function to the columns of each process; see `by_column`.
 
         Returns:
             Its values, stacked: one for each process.
         """
-        return self._stack(function(self._marked() if mark_broken else self.here))
+        return self._stack(function(self._weighed(self._marked() if mark_broken else self.here)))
 
     @cached_property
     def gram(self) -> Float64[Tensor, "n n"]:
@@ -975,6 +1007,12 @@ class _Mixed(Updates):
     def _total(self, sums: Tensor) -> Tensor:
         return self.source._total(sums)
 
+    def _weighed(self, columns: Tensor) -> Tensor:
+        return self.source._weighed(columns)
+
+    def some_of(self, groups: Sequence[Tensor]) -> tuple[Sequence[Tensor], Float64[Tensor, " g"]]:
+        return self.source.some_of(groups)
+
     def _mix(self, rows: Tensor) -> Tensor:
         matrix = self.matrix
         mixed = matrix.to(rows) @ rows
@@ -1102,9 +1140,14 @@ class Extension:
         self._others: _Others | None = None
         self._recent = vectors
 
-    def by(self, coefficients: Sequence[float]) -> "_Extended":
-        """Let the copies be y with these c; the rows of what is returned hold until those of the next one are asked."""
-        return _Extended(self, {j: c for j, c in enumerate(coefficients) if c})  # 0 * inf is NaN
+    def by(self, coefficients: Sequence[float], once: bool = False) -> "_Extended":
+        """Let the copies be y with these c; the rows of what is returned hold until those of the next one are asked.
+
+        Args:
+            coefficients: c.
+            once: Prepare nothing for further y: sort all columns, which takes a few times as long as one more y then.
+        """
+        return _Extended(self, {j: c for j, c in enumerate(coefficients) if c}, once)  # 0 * inf is NaN
 
     def knows(self, updates: Updates) -> bool:
         """Whether the updates are its rows and copies."""
@@ -1158,8 +1201,8 @@ class Extension:
 class _Extended(Updates):
     """The rows of others followed by copies of one more; see `Extension`."""
 
-    def __init__(self, extension: Extension, coefficients: dict[int, float]):
-        self.extension, self.ids, self.data_weights = extension, None, extension.data_weights
+    def __init__(self, extension: Extension, coefficients: dict[int, float], once: bool = False):
+        self.extension, self.ids, self.data_weights, self.once = extension, None, extension.data_weights, once
         self.h = extension.rows.n
         self.n, self.d = self.h + extension.copies, extension.rows.d
         self.by = coefficients
@@ -1225,6 +1268,8 @@ class _Extended(Updates):
         return torch.cat([self.extension.norms(p), row_norms(self.row[None], p).expand(self.extension.copies)])
 
     def ordered(self, rule: str) -> Ordered:
+        if self.once:
+            return super().ordered(rule)
         ordered = self.extension.ordered(rule)
         return ordered.extended(self.row, self.extension.copies) if self.row.isfinite().all() else ordered
 

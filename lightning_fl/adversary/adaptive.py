@@ -6,12 +6,13 @@ El Mahdi El Mhamdi, Rachid Guerraoui, Sebastien Rouault. The Hidden Vulnerabilit
 ICML 2018. arXiv:1802.07927.
 Virat Shejwalkar, Amir Houmansadr. Manipulating the Byzantine. NDSS 2021.
 
-Every candidate is a combination of four vectors, so that a weighting that is asked about it reads d for its weighted
-sum only; see `lightning_fl.adversary.probe`.
+Every candidate is a combination of four vectors, so that a weighting that is asked about it never reads d, and a rule
+that works column by column reads some of the columns; see `lightning_fl.adversary.probe`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from math import inf, sqrt
 from typing import get_args
 
@@ -21,18 +22,29 @@ from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import check_spread, mean_and_std
+from lightning_fl.adversary.opt_ipm import climb
 from lightning_fl.adversary.probe import Damage, Probe, Rule
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.updates import Updates
 
-# Places of the grid's factors: from a hundredth of the knee to the knee, and as many beyond.
-_KNEE, _BEYOND = 10.0, 2
-_EVALUATIONS = 1 + 9 * 4 * 3 // 2  # two thirds of them are four factors on each of nine lines
-_PLATEAU = 1e-6  # relative difference of harms that are taken for equal
-_GAIN = 0.01  # smallest relative gain worth a question
+_KNEE, _FIRST = 10.0, (0.03, 0.1, 0.3, 1.0)  # factor, and parts of it that are tried on every line first
+_REACH = 10.0  # how many times farther the search looks at once
+_CONFIRMED = 4  # estimates to ask exactly about at most
+_CLIMBED, _STEP = 4, 0.02  # steps from there, where estimates may have misplaced a cliff, and how long the first is
+_EVALUATIONS = 1 + 9 * (len(_FIRST) + 1) + _CONFIRMED + _CLIMBED
+_LEVEL = 0.01  # relative difference of harms from which something is expected between them
+_GAIN = 0.005  # smallest relative gain worth a question
+_CLOSE = 1.01  # how many times farther the neighbours of the best place may be
+_NEAR = 0.1  # how much less than the most harm a gap with a cliff may promise
+_CLIFF = 1.05  # how many times farther the foot of a cliff is than its top, once it is found
+_DOUBT = 0.02  # relative error of estimates that is usual
+_RIGHT = 0.1  # relative error of an estimate that has lost precision, but nothing else
 
 # From a place t on a line through the honest mean, which is at t = 0, to coefficients of the four vectors.
 _Line = Callable[[float], Sequence[float]]
+_Ask = Callable[[Sequence[float], Damage], float]
+_Harm = Callable[[float], float]
+_Tried = list[dict[float, float]]  # the harm at each place tried, line by line
 
 
 def adaptive(
@@ -51,17 +63,22 @@ def adaptive(
     most.
 
     A robust rule trusts a candidate up to some factor and then drops it: harm rises to a cliff with a plateau behind
-    it.  So two thirds of the evaluations go to a coarse grid of factors on each line.  The others go, one by one, to
-    the middle of the gap that promises most on any line: the harm at its lower end, continued along the last slope to
-    its upper end.  Where no gap promises 1 % more than what is found, the search ends early.
+    it.  So the search begins with a few factors on each line.  Then it asks, one by one, about the middle of the gap
+    that promises most on any line: the harm at its lower end, continued along the last slope to its upper end, or less
+    where the harm has begun to bend.  Where no gap promises 0.5 % more than what is found, nor a cliff nearly as much,
+    it looks around the best factor, and ends where neither neighbour is more than 1 % away.
+
+    A rule that works column by column is asked about some of the columns (`lightning_fl.sampled`), then about all of
+    them with the few candidates that seem the best.  Where none of these does what the sample made believe, the search
+    begins anew with all columns.
 
     Args:
         honest: One honest update per row, at least 2.
         n_byzantine: How many copies to send.
         rule: What the server makes of n updates, honest ones first.  A result that is not finite is infinite damage.
         weights: Data weights of the honest clients; a Byzantine one counts as the average honest one.  None: equal.
-        evaluations: How often to ask the rule at most, at least 55.
-        max_factor: Largest gamma, above 0; the smallest is 0.1, or a hundredth of a max_factor below 10.
+        evaluations: How often to ask the rule at most, at least 54; where a search begins anew, as often again.
+        max_factor: Largest gamma, above 0; the smallest of the first ones is 0.3, or 3 % of a max_factor below 10.
         damage: What to maximise, with the weighted mean m of the honest updates and the rule's answer r.
             "distance": ||r - m||.  "ascent": -<r, m>, how much a small step against r raises the mean loss.
 
@@ -94,14 +111,27 @@ def adaptive(
         *(_along(2, way * even) for way in (1.0, -1.0)),
         *(_along(3, way * spread) for way in (1.0, -1.0)),
     ]
-    harms = [partial(_harm, probe, line, damage) for line in lines]
-    grid = _grid(2 * (evaluations - 1) // 3 // len(lines), max_factor)
-    best, t = _search(harms, evaluations, grid)
-    return probe.forged(lines[best](t)).expand(n_byzantine, -1)
+    knee = min(_KNEE, max_factor)
+    factors = sorted({*(knee * part for part in _FIRST), max_factor})
+    # The direction of m has a line of its own, which goes as far as the others unless there is no spread.
+    starts = [[1 + factor for factor in factors[-1 if spread else 0 :]], *([factors] * 8)]
+
+    def search(ask: _Ask) -> _Tried:
+        return _search(
+            [partial(_harm, ask, line, damage) for line in lines], evaluations - _CONFIRMED - _CLIMBED, starts
+        )
+
+    tried = search(probe.estimate)
+    best = _best(tried)
+    if probe.estimated:
+        exactly = [partial(_harm, partial(probe.harm, once=True), line, damage) for line in lines]
+        best = _confirmed(exactly, tried, _CLIMBED if probe.guessed else 0) or _best(search(probe.harm))
+    line, t = best
+    return probe.forged(lines[line](t)).expand(n_byzantine, -1)
 
 
-def _harm(probe: Probe, line: _Line, damage: Damage, t: float) -> float:
-    return probe.harm(line(t), damage)
+def _harm(ask: _Ask, line: _Line, damage: Damage, t: float) -> float:
+    return ask(line(t), damage)
 
 
 def _along(direction: int, pace: float) -> _Line:
@@ -113,49 +143,121 @@ def _along(direction: int, pace: float) -> _Line:
     return line
 
 
-def _grid(count: int, max_factor: float) -> list[float]:
-    """Choose the factors that are tried on each line."""
-    knee, beyond = (_KNEE, _BEYOND) if max_factor > _KNEE else (max_factor, 0)
-    near = count - beyond
-    grid = [knee * 100 ** (k / (near - 1) - 1) for k in range(near)]
-    return grid + [knee * (max_factor / knee) ** (k / beyond) for k in range(1, beyond + 1)]
+def _promises(line: dict[float, float]) -> Iterator[tuple[float, float, bool]]:
+    """For each gap of a line, give the harm that it promises, its middle, and whether there is a cliff to be placed."""
+    places = sorted(line)
+    harms = [line[t] for t in places]
+    slopes = [(b - a) / (t1 - t0) for (t0, t1), (a, b) in zip(pairwise(places), pairwise(harms), strict=True)]
+    for k in range(1, len(slopes)):
+        if _level(harms, k):
+            continue
+        ahead = min(places[k + 1], _REACH * places[k])
+        slope = slopes[k - 1]
+        if k > 1 and slopes[k - 2] > slope > 0:  # it bends, and will go on so
+            slope *= slope / slopes[k - 2]
+        cliff = harms[k + 1] < harms[k] and ahead > _CLIFF * places[k]
+        yield harms[k] + slope * (ahead - places[k]), sqrt(places[k] * ahead), cliff
 
 
-def _promise(tried: dict[float, float]) -> tuple[float, float]:
-    """Find the gap of a line that promises most: the harm that it may hide, and its middle."""
-    best = -inf, 0.0
-    places = sorted(tried.items())
-    for (t0, harm0), (t1, harm1), (t2, harm2) in zip(places, places[1:], places[2:], strict=False):
-        if harm1 < inf and abs(harm2 - harm1) > _PLATEAU * abs(harm1):
-            best = max(best, (harm1 + (harm1 - harm0) / (t1 - t0) * (t2 - t1), sqrt(t1 * t2)))
-    return best
+def _change(harm: float, other: float) -> float:
+    """Relative difference."""
+    return 0.0 if harm == other else abs(other - harm) / abs(harm) if harm else inf
 
 
-def _search(harms: Sequence[Callable[[float], float]], evaluations: int, grid: Sequence[float]) -> tuple[int, float]:
-    """Find the most harm on lines that meet at t = 0: the line, and the least t tried on it that does the harm."""
+def _level(harms: Sequence[float], k: int) -> bool:
+    """Whether nothing is expected between places k and k + 1, since the harm hardly changes there, nor beyond."""
+    if harms[k] == inf:
+        return True
+    changes = [_change(*pair) for pair in pairwise(harms[k : k + 3])]
+    return changes[0] <= _LEVEL and (len(changes) < 2 or changes[0] <= _LEVEL / 10 or changes[1] <= _LEVEL)
+
+
+def _beside(line: dict[float, float]) -> float | None:
+    """Choose a place between the best one on a line and a neighbour; None where these are close or as harmful."""
+    places = sorted(line)
+    harms = [line[t] for t in places]
+    best = places[harms.index(max(harms))]
+    if best and best == places[1]:
+        return best / sqrt(_REACH)
+    for k in range(1, len(places) - 1):
+        low, high = places[k], places[k + 1]
+        if best in (low, high) and _CLOSE < high / low <= _REACH and _change(harms[k], harms[k + 1]) > _LEVEL / 10:
+            return sqrt(low * high)
+    return None
+
+
+def _next(tried: _Tried) -> tuple[int, float] | None:
+    """Choose the line and the place to ask about; None where nothing is worth it."""
+    best, _ = _best(tried)
+    most = max(tried[best].values())
+    promises = [(promise, i, place, cliff) for i, line in enumerate(tried) for promise, place, cliff in _promises(line)]
+    for promise, i, place, cliff in sorted(promises, reverse=True):
+        if promise > most + _GAIN * abs(most) or (cliff and promise > most - _NEAR * abs(most)):
+            return i, place
+    place = _beside(tried[best])
+    return None if place is None else (best, place)
+
+
+def _search(harms: Sequence[_Harm], evaluations: int, starts: Sequence[Sequence[float]]) -> _Tried:
+    """Ask about the starts, then about what promises most, on lines that meet at t = 0, then beside the best place."""
     at_mean = harms[0](0.0)
-    # The first line is IPM's: it reaches -gamma times the mean at 1 + gamma.
-    tried = [
-        {0.0: at_mean} | {t: harm(t) for t in (1 + factor if i == 0 else factor for factor in grid)}
-        for i, harm in enumerate(harms)
-    ]
-    for _ in range(evaluations - 1 - len(harms) * len(grid)):
-        most = max(max(line.values()) for line in tried)
-        promises = [_promise(line) for line in tried]
-        i = max(range(len(promises)), key=promises.__getitem__)
-        promise, t = promises[i]
-        if not promise > most + _GAIN * abs(most):
+    tried = []
+    for harm, (*near, largest) in zip(harms, starts, strict=True):
+        line = {0.0: at_mean, largest: harm(largest)}
+        for k, t in enumerate(near):
+            if k > 1 and _change(line[near[k - 1]], line[largest]) <= _LEVEL:
+                break
+            line[t] = harm(t)
+        tried.append(line)
+    for _ in range(evaluations - 1 - sum(len(line) - 1 for line in tried)):
+        found = _next(tried)
+        if found is None:
             break
-        tried[i][t] = harms[i](t)
-    best = max(range(len(tried)), key=lambda i: max(tried[i].values()))
-    return best, max(sorted(tried[best]), key=tried[best].__getitem__)
+        i, place = found
+        tried[i][place] = harms[i](place)
+    return tried
+
+
+def _best(tried: _Tried) -> tuple[int, float]:
+    """Find the most harm: the line, and the least t tried on it that does the harm."""
+    line = max(range(len(tried)), key=lambda i: max(tried[i].values()))
+    return line, max(sorted(tried[line]), key=tried[line].__getitem__)
+
+
+def _confirmed(harms: Sequence[_Harm], estimates: _Tried, climbed: int) -> tuple[int, float] | None:
+    """Ask exactly about the largest estimates, in their order, until the others are clearly lower.
+
+    An estimate that is nearly right speaks for all of its line.
+
+    Args:
+        harms: By place, for each line.
+        estimates: What was tried.
+        climbed: How many places farther out on the best line to ask about, where a cliff may be beyond its estimate.
+
+    Returns:
+        Line and place of the most harm; None where no estimate was nearly right.
+    """
+    found: dict[tuple[int, float], float] = {}
+    right: set[int] = set()
+    by_harm = sorted(((harm, -i, -t) for i, line in enumerate(estimates) for t, harm in line.items()), reverse=True)
+    for estimate, i, t in ((harm, -i, -t) for harm, i, t in by_harm):
+        most = max(found.values(), default=-inf)
+        if len(found) == _CONFIRMED or (right and estimate < most - _DOUBT * abs(most)):
+            break
+        if i not in right:
+            found[i, t] = harm = harms[i](t)
+            if abs(harm - estimate) <= _RIGHT * abs(estimate):
+                right.add(i)
+    if not right:
+        return None
+    i, t = max(found, key=found.__getitem__)
+    farther = climb(lambda place: found[i, t] if place == t else harms[i](place), 1 + climbed, t, _STEP * t, 0.5)
+    return i, farther
 
 
 def _check(evaluations: int, max_factor: float, damage: str) -> None:
     if evaluations < _EVALUATIONS:
-        raise SettingError(
-            f"adaptive needs at least {_EVALUATIONS} evaluations of the rule, four per line, got {evaluations}."
-        )
+        raise SettingError(f"adaptive needs at least {_EVALUATIONS} evaluations of the rule, got {evaluations}.")
     if not 0 < max_factor < inf:
         raise SettingError(f"adaptive needs a finite max_factor > 0, got {max_factor}.")
     check_choice("adaptive's damage", damage, get_args(Damage))

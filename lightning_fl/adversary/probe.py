@@ -15,7 +15,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from lightning_fl.sampled import Sample, SampledExtension, sample_columns
 from lightning_fl.updates import Combination, Extension, Updates
+
+# Columns in which a rule that works column by column is asked for an estimate.
+_COLUMNS = 1024
 
 Damage = Literal["distance", "ascent"]
 Rule = Callable[[Updates], Float[Tensor, " d"] | Combination]
@@ -51,6 +55,12 @@ class Probe:
         self._weights = F.pad(weighted.data_weights, (0, n_byzantine))
         shares = F.pad(weighted.data_weights, (0, n_byzantine), value=1 / len(honest))
         self._extension = Extension(weighted, directions, n_byzantine, shares)
+        self._sampled: SampledExtension | None = None  # made when the first estimate is wanted
+        self._samples = True
+        self.estimated = False
+        """Whether some estimate was not exact."""
+        self.guessed = False
+        """Whether some estimate may have misjudged which rows the rule takes."""
 
     def forged(self, coefficients: Sequence[float]) -> Float[Tensor, " d"]:
         """Combine the directions."""
@@ -65,18 +75,19 @@ class Probe:
         answer = self.rule(self.candidate(coefficients))
         return answer.vector if isinstance(answer, Combination) else answer
 
-    def harm(self, coefficients: Sequence[float], damage: Damage = "distance") -> float:
+    def harm(self, coefficients: Sequence[float], damage: Damage = "distance", once: bool = False) -> float:
         """Measure what b copies of the combined row would do.
 
         Args:
             coefficients: One number per direction.
+            once: Whether few such questions follow; see `Extension.by`.
             damage: With the weighted mean m of the honest updates and the rule's answer r, "distance": ||r - m||;
                 "ascent": -<r, m>, how much a small step against r raises the mean loss.
 
         Returns:
             The damage; infinite where the answer is not finite.
         """
-        answer = self.rule(self.candidate(coefficients))
+        answer = self.rule(self._extension.by(coefficients, once))
         if isinstance(answer, Combination):
             if self._extension.knows(answer.updates):
                 return self._harm_of(answer, damage)
@@ -86,6 +97,40 @@ class Probe:
         else:
             harm = torch.linalg.vector_norm(answer - self.mean, dtype=torch.float64).item()
         return harm if isfinite(harm) or answer.isfinite().all() else inf
+
+    def estimate(self, coefficients: Sequence[float], damage: Damage = "distance") -> float:
+        """Estimate `harm`; see `lightning_fl.sampled` for what is exact and what comes from a sample of the columns.
+
+        Where a rule can make nothing of a sample, it is no longer asked about one.
+        """
+        if self._samples and self._sampled is None:
+            sample = sample_columns(self._extension.vectors, _COLUMNS)
+            self._samples = sample is not None
+            self._sampled = None if sample is None else SampledExtension(self._extension, sample)
+        if not self._samples or self._sampled is None:
+            return self.harm(coefficients, damage)
+        answer = self.rule(self._sampled.by(coefficients))
+        if isinstance(answer, Combination) and self._extension.knows(answer.updates):
+            harm = self._harm_of(answer, damage)
+        else:
+            vector = answer.vector if isinstance(answer, Combination) else answer
+            harm = self._harm_in(self._sampled.sample, vector, damage)
+            self.estimated = True
+            if not isfinite(harm):
+                harm = self.harm(coefficients, damage)
+                self._samples = not isfinite(harm)  # only the sample's NaN explains it
+        self.estimated |= self._sampled.estimates
+        self.guessed |= self._sampled.guesses
+        return harm
+
+    def _harm_in(self, sample: Sample, answer: Tensor, damage: Damage) -> float:
+        """From some columns."""
+        mean = self.mean[sample.index].double()
+        away = answer[sample.index].double() - mean
+        if damage == "ascent":  # -<r, m> = -<r - m, m> - ||m||^2, of which only the first is estimated
+            square = torch.linalg.vector_norm(self.mean, dtype=torch.float64).square()
+            return (-((sample.stands_for * away) @ mean) - square).item()
+        return (sample.stands_for @ away.square()).sqrt().item()
 
     def _harm_of(self, answer: Combination, damage: Damage) -> float:
         """From inner products alone."""

@@ -53,10 +53,12 @@ def gas_weights(
     rows = finite_rows(norms, "gas")
     broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
     scores = torch.zeros_like(norms)
+    groups, stand_for = updates.some_of(groups)
     for blocks in _blocks(updates.rows, groups):
         if len(rows) < updates.n:
             blocks = blocks.masked_fill(broken[:, None], torch.nan)
-        scores += distances(blocks).sum(0)
+        shares, stand_for = stand_for.tensor_split([len(blocks)])
+        scores += (shares[:, None] * distances(blocks)).sum(0)
     kept = len(rows) - max(f - (updates.n - len(rows)), 0)
     weights = torch.zeros_like(scores)
     weights[rows[scores[rows].argsort(stable=True)[:kept]]] = 1 / kept

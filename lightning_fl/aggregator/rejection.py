@@ -38,7 +38,7 @@ def average_rejection_weights(
     updates: Float[Tensor, "n d"] | Updates, f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
 ) -> Float64[Tensor, " n"]:
     """Weigh the updates by `average_rejection`."""
-    updates = _round(updates)
+    updates = _round(updates).whole
     clients = _finite(updates, f, "average_rejection", order)
     if callable(losses):
         m, blocks = len(clients), clients.split(_CANDIDATES)
@@ -95,11 +95,8 @@ def _finite(updates: Updates, f: int, rule: str, order: Tensor | None) -> Int64[
 
 
 def _of_each(losses: Losses, updates: Updates) -> Float64[Tensor, " n"]:
-    """The losses after each update; of several processes each holds some whole updates at a time."""
-    if not (callable(losses) and updates.spread):
-        return _ask(losses, updates.here)
-    blocks = torch.arange(updates.n, device=updates.device).split(_CANDIDATES)
-    return torch.cat([_ask(losses, updates.by_column(lambda rows, own=own: rows[own])) for own in blocks])
+    """The losses after each update."""
+    return _ask(updates.by_row(losses) if callable(losses) else losses, updates.like)
 
 
 def _ask(losses: Losses, candidates: Tensor) -> Float64[Tensor, " k"]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lightning_fl.adversary.probe import Probe
+from lightning_fl.aggregator.trimmed_mean import _trimmed_mean
 from lightning_fl.contract import world
 from lightning_fl.updates import gram_matrix
 
@@ -63,3 +64,39 @@ def test_honest_rows_stay_as_they_are():
     honest = world.honest_updates()
     Probe(honest, 2, lambda updates: updates.rows.mean(0), honest[:1]).ask([5.0])
     assert torch.equal(honest, world.honest_updates())
+
+
+@pytest.mark.parametrize("damage", ["distance", "ascent"])
+def test_an_estimate_is_near_and_says_whether_it_is_one(damage, monkeypatch):
+    monkeypatch.setattr("lightning_fl.adversary.probe._COLUMNS", 250)
+    honest = (0.3 + random(H, 1000)) * torch.exp(random(1000, seed=3))
+    directions = torch.stack([honest.mean(0), honest.std(0)])
+    trimmed, average = (lambda updates: _trimmed_mean(updates, B)), (lambda updates: updates.combination(shares))
+    shares = torch.full((H + B,), 1 / (H + B))
+    for rule, estimated, within in [(trimmed, True, 0.1), (average, False, 1e-9)]:
+        probe = Probe(honest, B, rule, directions)
+        for c in ([1.0, 0.5], [1.0, -3.0]):
+            assert probe.estimate(c, damage) == pytest.approx(probe.harm(c, damage), rel=within)
+        assert probe.estimated == estimated
+        assert not probe.guessed
+
+
+def test_a_rule_that_makes_nothing_of_a_sample_is_asked_about_all_columns(monkeypatch):
+    monkeypatch.setattr("lightning_fl.adversary.probe._COLUMNS", 50)
+    asked = []
+
+    def rule(updates):
+        asked.append(updates.spread)
+        middle = updates.by_column(lambda rows: rows.mean(0))
+        return middle / middle.norm()  # the norm of a part, NaN, is not that of all
+
+    probe = Probe(random(H, 1000), B, rule, random(2, 1000, seed=1))
+    found = [probe.estimate([1.0, t]) for t in (0.5, 2.0)]
+    assert asked == [True, False, False]
+    assert found == [probe.harm([1.0, t]) for t in (0.5, 2.0)]
+
+
+def test_columns_sorted_anew_are_the_same():
+    probe = Probe(random(H, D), B, lambda updates: _trimmed_mean(updates, B), random(2, D, seed=1))
+    for c in ([1.0, 0.5], [-4.0, 0.0]):
+        assert probe.harm(c, once=True) == pytest.approx(probe.harm(c), rel=1e-6)
