@@ -20,6 +20,9 @@ from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.updates import flatten, trainable
 
+# Numbers that are kept from one round to the next at most: 256 MiB in float32.
+_KEPT_NUMBERS = 2**26
+
 Upload = Literal["difference", "mean_gradient", "tail_average"]
 
 
@@ -67,6 +70,7 @@ class LocalSgd(Client):
         self.batch_size = batch_size
         self.sampling: Sampling | None = sampling
         self.learning_rate = learning_rate
+        self._kept: Tensor | None = None
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
@@ -78,7 +82,7 @@ class LocalSgd(Client):
         if not later:
             return result
         start, done = flatten(trainable(model).values()), result.updates
-        gradients, at = torch.empty_like(done), torch.empty_like(done)
+        gradients, at = self._room(done)
         tail = torch.zeros_like(done if self.upload == "tail_average" else done[:0])
         for k, drawn in enumerate(later, start=1):
             if self.upload == "tail_average" and 2 * k > self.steps:
@@ -92,6 +96,17 @@ class LocalSgd(Client):
             done += tail
             done /= self.steps - self.steps // 2
         return ClientResult(done, result.losses, sum(sum(drawn.sizes) for drawn in [first, *later]))
+
+    def _room(self, like: Tensor) -> Tensor:
+        """Two matrices like this one, kept for the next round unless they are large.
+
+        On a CPU fresh memory is handed out page by page, which takes longer than what is done with it here.
+        """
+        kept = self._kept
+        if kept is None or kept.shape[1:] != like.shape or kept.dtype != like.dtype or kept.device != like.device:
+            kept = like.new_empty(2, *like.shape)
+            self._kept = kept if kept.numel() <= _KEPT_NUMBERS else None
+        return kept
 
     def local_gradients(self, model: nn.Module, batch: ClientBatch, start: Tensor, at: Tensor, out: Tensor) -> Tensor:
         """Compute what each client steps against.

@@ -124,3 +124,22 @@ def test_leaves_the_model_alone_and_writes_in_place():
 def test_refuses_settings_out_of_range(settings, message):
     with pytest.raises(SettingError, match=message):
         LocalSgd(**settings)
+
+
+@pytest.mark.parametrize("most", [0, 2**26])
+def test_what_is_kept_for_the_next_round_changes_nothing(most, monkeypatch):
+    """Round after round, of more or fewer clients, and of models of another type."""
+    monkeypatch.setattr("lightning_fl.client.local_sgd._KEPT_NUMBERS", most)
+    batch, used, earlier = clients(), LocalSgd(3), []
+    few = ClientBatch(batch.samples, batch.indices[:2], batch.ids[:2])
+    for some, net in [
+        (batch, world.model()),
+        (few, world.model()),
+        (batch, world.model()),
+        (double(clients()), model()),
+    ]:
+        found = used.updates(net, some, ROUND).updates
+        assert torch.equal(found, LocalSgd(3).updates(net, some, ROUND).updates)
+        earlier.append((found, found.clone()))
+    assert all(torch.equal(found, copy) for found, copy in earlier)
+    assert not used.state_dict()
