@@ -390,8 +390,8 @@ def masks(index):
     return any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
 
 
-# Look at what lies on the host, wherever the rest is: shares of the data.
-HOST = {"_shares", "positive"}
+# Look at what lies on the host, wherever the rest is: shares of the data; and NumPy's sorting, for processors only.
+HOST = {"_shares", "positive", "work"}
 
 
 @pytest.mark.parametrize(
