@@ -1007,6 +1007,11 @@ class _Mixed(Updates):
     def _total(self, sums: Tensor) -> Tensor:
         return self.source._total(sums)
 
+    @property
+    def whole(self) -> Updates:
+        source = self.source.whole
+        return self if source is self.source else _Mixed(source, self.matrix, self.data_weights, self.ids)
+
     def _weighed(self, columns: Tensor) -> Tensor:
         return self.source._weighed(columns)
 

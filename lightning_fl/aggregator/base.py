@@ -243,7 +243,7 @@ def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
     if not names:
         copies: Counter[str] = Counter()
         for i in range(updates.n):
-            row: Tensor = updates.by_column(partial(_row, i=i)).cpu()
+            row: Tensor = updates.whole.by_column(partial(_row, i=i)).cpu()
             content = blake2b(row.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
             names.append(f"{content} {copies[content]}")
             copies[content] += 1
