@@ -68,9 +68,9 @@ def adaptive(
     where the harm has begun to bend.  Where no gap promises 0.5 % more than what is found, nor a cliff nearly as much,
     it looks around the best factor, and ends where neither neighbour is more than 1 % away.
 
-    A rule that works column by column is asked about some of the columns (`lightning_fl.sampled`), then about all of
-    them with the few candidates that seem the best.  Where none of these does what the sample made believe, the search
-    begins anew with all columns.
+    For the distance, a rule that works column by column is asked about some of the columns (`lightning_fl.sampled`),
+    then about all of them with the few candidates that seem the best.  Where none of these does what the sample made
+    believe, the search begins anew with all columns.
 
     Args:
         honest: One honest update per row, at least 2.
@@ -121,7 +121,8 @@ def adaptive(
             [partial(_harm, ask, line, damage) for line in lines], evaluations - _CONFIRMED - _CLIMBED, starts
         )
 
-    tried = search(probe.estimate)
+    # A sum of products has large terms of both signs: a sample says less about it.
+    tried = search(probe.estimate if damage == "distance" else probe.harm)
     best = _best(tried)
     if probe.estimated:
         exactly = [partial(_harm, partial(probe.harm, once=True), line, damage) for line in lines]
@@ -194,8 +195,8 @@ def _next(tried: _Tried) -> tuple[int, float] | None:
     for promise, i, place, cliff in sorted(promises, reverse=True):
         if promise > most + _GAIN * abs(most) or (cliff and promise > most - _NEAR * abs(most)):
             return i, place
-    place = _beside(tried[best])
-    return None if place is None else (best, place)
+    beside = _beside(tried[best])
+    return None if beside is None else (best, beside)
 
 
 def _search(harms: Sequence[_Harm], evaluations: int, starts: Sequence[Sequence[float]]) -> _Tried:

@@ -155,9 +155,8 @@ COLUMNS, FEW = 1000, 200
 BY_COLUMN = ["trimmed_mean", "median", "meamed", "phocas", "bulyan", "nnm_trimmed_mean", "arc", "aksel", "gas"]
 
 
-@pytest.mark.parametrize("measure", ["distance", "ascent"])
 @pytest.mark.parametrize("name", BY_COLUMN)
-def test_a_sample_of_the_columns_misleads_nobody(name, measure, monkeypatch):
+def test_a_sample_of_the_columns_misleads_nobody(name, monkeypatch):
     """As much harm, to 3 %, as when all questions concern all columns."""
     draw = torch.Generator().manual_seed(0)
     spread = torch.exp(torch.randn(COLUMNS, generator=draw))
@@ -170,33 +169,15 @@ def test_a_sample_of_the_columns_misleads_nobody(name, measure, monkeypatch):
         return rule.aggregate(updates, world.oracle()).answer
 
     def harm(forged):
-        mean, row = honest.mean(0), answer(rule, torch.cat([honest, forged]))
-        return (-(row @ mean) if measure == "ascent" else (row - mean).norm()).item()
+        return (answer(rule, torch.cat([honest, forged])) - honest.mean(0)).norm().item()
 
-    exact = harm(adaptive(honest, B, ask, damage=measure))
+    exact = harm(adaptive(honest, B, ask))
     assert not any(asked)
     monkeypatch.setattr("lightning_fl.adversary.probe._COLUMNS", FEW)
     asked.clear()
-    sampled = harm(adaptive(honest, B, ask, damage=measure))
+    sampled = harm(adaptive(honest, B, ask))
     assert sum(not spread for spread in asked) <= 8  # asked about all columns
     assert sampled >= exact - 0.03 * abs(exact)
-
-
-def test_a_rule_that_cannot_be_estimated_is_asked_about_all_columns(monkeypatch):
-    """It chooses rows by how far they are from the median, which a sample gives it only in part."""
-    monkeypatch.setattr("lightning_fl.adversary.probe._COLUMNS", FEW)
-    honest = 0.3 + torch.randn(H, COLUMNS, generator=torch.Generator().manual_seed(0))
-
-    def nearest_to_median(updates):
-        centre = updates.by_column(lambda rows: rows.median(0).values)
-        return updates.rows[(updates.rows - centre).square().sum(1).nan_to_num(nan=0).argsort()[: H - B]].mean(0)
-
-    def harm(row):
-        everything = Updates(torch.cat([honest, row.expand(B, -1)]))
-        return (nearest_to_median(everything) - honest.mean(0)).norm().item()
-
-    found = harm(adaptive(honest, B, nearest_to_median)[0])
-    assert found >= 0.95 * max(harm(row) for row in candidates(honest, np.geomspace(0.1, 10, 20).tolist()))
 
 
 def test_known_answer():
