@@ -7,9 +7,8 @@ of a configuration does not wait for torch.
 import lazy_loader
 
 import lightning_fl._torchvision  # noqa: F401  (before anything imports torchvision)
-from lightning_fl import _memory, _threads
+from lightning_fl import _threads
 
-_memory.take_huge_pages()
 _threads.spin_briefly()  # before anything imports torch
 
 __version__ = "0.2.0"
