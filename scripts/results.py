@@ -8,6 +8,6 @@ from pathlib import Path
 from lightning_fl.study.results import filled
 
 if __name__ == "__main__":
-    for name in ("RESULTS.md",):
+    for name in ("RESULTS.md", "TOURNAMENT.md"):
         page = Path(__file__).resolve().parents[1] / name
         page.write_text(filled(page.read_text()))
