@@ -112,6 +112,14 @@ def threads_for(n: int) -> AbstractContextManager[None]:
     return one_thread() if n <= _SMALL else nullcontext()
 
 
+def eigh(matrix: Any) -> Any:
+    """Decompose a symmetric matrix, as torch.linalg.eigh, in as many threads as pay."""
+    import torch
+
+    with threads_for(len(matrix)):
+        return torch.linalg.eigh(matrix)
+
+
 def in_threads(work: Callable[[Any], Any], items: Collection[Any]) -> list[Any]:
     """Do a CPU's work, such as NumPy's or torch's, for each item: in as many threads as torch has, one for an item."""
     import torch

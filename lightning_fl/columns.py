@@ -78,6 +78,22 @@ def sorted_rows(values: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
     return ordered
 
 
+def kth_smallest(values: Float[Tensor, "m n"], k: int) -> Float[Tensor, " m"]:
+    """Find the k-th smallest value of every row, on a CPU by NumPy's partition: a fourth of torch's time.
+
+    Args:
+        values: NaN is the largest.  On a CPU their order within a row is lost.
+        k: 1 <= k <= n.
+
+    >>> kth_smallest(torch.tensor([[3.0, 1.0, 2.0, torch.nan]]), 2)
+    tensor([2.])
+    """
+    if values.device.type != "cpu":
+        return values.kthvalue(k, dim=1).values
+    values.numpy().partition(k - 1, axis=1)
+    return values[:, k - 1]
+
+
 def smallest(values: Float[Tensor, "m n"], k: int) -> Bool[Tensor, "m n"]:
     """Mark the k smallest values of every row; of equal ones the first.
 
@@ -88,12 +104,7 @@ def smallest(values: Float[Tensor, "m n"], k: int) -> Bool[Tensor, "m n"]:
     >>> smallest(torch.tensor([[3.0, 1.0, 2.0, 2.0]]), 2)
     tensor([[False,  True,  True, False]])
     """
-    if values.device.type == "cpu":  # NumPy's partition takes a fourth of torch's time
-        parted = values.clone(memory_format=torch.contiguous_format)
-        parted.numpy().partition(k - 1, axis=1)
-        last = parted[:, k - 1 : k]
-    else:
-        last = values.kthvalue(k, dim=1, keepdim=True).values
+    last = kth_smallest(values.clone(memory_format=torch.contiguous_format), k)[:, None]
     below, ties = values < last, values == last
     return below | (ties & (ties.cumsum(1) <= k - below.sum(1, keepdim=True)))
 

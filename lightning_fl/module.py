@@ -310,11 +310,7 @@ class FederatedModule(pl.LightningModule):
         with torch.no_grad():
             counts = self._count(self.data.test)
         self.model.train(training)
-        recall = (counts.diag() / counts.sum(1).clamp(min=1)).tolist()
-        return {
-            "accuracy": round(counts.trace().item() / max(counts.sum().item(), 1), 6),
-            **{f"recall/{z}": round(value, 6) for z, value in enumerate(recall)},
-        }
+        return {"accuracy": round(counts.trace().item() / max(counts.sum().item(), 1), 6), **_recalls(counts)}
 
     def _count(self, samples: Samples) -> Int64[Tensor, "c c"]:
         """Count samples by true class (rows) and predicted class."""
@@ -340,10 +336,8 @@ class FederatedModule(pl.LightningModule):
         self.metrics.reset()
         counts = values.pop("confusion")
         values = {"accuracy": counts.trace() / counts.sum()} | values
-        recall = (counts.diag() / counts.sum(1).clamp(min=1)).tolist()
         self.confusion = counts.tolist()
-        self.evaluation = {name: round(value.item(), 6) for name, value in values.items()}
-        self.evaluation |= {f"recall/{z}": round(value, 6) for z, value in enumerate(recall)}
+        self.evaluation = {name: round(value.item(), 6) for name, value in values.items()} | _recalls(counts)
         if self.adversary is not None:
             observed = self.adversary.observe(torch.tensor(self.confusion))
             observed |= self._success_rate(self.adversary.triggered(self.data.test))
@@ -430,6 +424,12 @@ def _place(updates: Tensor, rows: Float[Tensor, "h d"], client: str) -> None:
         )
     if updates.data_ptr() != rows.data_ptr() or updates.stride() != rows.stride():
         rows.copy_(updates)
+
+
+def _recalls(counts: Int64[Tensor, "c c"]) -> dict[str, float]:
+    """Name the recall of each class, 0 where there is no sample, by counts of true (rows) and predicted classes."""
+    values = (counts.diag() / counts.sum(1).clamp(min=1)).tolist()
+    return {f"recall/{z}": round(value, 6) for z, value in enumerate(values)}
 
 
 class _Clock:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.columns import Ordered
-from lightning_fl.updates import Extension, Updates, _Extended
+from lightning_fl.updates import Extension, Updates, _Extended, broken_rows
 
 # Draws of columns for which the rows' products are kept, and functions of rows whose values are.
 _SEEN = 4
@@ -90,10 +90,7 @@ class SampledExtension:
         """Rows and vectors in the columns of the sample; a row with NaN or inf anywhere is NaN."""
         whole, index = self.whole, self.sample.index
         rows = whole.rows.rows
-        broken = ~rows.sum(1).isfinite()
-        if broken.any():
-            broken = ~rows.isfinite().all(1)  # or a sum overflowed
-        some = Updates(rows[:, index].masked_fill_(broken[:, None], torch.nan))
+        some = Updates(rows[:, index].masked_fill_(broken_rows(rows)[:, None], torch.nan))
         return Extension(some, whole.vectors[:, index], whole.copies, whole.data_weights)
 
     def by(self, coefficients: Sequence[float]) -> "_Sampled":

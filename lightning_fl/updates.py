@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
 from lightning_fl import digits
-from lightning_fl.columns import Ordered
+from lightning_fl.columns import Ordered, kth_smallest
 from lightning_fl.errors import DivergedError, SettingError
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; a GPU wants more.
@@ -433,11 +433,7 @@ def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: 
     def radii(rows: slice) -> Tensor:
         distances = distances_of(rows, products(rows)[:, :n_middle], lengths[:n_middle])  # NaN and inf come last
         distances.diagonal(rows.start).zero_()
-        if distances.device.type == "cpu":  # a fourth of torch's time
-            nearest = distances.numpy()
-            nearest.partition(half, axis=1)
-            return distances[:, half]
-        return distances.kthvalue(half + 1, dim=1).values
+        return kth_smallest(distances, half + 1)
 
     found = by_parts(radii, lengths.new_empty(n_middle))
     return found.masked_fill(~eligible, torch.inf).argmin()

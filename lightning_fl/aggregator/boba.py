@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl._threads import threads_for
+from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
 from lightning_fl.errors import DivergedError, SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
@@ -68,8 +68,7 @@ class _Subspace:
         mean[subset] = 1 / size
         offset = gram @ mean
         centred = gram - offset[:, None] - offset + mean @ offset  # <x_i - m, x_j - m>
-        with threads_for(size):
-            spectrum, vectors = torch.linalg.eigh(centred[subset][:, subset])
+        spectrum, vectors = eigh(centred[subset][:, subset])
         values, vectors = spectrum[-rank:], vectors[:, -rank:]
         solid = values > values[-1] * size * _EPS  # directions that are more than rounding
         values, vectors = values[solid], vectors[:, solid]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
@@ -47,11 +47,10 @@ def bucket_matrix(buckets: Sequence[Tensor], weights: Float64[Tensor, " n"]) -> 
             [0.0000, 1.0000, 0.0000]], dtype=torch.float64)
     """
     n, m = len(weights), len(buckets)
-    clients, sizes = torch.cat(list(buckets)).to(weights.device), [len(bucket) for bucket in buckets]
-    rows = torch.arange(m).repeat_interleave(torch.tensor(sizes)).to(weights.device)
+    rows, clients = _places(buckets, weights.device)
     totals = bucket_weights(buckets, weights)
     shares = torch.where(totals[rows] > 0, weights[clients], 1)
-    totals = torch.where(totals > 0, totals, totals.new_tensor(sizes))
+    totals = torch.where(totals > 0, totals, rows.bincount(minlength=m))
     return weights.new_zeros(m * n).index_add_(0, rows * n + clients, shares / totals[rows]).view(m, n)
 
 
@@ -61,9 +60,14 @@ def bucket_weights(buckets: Sequence[Tensor], weights: Float64[Tensor, " n"]) ->
     >>> bucket_weights([torch.tensor([0, 2]), torch.tensor([1])], torch.tensor([0.25, 0.5, 0.25]).double())
     tensor([0.5000, 0.5000], dtype=torch.float64)
     """
-    clients = torch.cat(list(buckets)).to(weights.device)
-    rows = torch.arange(len(buckets)).repeat_interleave(torch.tensor([len(bucket) for bucket in buckets]))
-    return weights.new_zeros(len(buckets)).index_add_(0, rows.to(weights.device), weights[clients])
+    rows, clients = _places(buckets, weights.device)
+    return weights.new_zeros(len(buckets)).index_add_(0, rows, weights[clients])
+
+
+def _places(buckets: Sequence[Tensor], device: torch.device) -> tuple[Int64[Tensor, " k"], Int64[Tensor, " k"]]:
+    """Number the bucket and the client of each entry."""
+    sizes = torch.tensor([len(bucket) for bucket in buckets])
+    return torch.arange(len(buckets)).repeat_interleave(sizes).to(device), torch.cat(list(buckets)).to(device)
 
 
 def bucketing(

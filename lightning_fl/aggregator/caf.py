@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl._threads import threads_for
+from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -45,8 +45,7 @@ def caf_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[Float64[Tensor, "
         offset = inner @ share
         about = inner - offset[:, None] - offset + share @ offset
         root = share.sqrt()
-        with threads_for(m):
-            values, vectors = torch.linalg.eigh(root[:, None] * about * root)
+        values, vectors = eigh(root[:, None] * about * root)
         variance = values[-1].clamp(min=0).item()
         steps.append((counts.sum().item(), variance))
         if variance < least:

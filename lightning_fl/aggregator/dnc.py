@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl._threads import threads_for
+from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -32,8 +32,7 @@ def dnc_scores(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
     """
     means = gram.mean(1)
     covariance = gram - means[:, None] - means + means.mean()  # <x_i - mu, x_j - mu>
-    with threads_for(len(gram)):
-        direction = torch.linalg.eigh(covariance).eigenvectors[:, -1]  # v = sum_j direction_j (x_j - mu)
+    direction = eigh(covariance).eigenvectors[:, -1]  # v = sum_j direction_j (x_j - mu)
     along = gram @ (direction - direction.mean())
     return along * (along - 2 * along.mean())
 

@@ -4,12 +4,11 @@ Yuchen Liu, Chen Chen, Lingjuan Lyu, Fangzhao Wu, Sai Wu, Gang Chen. Byzantine-R
 Gradient Splitting. ICML 2023. arXiv:2302.06079.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import signature
 from itertools import groupby
 from math import prod
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -88,10 +87,6 @@ def _blocks(rows: Tensor, groups: Sequence[Tensor]) -> Iterator[Tensor]:
             start += q * k
 
 
-def _each(work: Callable[[Any], Any], items: Collection[Any], device: torch.device) -> list[Any]:
-    return in_threads(work, items) if device.type == "cpu" else [work(item) for item in items]
-
-
 class FromKrum:
     """Rows' distances from what Krum, or Multi-Krum, answers in several groups at once; see `krum` and `multi_krum`.
 
@@ -122,7 +117,8 @@ class FromKrum:
         n, device = blocks.shape[1], blocks.device
         rows = finite_rows(blocks[0, :, 0].double(), "krum")
         most = max(1, (_ENTRIES_CPU if device.type == "cpu" else _ENTRIES_GPU) // n**2)
-        found = torch.cat(_each(partial(self._some, rows), blocks.split(most), device))
+        work, parts = partial(self._some, rows), blocks.split(most)
+        found = torch.cat(in_threads(work, parts) if device.type == "cpu" else [work(part) for part in parts])
         return found if len(rows) == n else found.new_full(blocks.shape[:2], torch.nan).index_copy(1, rows, found)
 
     def _some(self, rows: Tensor, blocks: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 
 from typing import Literal, get_args
 
-import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from lightning_fl.columns import sorted_rows
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import krum_kappa
-from lightning_fl.updates import Updates, among, finite_rows, in_parts, squared_distances
+from lightning_fl.updates import Updates, among, by_parts, finite_rows, squared_distances
 
 Neighbours = Literal["n-f-2", "n-f-1"]
 _FEWEST = {"n-f-2": 3, "n-f-1": 2}  # n - f from which a neighbour counts
@@ -38,8 +37,8 @@ def multi_krum_weights(
     m = keep if m is None else min(m, len(rows))
     distances = squared_distances(among(gram, rows))
     others = keep - 2 if neighbours == "n-f-2" else keep - 1
-    parts = (sorted_rows(distances[some]) for some in in_parts(len(rows)))
-    scores = torch.cat([values[:, : 1 + others].sum(1) for values in parts])  # itself at 0
+    nearest = 1 + others  # itself at 0
+    scores = by_parts(lambda some: sorted_rows(distances[some])[:, :nearest].sum(1), distances.new_empty(len(rows)))
     weights = gram.new_zeros(n)
     weights[rows[scores.argsort(stable=True)[:m]]] = 1 / m
     return weights

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl._threads import threads_for
+from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -50,8 +50,7 @@ def rage_weights(
         covariance = inner - mean[:, None] - mean + kept @ mean  # <x_i - mu, x_j - mu>
         scores = inner - mean[:, None] + along_r - kept @ along_r  # <x_i, x_j - mu>
         root = kept.sqrt()
-        with threads_for(n):
-            direction = root * torch.linalg.eigh(root[:, None] * covariance * root).eigenvectors[:, -1]
+        direction = root * eigh(root[:, None] * covariance * root).eigenvectors[:, -1]
         along = ((covariance if centred else scores) @ direction).abs()
         factor = 1 - (along / along[kept > 0].max()).square()
         left = torch.where(factor > _TIE, kept * factor, 0)
