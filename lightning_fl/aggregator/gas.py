@@ -23,9 +23,9 @@ from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
 # Distances held at a time by the groups that Krum is asked about together: on a CPU, by each thread.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**17, 2**26
+_ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
 # Into how many parts the groups fall whose columns are collected at a time.
-_PARTS = 4
+_PARTS = 2
 # Bytes that a CPU reads at once.
 _LINE = 64
 # Share of the squared length of Krum's choice that its squared distances must exceed to be taken from inner products.
