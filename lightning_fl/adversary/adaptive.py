@@ -11,6 +11,7 @@ that works column by column reads some of the columns; see `lightning_fl.adversa
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import inf, sqrt
@@ -31,7 +32,8 @@ _KNEE, _FIRST = 10.0, (0.03, 0.1, 0.3, 1.0)  # factor, and parts of it that are 
 _REACH = 10.0  # how many times farther the search looks at once
 _CONFIRMED = 4  # estimates to ask exactly about at most
 _CLIMBED, _STEP = 4, 0.02  # steps from there, where estimates may have misplaced a cliff, and how long the first is
-_EVALUATIONS = 1 + 9 * (len(_FIRST) + 1) + _CONFIRMED + _CLIMBED
+_WALK = (20, 0.0, 10.0, 0.8)  # what opt_ipm and opt_alie try: number, start, first step, ratio; see `climb`
+_EVALUATIONS = 8 * (len(_FIRST) + 1) + 2 * _WALK[0] + _CONFIRMED + _CLIMBED
 _LEVEL = 0.01  # relative difference of harms from which something is expected between them
 _GAIN = 0.005  # smallest relative gain worth a question
 _CLOSE = 1.01  # how many times farther the neighbours of the best place may be
@@ -52,21 +54,22 @@ def adaptive(
     n_byzantine: int,
     rule: Rule,
     weights: Float[Tensor, " h"] | None = None,
-    evaluations: int = 128,
+    evaluations: int = 160,
     max_factor: float = 1e7,
     damage: Damage = "distance",
 ) -> Float[Tensor, "b d"]:
-    """Send what harms a rule most on nine lines through the honest mean m.
+    """Send what harms a rule most on eight lines from the honest mean m.
 
-    The lines are -gamma m (IPM), and m + gamma p and m - gamma p for four directions p, each as long as the standard
-    deviation: std itself (LIE), the direction of m, the signs of m, and the coordinate in which honest updates differ
+    The lines are m + gamma p and m - gamma p for four directions p, each as long as the standard deviation: std itself
+    (LIE), the direction of m (of which -m is IPM), the signs of m, and the coordinate in which honest updates differ
     most.
 
     A robust rule trusts a candidate up to some factor and then drops it: harm rises to a cliff with a plateau behind
-    it.  So the search begins with a few factors on each line.  Then it asks, one by one, about the middle of the gap
-    that promises most on any line: the harm at its lower end, continued along the last slope to its upper end, or less
-    where the harm has begun to bend.  Where no gap promises 0.5 % more than what is found, nor a cliff nearly as much,
-    it looks around the best factor, and ends where neither neighbour is more than 1 % away.
+    it.  So the search begins with a few factors on each line, and with all that opt_ipm and opt_alie would try.  Then
+    it asks, one by one, about the middle of the gap that promises most on any line: the harm at its lower end,
+    continued along the last slope to its upper end, or less where the harm has begun to bend.  Where no gap promises
+    0.5 % more than what is found, nor a cliff nearly as much, it looks around the best factor, and ends where neither
+    neighbour is more than 1 % away.
 
     For the distance, a rule that works column by column is asked about some of the columns (`lightning_fl.sampled`),
     then about all of them with the few candidates that seem the best.  Where none of these does what the sample made
@@ -77,8 +80,9 @@ def adaptive(
         n_byzantine: How many copies to send.
         rule: What the server makes of n updates, honest ones first.  A result that is not finite is infinite damage.
         weights: Data weights of the honest clients; a Byzantine one counts as the average honest one.  None: equal.
-        evaluations: How often to ask the rule at most, at least 54; where a search begins anew, as often again.
-        max_factor: Largest gamma, above 0; the smallest of the first ones is 0.3, or 3 % of a max_factor below 10.
+        evaluations: How often to ask the rule at most, at least 88; where a search begins anew, as often again.
+        max_factor: Largest gamma, above 0, and largest factor of IPM; the smallest gamma of the first ones is 0.3, or
+            3 % of a max_factor below 10.
         damage: What to maximise, with the weighted mean m of the honest updates and the rule's answer r.
             "distance": ||r - m||.  "ascent": -<r, m>, how much a small step against r raises the mean loss.
 
@@ -104,22 +108,18 @@ def adaptive(
     probe = Probe(honest, n_byzantine, rule, torch.stack([mean, std, sign, coordinate]), weights)
     unit = spread / length if length else 0.0
     even = spread / sign_length if sign_length else 0.0
-    lines: list[_Line] = [
-        _along(0, -1.0),  # IPM: -gamma m is at t = 1 + gamma
-        *(_along(1, way) for way in (1.0, -1.0)),
-        *(_along(0, way * unit) for way in (1.0, -1.0)),
-        *(_along(2, way * even) for way in (1.0, -1.0)),
-        *(_along(3, way * spread) for way in (1.0, -1.0)),
-    ]
+    paces = [(1, 1.0), (1, -1.0), (0, unit), (0, -1.0), (2, even), (2, -even), (3, spread), (3, -spread)]
+    lines = [_along(direction, pace) for direction, pace in paces]
     knee = min(_KNEE, max_factor)
-    factors = sorted({*(knee * part for part in _FIRST), max_factor})
-    # The direction of m has a line of its own, which goes as far as the others unless there is no spread.
-    starts = [[1 + factor for factor in factors[-1 if spread else 0 :]], *([factors] * 8)]
+    near = sorted({knee * part for part in _FIRST})
+    starts = [_Start(near, max_factor)] * len(lines)
+    starts[0] = _Start(near, max_factor, walk_from=0.0)
+    # -t m is at 1 + t: in IPM's own scale, so that its factor 0 is a row of exact zeros.
+    starts[3] = _Start([t * unit for t in near], max(max_factor * unit, 1 + max_factor), walk_from=1.0)
 
     def search(ask: _Ask) -> _Tried:
-        return _search(
-            [partial(_harm, ask, line, damage) for line in lines], evaluations - _CONFIRMED - _CLIMBED, starts
-        )
+        harms = [partial(_harm, ask, line, damage) for line in lines]
+        return _search(harms, evaluations - _CONFIRMED - _CLIMBED, starts)
 
     # A sum of products has large terms of both signs: a sample says less about it.
     tried = search(probe.estimate if damage == "distance" else probe.harm)
@@ -129,6 +129,39 @@ def adaptive(
         best = _confirmed(exactly, tried, _CLIMBED if probe.guessed else 0) or _best(search(probe.harm))
     line, t = best
     return probe.forged(lines[line](t)).expand(n_byzantine, -1)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where the search begins on a line."""
+
+    near: Sequence[float]
+    """The first factors."""
+    largest: float
+    """Where the line ends."""
+    walk_from: float | None = None
+    """Where opt_* would begin, if the line is theirs."""
+
+    def tried(self, harm: _Harm, at_mean: float) -> dict[float, float]:
+        """Ask about these places; about the near ones until the harm is level."""
+        line = {0.0: at_mean}
+
+        def ask(t: float) -> float:
+            if t > self.largest:
+                return -inf
+            if t not in line:
+                line[t] = harm(t)
+            return line[t]
+
+        ask(self.largest)
+        for k, t in enumerate(self.near):
+            if k > 1 and _change(ask(self.near[k - 1]), ask(self.largest)) <= _LEVEL:
+                break
+            ask(t)
+        if self.walk_from is not None:
+            origin = self.walk_from
+            climb(lambda t: ask(origin + t), *_WALK)
+        return line
 
 
 def _harm(ask: _Ask, line: _Line, damage: Damage, t: float) -> float:
@@ -199,17 +232,10 @@ def _next(tried: _Tried) -> tuple[int, float] | None:
     return None if beside is None else (best, beside)
 
 
-def _search(harms: Sequence[_Harm], evaluations: int, starts: Sequence[Sequence[float]]) -> _Tried:
+def _search(harms: Sequence[_Harm], evaluations: int, starts: Sequence[_Start]) -> _Tried:
     """Ask about the starts, then about what promises most, on lines that meet at t = 0, then beside the best place."""
     at_mean = harms[0](0.0)
-    tried = []
-    for harm, (*near, largest) in zip(harms, starts, strict=True):
-        line = {0.0: at_mean, largest: harm(largest)}
-        for k, t in enumerate(near):
-            if k > 1 and _change(line[near[k - 1]], line[largest]) <= _LEVEL:
-                break
-            line[t] = harm(t)
-        tried.append(line)
+    tried = [start.tried(harm, at_mean) for harm, start in zip(harms, starts, strict=True)]
     for _ in range(evaluations - 1 - sum(len(line) - 1 for line in tried)):
         found = _next(tried)
         if found is None:
@@ -267,7 +293,7 @@ def _check(evaluations: int, max_factor: float, damage: str) -> None:
 class Adaptive(Adversary):
     """Search for the most damaging candidate against the run's rule, each round anew; see `adaptive`."""
 
-    def __init__(self, evaluations: int = 128, max_factor: float = 1e7, damage: Damage = "distance"):
+    def __init__(self, evaluations: int = 160, max_factor: float = 1e7, damage: Damage = "distance"):
         _check(evaluations, max_factor, damage)
         self.evaluations = evaluations
         self.max_factor = max_factor

@@ -57,7 +57,7 @@ def damage(rule, honest, forged, measure="distance"):
 
 
 def lines(honest):
-    """The nine directions from the mean, by the slow loop; the first has IPM's scale, its factor 0 lies at 1."""
+    """Nine directions from the mean, by the slow loop; the first has IPM's scale, its factor 0 lies at 1."""
     x = honest.numpy()
     spread = reference.perturbations(x)
     length = np.sqrt(sum(spread["std"] ** 2))
@@ -118,7 +118,7 @@ def harm(rule, honest, row):
 
 
 def candidates(honest, places):
-    """Rows on the nine lines, by the slow loop."""
+    """Rows on these lines, by the slow loop."""
     x = honest.double()
     spread = reference.perturbations(x.numpy())
     length = np.sqrt(sum(spread["std"] ** 2))
@@ -127,10 +127,6 @@ def candidates(honest, places):
     mean = x.mean(0)
     directions = [-mean, *(torch.from_numpy(way * p) for p in both for way in (1.0, -1.0))]
     return [(mean + t * p).to(honest) for p in directions for t in places]
-
-
-# Rules whose harm jumps up and down along a line, so that the first factors may miss the highest of its peaks.
-JUMPS = {"flame": 0.8, "zeno": 0.8}
 
 
 @pytest.mark.parametrize("name", conf.names("aggregator"))
@@ -146,9 +142,11 @@ def test_every_rule_suffers_as_much_as_from_the_other_searches_and_a_grid(name):
 
     found = harm(rule, honest, adaptive(honest, B, named)[0])
     for attack in (opt_ipm, opt_alie):
-        assert found >= JUMPS.get(name, 0.99) * harm(rule, honest, attack(honest, B, named)[0])
+        assert found >= 0.99 * harm(rule, honest, attack(honest, B, named)[0])
     grid = np.geomspace(0.1, 10, 9).tolist()
-    assert found >= JUMPS.get(name, 0.95) * max(harm(rule, honest, row) for row in candidates(honest, grid))
+    most = max(harm(rule, honest, row) for row in candidates(honest, grid))
+    # FLAME's harm jumps up and down along a line, and the first factors may miss the highest of its peaks.
+    assert found >= (0.8 if name == "flame" else 0.95) * most
 
 
 COLUMNS, FEW = 1000, 200
@@ -191,7 +189,7 @@ def test_known_answer():
     assert -5 <= adaptive(honest, 1, rule).item() <= -4.9
 
 
-@pytest.mark.parametrize("evaluations", [54, 128])
+@pytest.mark.parametrize("evaluations", [88, 160])
 @pytest.mark.parametrize("rule", RULES)
 def test_asks_no_more_than_it_may(rule, evaluations):
     asked = []
@@ -228,21 +226,21 @@ def test_a_non_finite_answer_is_the_most_damage():
 
 def test_refuses_settings_out_of_range(unchecked):
     honest = torch.zeros(3, 2)
-    with pytest.raises(SettingError, match="at least 54 evaluations of the rule, got 53"):
-        adaptive(honest, 1, average, evaluations=53)
+    with pytest.raises(SettingError, match="at least 88 evaluations of the rule, got 87"):
+        adaptive(honest, 1, average, evaluations=87)
     with pytest.raises(SettingError, match=r"finite max_factor > 0, got 0.0"):
         adaptive(honest, 1, average, max_factor=0.0)
     with pytest.raises(SettingError, match=r"finite max_factor > 0, got inf"):
-        Adaptive(96, float("inf"), "distance")
+        Adaptive(160, float("inf"), "distance")
     with pytest.raises(SettingError, match="one of distance, ascent, got 'angle'"):
-        Adaptive(96, 100.0, "angle")
+        Adaptive(160, 100.0, "angle")
     with pytest.raises(SettingError, match="adaptive needs at least 2 honest updates"):
         adaptive(honest[:1], 1, average)
     with pytest.raises(SettingError, match="adaptive needs at least 2 honest updates"):
-        Adaptive(96, 100.0, "distance").check(1, 1, 3)
+        Adaptive(160, 100.0, "distance").check(1, 1, 3)
 
 
 def test_the_class_passes_its_settings_and_the_weights():
     updates = Updates(world.honest_updates(), torch.arange(1.0, 13.0))
-    forged = Adaptive(60, 50.0, "ascent").attack(updates, 3, world.context(average))
-    assert torch.equal(forged, adaptive(updates.rows, 3, average, updates.data_weights, 60, 50.0, "ascent"))
+    forged = Adaptive(90, 50.0, "ascent").attack(updates, 3, world.context(average))
+    assert torch.equal(forged, adaptive(updates.rows, 3, average, updates.data_weights, 90, 50.0, "ascent"))
