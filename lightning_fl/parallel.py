@@ -30,8 +30,8 @@ from lightning_fl.samples import ClientBatch
 from lightning_fl.storage import Storage
 from lightning_fl.updates import Updates, _shares, broken_rows, positive, trainable
 
-# Numbers that a process sends at a time: 4 MiB in float32, or a whole update.
-_SENT = 2**20
+# Numbers that a process sends at a time: 16 MiB in float32, or a whole update.
+_SENT = 2**22
 
 
 def world() -> int:
@@ -152,9 +152,10 @@ class Columns:
         if block.ndim > 1 and block.stride(0) == 0 and len(block):
             return self.whole(block[0]).expand(len(block), *block.shape[1:-1], self.d)
         n = block.shape[:-1].numel()
+        counts = [n * w for w in self.widths]
         found = block.new_empty(n * self.d)
-        self._swap(found, [n * w for w in self.widths], [block.reshape(-1)] * self.n_processes)
-        parts = found.split([n * w for w in self.widths])
+        self._swap(found, counts, block.reshape(-1).repeat(self.n_processes), [block.numel()] * self.n_processes)
+        parts = found.split(counts)
         return torch.cat([p.view(*block.shape[:-1], w) for p, w in zip(parts, self.widths, strict=True)], dim=-1)
 
     def to_columns(self, rows: Float[Tensor, "m d"], parts: Sequence[Sequence[int]], out: Float[Tensor, "n _"]) -> None:
@@ -165,15 +166,24 @@ class Columns:
             parts: For each process, the places of its rows.
             out: One row for each place.
         """
-        step = max(1, _SENT // self.d)
+        out[list(parts[self.rank])] = self.own(rows)
+        others = [() if r == self.rank else part for r, part in enumerate(parts)]
+        step = min(max(1, _SENT // self.d), max(map(len, parts)))
+        # One memory for all steps: fresh pages cost as much as what is sent.
+        to_send, to_find = out.new_empty(step * self.d), out.new_empty(step * self.width * self.n_processes)
         for start in range(0, max(map(len, parts)), step):
-            sent = rows[start : start + step]
-            places = [part[start : start + step] for part in parts]
+            blocks = list(rows[start : start + step].split(self.widths, dim=1))
+            blocks[self.rank] = blocks[self.rank][:0]
+            sizes = [block.numel() for block in blocks]
+            sent = to_send[: sum(sizes)]
+            for block, memory in zip(blocks, sent.split(sizes), strict=True):
+                memory.view_as(block).copy_(block)
+            places = [part[start : start + step] for part in others]
             counts = [len(place) * self.width for place in places]
-            found = out.new_empty(sum(counts))
-            self._swap(found, counts, [block.reshape(-1) for block in sent.split(self.widths, dim=1)])
-            for place, block in zip(places, found.split(counts), strict=True):
-                out[place] = block.view(-1, self.width)
+            found = to_find[: sum(counts)]
+            self._swap(found, counts, sent, sizes)
+            for place, memory in zip(places, found.split(counts), strict=True):
+                out[list(place)] = memory.view(-1, self.width)
 
     def to_all(self, rows: Float[Tensor, "m d"], parts: Sequence[Sequence[int]], out: Float[Tensor, "n d"]) -> None:
         """Write all rows into ``out``, of which each process has some; see `to_columns`."""
@@ -188,10 +198,10 @@ class Columns:
                     dist.broadcast(block, r)
                 out[places] = block
 
-    def _swap(self, out: Tensor, counts: list[int], blocks: Sequence[Tensor]) -> None:
-        """Send one block to each process, and write what each of them sends here into ``out``, one after the other."""
+    def _swap(self, out: Tensor, counts: list[int], sent: Tensor, sizes: list[int]) -> None:
+        """Send each process its part of ``sent``, and write what each of them sends here into ``out``."""
         with _together():
-            dist.all_to_all_single(out, torch.cat(list(blocks)), counts, [len(block) for block in blocks])
+            dist.all_to_all_single(out, sent, counts, sizes)
 
 
 class ColumnBlock(Updates):

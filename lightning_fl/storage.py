@@ -3,14 +3,18 @@
 The file is mapped into memory: the system keeps as much of it there as fits and writes the rest to the disk.  Every
 number is the one that memory would hold.  The file never has a name, so that nothing is left of it, however the run
 ends.
+
+Memory is used again from round to round: to touch fresh pages takes a twentieth of a round of large updates.
 """
 
 import mmap
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +30,7 @@ class Storage:
 
     def __init__(self, folder: str | Path | None = None):
         self.folder = None if folder is None else Path(folder)
+        self._kept: list[np.ndarray] = []
 
     def check(self, numbers: int, dtype: torch.dtype, device: torch.device) -> None:
         """Check that the folder has room, before any training.
@@ -68,7 +73,7 @@ class Storage:
             DataError: If the disk is full.
         """
         if self.folder is None or not n * d:
-            return like.new_empty(n, d)
+            return self._in_memory(n, d, like)
         size = n * d * like.dtype.itemsize
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:
@@ -83,6 +88,21 @@ class Storage:
                 f"{error.strerror or error}; make room, then resume the run from its last checkpoint."
             ) from error
         return torch.frombuffer(content, dtype=like.dtype).view(n, d)
+
+    def _in_memory(self, n: int, d: int, like: Tensor) -> Tensor:
+        """Take the smallest memory that suffices and that nobody refers to any more, or else new one."""
+        if like.device.type != "cpu" or not n * d:  # torch keeps a GPU's memory
+            return like.new_empty(n, d)
+        kept, size = self._kept, n * d * like.dtype.itemsize
+        # A tensor that is made from an array refers to it, as long as a view of it is left.
+        free = sorted((len(kept[i]), i) for i in range(len(kept)) if sys.getrefcount(kept[i]) <= 2)
+        found = next((i for length, i in free if length >= size), None)
+        if found is None:
+            if free:
+                del kept[free[0][1]]
+            found = len(kept)
+            kept.append(torch.empty(size, dtype=torch.uint8).numpy())
+        return torch.from_numpy(kept[found])[:size].view(like.dtype).view(n, d)
 
 
 def _size(count: int) -> str:

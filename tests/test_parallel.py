@@ -36,7 +36,7 @@ DATA = {"_target_": "tests.processes.Pictures", "server_samples": 4, "seed": 0, 
 # Who asks every process for all columns of all updates: as much memory as one process alone needs.
 WHOLE = {"rule foolsgold", "rule gas", "attack adaptive", "attack one_coordinate", "attack opt_alie", "attack opt_ipm"}
 HOSTILE = {"_target_": "tests.processes.Hostile"}
-SMALL = {"client.batch_size": 4, "client.steps": 3, "adversary.evaluations": 60, "aggregator.n_groups": 40}
+SMALL = {"client.batch_size": 4, "client.steps": 3, "adversary.evaluations": 90, "aggregator.n_groups": 40}
 
 
 @cache

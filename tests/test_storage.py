@@ -33,6 +33,32 @@ def test_memory_is_the_default():
     assert storage.matrix(2, 3, LIKE.double()).dtype == torch.float64
 
 
+def test_memory_is_used_again_once_nobody_refers_to_it():
+    storage = Storage()
+    rows = storage.matrix(4, 100, LIKE)
+    place, view = rows.data_ptr(), rows[1:, :3]
+    assert place % 64 == 0
+    del rows
+    view.fill_(7)
+    others = [storage.matrix(4, 100, LIKE).zero_(), storage.matrix(3, 100, LIKE).zero_()]
+    assert place not in [other.data_ptr() for other in others]
+    assert view.eq(7).all()
+    del view, others
+    again = [storage.matrix(4, 100, LIKE), storage.matrix(3, 100, LIKE.double())]
+    assert place in [rows.data_ptr() for rows in again]
+    assert [(rows.shape, rows.dtype) for rows in again] == [((4, 100), torch.float32), ((3, 100), torch.float64)]
+    assert len({rows.data_ptr() for rows in again}) == 2
+
+
+def test_memory_is_kept_for_as_many_matrices_as_there_were_at_a_time():
+    storage = Storage()
+    for n in range(1, 50):
+        rows = storage.matrix(n, 100, LIKE)
+        own = storage.matrix(n // 2, 100, LIKE)
+        del rows, own
+    assert len(storage._kept) == 2
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_matrix_in_a_file_without_a_name(tmp_path, dtype):
     storage = Storage(tmp_path)
