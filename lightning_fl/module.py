@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassConfusionMatrix
 
+from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
@@ -27,6 +28,7 @@ from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import DivergedError, SettingError, concerning
+from lightning_fl.images import outputs
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.metric.robustness import measured_kappa
@@ -98,6 +100,7 @@ class FederatedModule(pl.LightningModule):
         self._prepare_metrics(data.n_classes)
         if stage != "fit":
             return
+        keep_freed()
         self.check(self.trainer, data)
         if not self.trainer.global_step:
             self._previous_update = None
@@ -316,14 +319,14 @@ class FederatedModule(pl.LightningModule):
         """Count samples by true class (rows) and predicted class."""
         counts = torch.zeros(self.data.n_classes, self.data.n_classes, dtype=torch.int64)
         for inputs, targets in samples.batches(self.data.eval_batch_size):
-            pairs = targets * self.data.n_classes + self.model(inputs).argmax(1)
+            pairs = targets * self.data.n_classes + outputs(self.model, inputs, samples).argmax(1)
             counts += pairs.bincount(minlength=counts.numel()).view_as(counts).cpu()
         return counts
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count one batch of test samples."""
         inputs, targets = batch
-        self.metrics.update(self.model(inputs), targets)
+        self.metrics.update(outputs(self.model, inputs, self.data.test), targets)
 
     test_step = validation_step
 
@@ -359,7 +362,7 @@ class FederatedModule(pl.LightningModule):
             return {}
         metric = AttackSuccessRate().to(self.device)
         for inputs, goals in triggered.batches(self.data.eval_batch_size):
-            metric.update(self.model(inputs), goals)
+            metric.update(outputs(self.model, inputs, triggered), goals)
         return {"success_rate": metric.compute().item()}
 
     @classmethod

@@ -12,13 +12,11 @@ trained parameter other than as weight or bias of a layer that it knows.  What a
 samples, such as a division by ``len(x)``, shows in a trial against plain autograd on two small clients (`keeps_apart`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from functools import wraps
 from operator import or_
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,14 +24,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from lightning_fl._models import once, tensors_in
 from lightning_fl.client import _layers
 from lightning_fl.client._layers import Layout, UnsupportedError
 from lightning_fl.dropout import KeyedDropout
+from lightning_fl.images import arranged
 from lightning_fl.loss import sample_losses
 from lightning_fl.samples import Samples
 from lightning_fl.updates import flatten, trainable
-
-_T = TypeVar("_T")
 
 # Relative distance between two gradients that is more than rounding.
 _TOLERANCE = 1e-3
@@ -72,7 +70,7 @@ class SideBySide(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _FACTS:
             return func(*args, **kwargs)
-        tensors = list(_tensors([*args, *kwargs.values()]))
+        tensors = list(tensors_in([*args, *kwargs.values()]))
         result: Any = None
         if func in _LAYERS:
             fine = bool(tensors) and self.knows(tensors[0]) and all(map(self._is_parameter, tensors[1:]))
@@ -93,14 +91,6 @@ class SideBySide(TorchFunctionMode):
 
     def _is_parameter(self, tensor: Tensor) -> bool:
         return self.layout.trains(tensor) or self.is_constant(tensor)
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 # What keeps samples apart; a rule sees (mode, result, tensors, args, kwargs), where the result has a row per sample.
@@ -238,6 +228,7 @@ def fill(
         raise UnsupportedError("a loss of the model's own")
     sizes = [len(index) for index in indices]
     x, y = samples.gather(torch.cat(list(indices)))
+    x = arranged(model, x)
     layout = Layout(sizes, [p for p in model.parameters() if p.requires_grad], gradients, weights)
     mode = SideBySide(layout, x)
     with torch.enable_grad():
@@ -253,54 +244,7 @@ def fill(
     layout.finish()
 
 
-_known: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
-
-
-def _once(function: Callable[[nn.Module, Samples], _T]) -> Callable[[nn.Module, Samples], _T]:
-    """Call a function once for each model, its mode and the choice of what is trained."""
-
-    @wraps(function)
-    def ask(model: nn.Module, samples: Samples) -> _T:
-        trained = (name for name, value in model.named_parameters() if value.requires_grad)
-        kind, answers = (function.__name__, model.training, *trained), _known.setdefault(model, {})
-        if kind not in answers:
-            answers[kind] = function(model, samples)
-        answer: _T = answers[kind]
-        return answer
-
-    return ask
-
-
-@_once
-def numbers_per_sample(model: nn.Module, samples: Samples) -> int:
-    """Count the numbers in a sample's input and in all that a model computes from it.
-
-    Args:
-        model: The model.
-        samples: Any that it takes.
-    """
-    x, _ = samples.gather(torch.arange(2, device=samples.targets.device) % len(samples))
-    with torch.no_grad(), KeyedDropout(None), _Counter() as counter:
-        model(x)
-    return (x.numel() + counter.numbers) // 2
-
-
-class _Counter(TorchFunctionMode):
-    """Counts the numbers that functions give."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.numbers += sum(tensor.numel() for tensor in _tensors([result]))
-        return result
-
-
-@_once
+@once
 def keeps_apart(model: nn.Module, samples: Samples) -> bool:
     """Find out whether `fill` gives what plain autograd gives, on clients of one sample and of two.
 

@@ -8,11 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from lightning_fl import ClientBatch, Round, Samples
+from lightning_fl._models import numbers_per_sample
 from lightning_fl.client import _layers, base
 from lightning_fl.client.base import clients_that_fit
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
-from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, numbers_per_sample
+from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart
 from lightning_fl.contract import conf
 from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
