@@ -300,8 +300,8 @@ class Spread(Client):
         parts = self._deal(batch)
         own = parts[columns.rank]
         like = next(iter(trainable(model).values()))
-        rows, losses = self.storage.matrix(len(own), columns.d, like), like.new_zeros(len(batch))
-        work = torch.zeros((), dtype=torch.float64, device=like.device)
+        rows = self.storage.matrix(len(own), columns.d, like)
+        sums = torch.zeros(len(batch) + 1, dtype=torch.float64, device=like.device)  # losses, and sample gradients
         if own:
             part = replace(batch, indices=[batch.indices[i] for i in own], ids=[batch.ids[i] for i in own])
             result = self.client.updates(model, part, this_round, out=rows)
@@ -310,13 +310,14 @@ class Spread(Client):
                     f"client {type(self.client).__name__} must return one update per client, {tuple(rows.shape)} of "
                     f"{rows.dtype}, got {tuple(result.updates.shape)} of {result.updates.dtype}."
                 )
-            rows, losses[own], work = result.updates, result.losses, work + result.sample_gradients
+            rows, sums[own], sums[-1] = result.updates, result.losses.double(), result.sample_gradients
         if out is None:
             out = like.new_empty(len(batch), columns.d)
             columns.to_all(rows, parts, out)
         else:
             columns.to_columns(rows, parts, out)
-        return ClientResult(out, total(losses), int(total(work)))
+        sums = total(sums)
+        return ClientResult(out, sums[:-1].to(like.dtype), int(sums[-1]))
 
     def _deal(self, batch: ClientBatch) -> list[list[int]]:
         homes = [self.homes.get(client) for client in batch.ids]
