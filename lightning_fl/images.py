@@ -59,7 +59,7 @@ def arranged(model: nn.Module, x: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "n 
 def _channels_last(x: Tensor) -> Tensor:
     _, c, height, width = x.shape
     if c == 1:  # torch takes either order for the other
-        return x.as_strided(x.shape, (height * width, 1, width, 1))
+        return x.contiguous().as_strided(x.shape, (height * width, 1, width, 1))
     return x.contiguous(memory_format=torch.channels_last)
 
 

@@ -107,6 +107,10 @@ class FederatedModule(pl.LightningModule):
         self.client.prepare(self.model, data.everybody)
         self._homes = homes(self.client, data.everybody)
 
+    def teardown(self, stage: str) -> None:
+        """Give back the memory of the rounds."""
+        self.storage.release()
+
     def check(self, trainer: pl.Trainer, data: FederatedDataModule) -> None:
         """Find rule and attack, and check that everything fits together.
 

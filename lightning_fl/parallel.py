@@ -166,13 +166,13 @@ class Columns:
             parts: For each process, the places of its rows.
             out: One row for each place.
         """
-        out[list(parts[self.rank])] = self.own(rows)
         others = [() if r == self.rank else part for r, part in enumerate(parts)]
         step = min(max(1, _SENT // self.d), max(map(len, parts)))
         # One memory for all steps: fresh pages cost as much as what is sent.
         to_send, to_find = out.new_empty(step * self.d), out.new_empty(step * self.width * self.n_processes)
         for start in range(0, max(map(len, parts)), step):
             blocks = list(rows[start : start + step].split(self.widths, dim=1))
+            out[list(parts[self.rank][start : start + step])] = blocks[self.rank]
             blocks[self.rank] = blocks[self.rank][:0]
             sizes = [block.numel() for block in blocks]
             sent = to_send[: sum(sizes)]

@@ -89,6 +89,10 @@ class Storage:
             ) from error
         return torch.frombuffer(content, dtype=like.dtype).view(n, d)
 
+    def release(self) -> None:
+        """Give back memory that would serve the next round."""
+        self._kept.clear()
+
     def _in_memory(self, n: int, d: int, like: Tensor) -> Tensor:
         """Take the smallest memory that suffices and that nobody refers to any more, or else new one."""
         if like.device.type != "cpu" or not n * d:  # torch keeps a GPU's memory

@@ -99,7 +99,7 @@ def test_gradients_are_those_of_plain_autograd(model, channels, side, size, monk
         x, y = data.gather(indices)
         mean = nn.functional.cross_entropy(model(x), y)
         expected = torch.cat([part.flatten() for part in torch.autograd.grad(mean, list(model.parameters()))])
-        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-6)
+        assert (row - expected).norm() <= 1e-3 * expected.norm()
         torch.testing.assert_close(loss, mean, rtol=1e-5, atol=0)
 
 

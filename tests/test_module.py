@@ -458,3 +458,17 @@ def test_callbacks_are_told_of_rounds_and_evaluations(tmp_path):
     with training.quiet():
         (found,) = trained.validate(module_, datamodule=data(n_byzantine=0), verbose=False)
     assert found == pytest.approx(module_.evaluation)
+
+
+def test_rounds_share_their_memory_and_give_it_back(tmp_path):
+    places = []
+
+    class Watched(Average):
+        def aggregate(self, updates, server):
+            places.append(updates.rows.data_ptr())
+            return super().aggregate(updates, server)
+
+    fitted = module()
+    trainer(tmp_path, 3, Watched(), Ipm()).fit(fitted, datamodule=data())
+    assert (len(places), len(set(places))) == (3, 1)
+    assert fitted.storage._kept == []

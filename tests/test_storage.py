@@ -57,6 +57,8 @@ def test_memory_is_kept_for_as_many_matrices_as_there_were_at_a_time():
         own = storage.matrix(n // 2, 100, LIKE)
         del rows, own
     assert len(storage._kept) == 2
+    storage.release()
+    assert storage._kept == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
