@@ -167,7 +167,7 @@ def test_trust_is_a_clients_own():
 
 def test_trust_is_carried_over_where_clients_come_and_go_and_an_adversary_asks():
     rule = Bygars(STEPS, ALPHA, True)
-    trainer = training.trainer([rule, Adaptive(55, 2.0, "distance")], rounds=4)
+    trainer = training.trainer([rule, Adaptive(90, 2.0, "distance")], rounds=4)
     federation = Federation(8, 2, "replacement", "uniform", participation=0.5)
     module = training.fit(trainer, data_=training.data(federation))
     assert module.diverged is None

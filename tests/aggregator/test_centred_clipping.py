@@ -198,7 +198,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_under_an_attack_that_asks(rule, 
     def run(rounds, folder=None, resume=None):
         module = training.module()
         fresh = type(rule)(rule.radius, getattr(rule, "n_iterations", 3))
-        trainer = training.trainer([fresh, Adaptive(55, 10.0, "distance")], rounds)
+        trainer = training.trainer([fresh, Adaptive(90, 10.0, "distance")], rounds)
         training.fit(trainer, module, training.data(Federation(4, 1, "supplement", "uniform")), resume)
         if folder:
             trainer.save_checkpoint(folder / "half.ckpt")
