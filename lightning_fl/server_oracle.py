@@ -81,9 +81,12 @@ class ServerOracle:
             with KeyedDropout(None):
                 return mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
 
+        def after(rows: Tensor) -> Tensor:
+            moves = self.round.learning_rate * rows
+            return torch.sub(self.parameters, moves, out=moves)
+
         def losses(candidates: Tensor) -> Tensor:
-            parts = [vmap(loss)(self.parameters - self.round.learning_rate * rows) for rows in candidates.split(chunk)]
-            return torch.cat(parts)
+            return torch.cat([vmap(loss)(after(rows)) for rows in candidates.split(chunk)])
 
         chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
         with torch.no_grad():

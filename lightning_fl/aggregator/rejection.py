@@ -51,9 +51,12 @@ def average_rejection_weights(
         def inside(rows: Tensor, block: Tensor) -> Tensor:
             return shares[: len(block), : len(block)] @ rows[block]
 
-        own = (updates.by_column(partial(inside, block=block)) for block in blocks)
         rest = updates.by_column(outside)
-        values = torch.cat([_ask(losses, mean.add_(other)) for mean, other in zip(own, rest, strict=True)])
+        own = (partial(inside, block=block) for block in blocks)
+        # Nothing names the candidates: they are gone before the next ones are made.
+        values = torch.cat(
+            [_ask(losses, updates.by_column(mean).add_(other)) for mean, other in zip(own, rest, strict=True)]
+        )
     else:
         values = _of_each(losses, updates)[clients]
     return _equal_weights(-values, clients, updates.n, f)
