@@ -16,9 +16,9 @@ from lightning_fl.samples import Samples
 _NUMBERS = 2**22
 
 
-def convolves(model: nn.Module) -> bool:
-    """Whether a model has convolutions."""
-    return any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+def convolves_on_cpu(model: nn.Module, device: torch.device) -> bool:
+    """Whether a CPU computes a model with convolutions."""
+    return device.type == "cpu" and any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
 
 
 def at_a_time(model: nn.Module, samples: Samples) -> int:
@@ -28,7 +28,7 @@ def at_a_time(model: nn.Module, samples: Samples) -> int:
         model: The model.
         samples: All that there are.
     """
-    if samples.targets.device.type != "cpu" or not convolves(model):
+    if not convolves_on_cpu(model, samples.targets.device):
         return len(samples)
     return max(1, _NUMBERS // numbers_per_sample(model, samples))
 
@@ -51,9 +51,8 @@ def arranged(model: nn.Module, x: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "n 
     >>> arranged(nn.Conv2d(3, 1, 1), torch.zeros(2, 3, 4, 4)).stride()
     (48, 1, 12, 3)
     """
-    if x.device.type != "cpu" or x.ndim != 4 or not x.is_floating_point() or not _can(model, x[:2]):
-        return x
-    return _channels_last(x)
+    images = x.device.type == "cpu" and x.ndim == 4 and x.is_floating_point()
+    return _channels_last(x) if images and _can(model, x[:2]) else x
 
 
 def _channels_last(x: Tensor) -> Tensor:
@@ -66,7 +65,7 @@ def _channels_last(x: Tensor) -> Tensor:
 @once
 def _can(model: nn.Module, x: Tensor) -> bool:
     """Whether the model convolves, and makes the same of both orders; a ``view`` of channels that are last raises."""
-    if not convolves(model):
+    if not convolves_on_cpu(model, x.device):
         return False
 
     def trial(x: Tensor) -> Tensor:

@@ -169,7 +169,8 @@ class Columns:
         others = [() if r == self.rank else part for r, part in enumerate(parts)]
         step = min(max(1, _SENT // self.d), max(map(len, parts)))
         # One memory for all steps: fresh pages cost as much as what is sent.
-        to_send, to_find = out.new_empty(step * self.d), out.new_empty(step * self.width * self.n_processes)
+        to_send = out.new_empty(step * (self.d - self.width))
+        to_find = out.new_empty(step * self.width * (self.n_processes - 1))
         for start in range(0, max(map(len, parts)), step):
             blocks = list(rows[start : start + step].split(self.widths, dim=1))
             out[list(parts[self.rank][start : start + step])] = blocks[self.rank]

@@ -6,7 +6,7 @@ from torch import nn
 
 from lightning_fl import images
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.images import arranged, at_a_time, outputs
+from lightning_fl.images import arranged, at_a_time, convolves_on_cpu, outputs
 from lightning_fl.model.cnn import Cnn
 from lightning_fl.model.lenet import Lenet
 from lightning_fl.model.mlp import Mlp
@@ -117,3 +117,10 @@ def test_outputs_come_in_pieces_that_fit_the_caches(model, monkeypatch):
         assert max(seen) <= size
         torch.testing.assert_close(found, model(x), rtol=1e-4, atol=1e-5)
     assert size == 50 if isinstance(model, Mlp) else size < 50
+
+
+def test_only_a_cpu_wants_few_images_at_a_time():
+    model = Cnn(3, 18, 5)
+    assert convolves_on_cpu(model, torch.device("cpu"))
+    assert not convolves_on_cpu(model, torch.device("cuda"))
+    assert not convolves_on_cpu(Mlp(972, [4], 5), torch.device("cpu"))

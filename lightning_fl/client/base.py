@@ -17,7 +17,7 @@ from lightning_fl._models import numbers_per_sample
 from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart
 from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.images import arranged, at_a_time, convolves
+from lightning_fl.images import arranged, at_a_time, convolves_on_cpu
 from lightning_fl.loss import mean_loss, sample_losses
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
@@ -262,7 +262,7 @@ def in_cache(rows: Float[Tensor, "h d"]) -> list[slice]:
 
 def default_client_chunk(model: nn.Module, d: int, device: torch.device) -> int:
     """Choose how many clients to compute at a time, from the model and the device alone."""
-    if device.type == "cpu" and convolves(model):
+    if convolves_on_cpu(model, device):
         return 1
     return max(1, min(10 if device.type == "cpu" else 32, _CHUNK_NUMBERS // d))
 
@@ -340,7 +340,10 @@ def _one_gradient(
     """Write the gradient of the mean loss over one client's samples, a slice of them at a time; give the loss."""
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     loss = out.new_zeros(())
-    size = at_a_time(model, samples) if convolves(model) else max(1, _SLICE_NUMBERS // samples.inputs[0].numel())
+    if convolves_on_cpu(model, out.device):
+        size = at_a_time(model, samples)
+    else:
+        size = max(1, _SLICE_NUMBERS // samples.inputs[0].numel())
     keys = None if key is None else sample_keys(key, len(indices)).split(size)
     for k, part in enumerate(indices.split(size)):
         x, y = samples.gather(part)
