@@ -54,11 +54,23 @@ def _together() -> Iterator[None]:
 
 def total(tensor: Tensor) -> Tensor:
     """Add up the processes' tensors."""
-    if world() > 1:
-        tensor = tensor.contiguous()
+    return begin_total(tensor)()
+
+
+def begin_total(tensor: Tensor) -> Callable[[], Tensor]:
+    """Begin to add up the processes' tensors; what is returned waits for the sum."""
+    if world() == 1:
+        return lambda: tensor
+    tensor = tensor.contiguous()
+    with _together():
+        work = dist.all_reduce(tensor, async_op=True)
+
+    def end() -> Tensor:
         with _together():
-            dist.all_reduce(tensor)
-    return tensor
+            work.wait()
+        return tensor
+
+    return end
 
 
 def shared(function: Callable[[Tensor], Tensor], rows: Float[Tensor, "k d"]) -> Float[Tensor, " k"]:
@@ -312,12 +324,13 @@ class Spread(Client):
                     f"{rows.dtype}, got {tuple(result.updates.shape)} of {result.updates.dtype}."
                 )
             rows, sums[own], sums[-1] = result.updates, result.losses.double(), result.sample_gradients
+        sent = begin_total(sums)  # beside the rows: waiting takes longer than sending
         if out is None:
             out = like.new_empty(len(batch), columns.d)
             columns.to_all(rows, parts, out)
         else:
             columns.to_columns(rows, parts, out)
-        sums = total(sums)
+        sums = sent()
         return ClientResult(out, sums[:-1].to(like.dtype), int(sums[-1]))
 
     def _deal(self, batch: ClientBatch) -> list[list[int]]:

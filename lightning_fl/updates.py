@@ -498,8 +498,9 @@ def centred_products(
         _add_products(gram, columns, rows.dtype == torch.float64)
         offset += columns @ origin
         square += origin @ origin
-    gram, rest = total(_mirrored(gram)), total(torch.cat([offset, square[None]]))
-    return _merged(gram, rest[:-1], rest[-1], gram.diagonal().clone())
+    sums = total(torch.cat([_mirrored(gram), offset[None], square.expand(1, n)]))
+    gram, offset, square = sums[:n], sums[n], sums[n + 1, 0]
+    return _merged(gram, offset, square, gram.diagonal().clone())
 
 
 def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
