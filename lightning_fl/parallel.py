@@ -28,7 +28,7 @@ from lightning_fl.errors import ProcessError, SettingError
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.storage import Storage
-from lightning_fl.updates import Updates, _shares, broken_rows, positive, trainable
+from lightning_fl.updates import Updates, as_shares, broken_rows, positive, trainable
 
 # Numbers that a process sends at a time: 16 MiB in float32, or a whole update.
 _SENT = 2**22
@@ -238,7 +238,7 @@ class ColumnBlock(Updates):
     ):
         self._block, self.ids, self._columns = block.detach(), ids, columns
         self.n, self.d = len(block), columns.d
-        self.data_weights = _shares(data_weights, self.n, block.device)
+        self.data_weights = as_shares(data_weights, self.n, block.device)
         self._positive = positive(self.data_weights, data_weights)
         self._seen = {}
 

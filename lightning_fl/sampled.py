@@ -16,7 +16,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.columns import Ordered
-from lightning_fl.updates import Extension, Updates, _Extended, broken_rows
+from lightning_fl.extension import Extension, _Extended
+from lightning_fl.updates import Updates, broken_rows
 
 # Draws of columns for which the rows' products are kept, and functions of rows whose values are.
 _SEEN = 4

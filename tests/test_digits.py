@@ -6,7 +6,7 @@ import torch
 from lightning_fl import Updates, digits
 from lightning_fl.aggregator.krum import multi_krum
 from lightning_fl.digits import add_products, slow_in_float64
-from lightning_fl.updates import gram_matrix
+from lightning_fl.products import gram_matrix
 
 NAN, INF = float("nan"), float("inf")
 

@@ -1,91 +1,15 @@
-"""The Gram matrix and the combination that every weighting rests on."""
+"""What every rule may ask of the rows that it gets."""
 
 import pytest
 import torch
 from torch import nn
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.updates import (
-    _COLUMNS_CPU,
-    Extension,
-    centred_products,
-    equal_rows,
-    finite_rows,
-    flatten,
-    gram_matrix,
-    merged,
-    squared_distances,
-    trainable,
-    unflatten,
-)
+from lightning_fl.products import gram_matrix, squared_distances
+from lightning_fl.updates import finite_rows, flatten, trainable, unflatten
+from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
 NAN, INF = float("nan"), float("inf")
-
-
-def slow_gram(rows):
-    """All inner products, one pair at a time."""
-    return torch.tensor([[float((a.double() * b.double()).sum()) for b in rows] for a in rows], dtype=torch.float64)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("d", [1, 5, _COLUMNS_CPU - 1, _COLUMNS_CPU, _COLUMNS_CPU + 1, 20_000])
-def test_gram_matrix_is_all_inner_products(d, dtype, draw):
-    rows = torch.randn(7, d, generator=draw, dtype=dtype)
-    gram = gram_matrix(rows)
-    assert gram.dtype == torch.float64
-    torch.testing.assert_close(gram, slow_gram(rows), rtol=1e-12, atol=1e-11)
-
-
-@pytest.mark.parametrize(("n", "d"), [(5, 7), (33, 1000), (64, 8193)])
-def test_gram_matrix_is_exactly_symmetric(n, d, draw):
-    gram = gram_matrix(torch.randn(n, d, generator=draw))
-    assert torch.equal(gram, gram.T)
-
-
-@pytest.mark.parametrize("n", [130, 600])
-def test_many_rows_in_larger_parts_give_the_same(n, draw, monkeypatch):
-    rows = 100 + torch.randn(n, 50, generator=draw)
-    rows[7], rows[n - 1, 3], rows[40] = rows[20], NAN, 1e20
-    whole = Updates(rows)
-    expected = [whole.gram, whole.centred.gram, whole.distances, equal_rows(whole.gram, whole.squares)]
-    monkeypatch.setattr("lightning_fl.updates._PARTS", 3)
-    monkeypatch.setattr("lightning_fl.updates._PART", 7 * n)
-    parts = Updates(rows)
-    found = [parts.gram, parts.centred.gram, parts.distances, equal_rows(parts.gram, parts.squares)]
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-9, equal_nan=True)
-    assert found[3][20] == 7
-    torch.testing.assert_close(found[0][:9, :9], slow_gram(rows[:9]), rtol=1e-12, atol=1e-9)
-
-
-def test_gram_matrix_of_blocks_is_that_of_the_stacked_rows(draw):
-    rows = torch.randn(6, 9000, generator=draw)
-    torch.testing.assert_close(gram_matrix(rows[:2], rows[2:]), gram_matrix(rows), rtol=1e-13, atol=1e-12)
-
-
-def test_gram_matrix_keeps_scales_apart_and_does_not_overflow():
-    rows = torch.tensor([[1e30, 1e30], [1e-6, -1e-6], [3e38, 0.0]])
-    big, small, huge = (float(row[0]) for row in rows)
-    expected = torch.tensor(
-        [[2 * big * big, 0, big * huge], [0, 2 * small * small, small * huge], [big * huge, small * huge, huge * huge]],
-        dtype=torch.float64,
-    )
-    torch.testing.assert_close(gram_matrix(rows), expected, rtol=1e-15, atol=0)
-
-
-@pytest.mark.parametrize("bad", [NAN, INF, -INF])
-def test_a_hostile_row_spoils_its_own_row_and_column_only(bad, draw):
-    rows = torch.randn(40, 9000, generator=draw)
-    others = [i for i in range(40) if i != 13]
-    expected = slow_gram(rows[others])
-    rows[13, 8500] = bad
-    gram = gram_matrix(rows)
-    assert not gram.diagonal()[13].isfinite()
-    torch.testing.assert_close(gram[others][:, others], expected, rtol=1e-12, atol=1e-10)
-    assert finite_rows(gram.diagonal(), "rule").tolist() == others
-    squares = Updates(rows).squares
-    torch.testing.assert_close(squares[others], expected.diagonal(), rtol=1e-12, atol=0)
-    assert not squares[13].isfinite()
 
 
 def test_products_with_a_vector_are_the_gram_matrix_s(draw):
@@ -99,23 +23,6 @@ def test_products_with_a_vector_are_the_gram_matrix_s(draw):
 def test_finite_rows_need_one():
     with pytest.raises(SettingError, match=r"krum needs at least one update without NaN and inf, got none among 2"):
         finite_rows(torch.tensor([NAN, INF]).double(), "krum")
-
-
-def test_squared_distances_survive_an_offset(draw):
-    # float32 shortcuts return garbage here: rows near 1e3 that differ by 1e-2.  In float64 an inner product of 5e8 is
-    # off by some 1e-6, a squared distance is 0.1.
-    rows = 1000 + 0.01 * torch.randn(40, 500, generator=draw)
-    wide = rows.double()
-    expected = ((wide[:, None] - wide) ** 2).sum(2)
-    torch.testing.assert_close(squared_distances(gram_matrix(rows)), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_squared_distances_of_equal_rows_are_about_zero_and_never_negative(draw):
-    rows = 1000 * torch.randn(1, 300, generator=draw).repeat(30, 1)
-    distances = squared_distances(gram_matrix(rows))
-    assert (distances >= 0).all()
-    assert (distances.diagonal() == 0).all()
-    assert distances.max() < 1e-12 * rows[0].double().square().sum()
 
 
 def test_data_weights_are_shares():
@@ -152,95 +59,6 @@ def test_gram_with_gives_the_updates_own_gram_too(draw):
     torch.testing.assert_close(together, slow_gram(torch.cat([rows, extra])), rtol=1e-12, atol=1e-11)
     assert torch.equal(updates.gram, together[:5, :5])
     assert updates.gram.data_ptr() == together.data_ptr()  # not computed again
-
-
-OFFSETS = [0.0, 1e3, 1e6, 1e7]
-
-
-def shifted(n, d, offset, draw, hostile=False):
-    """Rows of spread 1 about a common offset, which float64 holds exactly; hostile: 7 of 1e30 and one NaN."""
-    rows = (torch.randn(n, d, generator=draw, dtype=torch.float64) * 2**20).round() / 2**20
-    rows += (offset * torch.randn(d, generator=draw, dtype=torch.float64)).round()
-    if hostile:
-        rows[3:10] = 1e30
-        rows[3:6] *= -1
-        rows[12, d // 2] = NAN
-    return rows, [i for i in range(n) if not (hostile and (3 <= i < 10 or i == 12))]
-
-
-def slow_distances(rows):
-    """All squared distances, one pair at a time."""
-    return torch.tensor([[float((a - b).square().sum()) for b in rows] for a in rows], dtype=torch.float64)
-
-
-@pytest.mark.parametrize("hostile", [False, True])
-@pytest.mark.parametrize("offset", OFFSETS)
-@pytest.mark.parametrize("d", [1, 63, 64, _COLUMNS_CPU + 65])
-def test_distances_are_exact_at_any_offset(d, offset, hostile, draw):
-    rows, fine = shifted(25, d, offset, draw, hostile)
-    distances = Updates(rows).distances
-    assert distances.dtype == torch.float64
-    assert (distances.diagonal() == 0).all()
-    torch.testing.assert_close(distances[fine][:, fine], slow_distances(rows[fine]), rtol=1e-12, atol=1e-12)
-    if hostile:
-        assert (distances[12, [i for i in range(25) if i != 12]] == INF).all()
-        huge = 4e60 * d
-        torch.testing.assert_close(distances[3, 8], torch.tensor(huge, dtype=torch.float64), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("k", [0, 77, _COLUMNS_CPU - 1, _COLUMNS_CPU + 99])
-def test_rows_that_are_huge_in_one_coordinate_do_not_become_the_origin(k, draw):
-    """They are otherwise the mean of the others, nearer to all of them than any of these."""
-    rows, _ = shifted(25, _COLUMNS_CPU + 100, 1e6, draw)
-    rows[14:] = rows[:14].mean(0)
-    rows[14:, k] += 1e30
-    torch.testing.assert_close(Updates(rows).distances[:14, :14], slow_distances(rows[:14]), rtol=1e-12, atol=0)
-
-
-def test_distances_of_float32_rows_do_not_round_to_float32(draw):
-    rows = 1000 + 0.001 * torch.randn(40, 500, generator=draw)
-    torch.testing.assert_close(Updates(rows).distances, slow_distances(rows.double()), rtol=1e-12, atol=0)
-
-
-def test_rows_that_differ_by_rounding_are_one(draw):
-    """Inner products, not only distances: every rule sees the tie, and the first row counts."""
-    rows, _ = shifted(9, 700, 1e3, draw)
-    rows[5], rows[7] = rows[2], rows[2] * (1 + 2**-52)
-    updates = Updates(rows)
-    assert updates.distances[2, [5, 7]].tolist() == [0, 0]
-    assert torch.equal(updates.centred.gram[5], updates.centred.gram[2])
-    assert equal_rows(updates.centred.gram, updates.centred.scale).tolist() == [0, 1, 2, 3, 4, 2, 6, 2, 8]
-    gram = torch.tensor([[INF, NAN, INF], [NAN, NAN, NAN], [INF, NAN, 1.0]]).double()
-    assert equal_rows(gram, gram.diagonal()).tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("first", [[0, 1, 2, 3, 4], [0, 0, 2, 1, 2], [1, 1, 0, 3, 3], [4, 4, 4, 4, 4]])
-@pytest.mark.parametrize("in_place", [False, True])
-def test_merged_rows_and_columns_are_those_of_the_given_numbers(first, in_place, draw):
-    gram = slow_gram(torch.randn(5, 9, generator=draw))
-    kept = gram.clone()
-    expected = [[kept[i, j].item() for j in first] for i in first]
-    found = merged(gram, torch.tensor(first), in_place)
-    assert found.tolist() == expected
-    assert merged(found, torch.tensor(first)).tolist() == [[expected[i][j] for j in first] for i in first]
-    assert in_place or torch.equal(gram, kept)
-
-
-def test_what_is_merged_already_is_not_copied(draw):
-    rows = torch.randn(5, 9, generator=draw)[[0, 1, 0, 3, 1]]
-    gram, first = Updates(rows).centred.gram, torch.tensor([0, 1, 0, 3, 1])
-    assert merged(gram, first) is gram
-
-
-@pytest.mark.parametrize("hostile", [False, True])
-@pytest.mark.parametrize("offset", OFFSETS)
-def test_the_way_back_from_the_centred_products_leads_to_the_gram_matrix(offset, hostile, draw):
-    rows, fine = shifted(25, 5000, offset, draw, hostile)
-    centred = centred_products(rows)
-    assert torch.equal(centred.gram[fine][:, fine], centred.gram[fine][:, fine].T)
-    gram = centred.gram + centred.offset[:, None] + centred.offset + centred.square
-    expected = slow_gram(rows[fine])
-    torch.testing.assert_close(gram[fine][:, fine], expected, rtol=1e-11, atol=1e-13 * float(expected.max()))
 
 
 @pytest.mark.parametrize("offset", OFFSETS)
@@ -435,66 +253,3 @@ def test_trainable_are_the_parameters_that_learn():
     assert list(found) == ["1.weight", "1.bias", "2.weight", "2.bias"]
     assert not any(value.requires_grad for value in found.values())
     assert found["2.bias"].data_ptr() == model[2].bias.data_ptr()  # no copy
-
-
-def extended(draw, offset=0.0, copies=3):
-    rows, vectors = offset + torch.randn(9, 700, generator=draw), torch.randn(3, 700, generator=draw)
-    vectors[0] = rows.mean(0)
-    return rows, vectors, Extension(Updates(rows), vectors, copies, torch.arange(1.0, 10.0 + copies))
-
-
-@pytest.mark.parametrize("offset", [0.0, 30.0])
-@pytest.mark.parametrize("c", [[1.0, 0.0, 0.0], [1.0, -3.0, 0.5], [-7.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1e4, 0.0]])
-def test_rows_followed_by_copies_of_a_combination_are_what_the_stacked_rows_are(c, offset, draw):
-    rows, vectors, extension = extended(draw, offset)
-    updates, server = extension.by(c), torch.randn(2, 700, generator=draw)
-    y = (torch.tensor(c).double() @ vectors.double()).expand(3, -1)
-    stacked = torch.cat([rows.double(), y])
-    both = torch.cat([stacked, server.double()])
-    close = {"rtol": 1e-9, "atol": 1e-8 * (1 + y.square().sum().item() / 3)}
-    torch.testing.assert_close(updates.gram, slow_gram(stacked), **close)
-    torch.testing.assert_close(updates.gram_with(server), slow_gram(both), **close)
-    torch.testing.assert_close(updates.squares, slow_gram(stacked).diagonal(), **close)
-    torch.testing.assert_close(updates.norms(1.0), stacked.abs().sum(1), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(updates.distances, slow_distances(stacked), **close)
-    torch.testing.assert_close(squared_distances(updates.centred_with(server).gram), slow_distances(both), **close)
-    centred = updates.centred_with(server)
-    back = centred.gram + centred.offset[:, None] + centred.offset + centred.square
-    torch.testing.assert_close(back, slow_gram(both), **close)
-    assert (updates.distances[9:, 9:] == 0).all()
-    torch.testing.assert_close(updates.rows.double(), stacked, rtol=1e-5, atol=1e-5 * (1 + y.abs().max().item()))
-    weights = torch.randn(12, generator=draw)
-    expected = weights.double() @ stacked
-    close = {"rtol": 1e-5, "atol": 1e-5 * (1 + expected.abs().max().item())}
-    torch.testing.assert_close(updates.combine(weights).double(), expected, **close)
-    mixed = updates.mixed(torch.eye(12).flip(0)[:7])
-    torch.testing.assert_close(mixed.combine(weights[:7]).double(), weights[:7].double() @ stacked.flip(0)[:7], **close)
-    assert updates.data_weights.tolist() == pytest.approx([i / 78 for i in range(1, 13)])
-
-
-def test_a_combination_is_known_by_its_inner_products_or_by_its_vector(draw):
-    rows, _vectors, extension = extended(draw, 5.0)
-    server, weights, other = (torch.randn(*shape, generator=draw) for shape in [(2, 700), (12,), (14,)])
-    for updates in [extension.by([1.0, 2.0, 0.0]), extension.by([1.0, 2.0, 0.0]).mixed(torch.eye(12).roll(5, 0))]:
-        combination = updates.combination(weights, server, torch.tensor([0.5, -2.0]))
-        assert extension.knows(combination.updates)
-        expected = weights.double() @ updates.rows.double() + torch.tensor([0.5, -2.0]).double() @ server.double()
-        torch.testing.assert_close(combination.vector.double(), expected, rtol=1e-5, atol=1e-5)
-        known = torch.cat([combination.updates.rows, server]).double()
-        against = other.double() @ known
-        inner = combination.centred.inner(combination.coefficients, other.double())
-        assert inner.item() == pytest.approx((expected @ against).item(), rel=1e-6)
-        own = combination.centred.inner(combination.coefficients, combination.coefficients)
-        assert own.item() == pytest.approx(expected.square().sum().item(), rel=1e-6)
-    assert not extension.knows(Updates(rows))
-
-
-@pytest.mark.parametrize("bad", [NAN, INF])
-def test_a_combination_has_no_inner_product_where_a_row_with_part_in_it_is_not_finite(bad, draw):
-    rows = torch.randn(4, 30, generator=draw)
-    rows[2, 7] = bad
-    centred, fine = Updates(rows).centred, torch.tensor([1.0, -2.0, 0.0, 1.0]).double()
-    exact = fine[[0, 1, 3]] @ rows[[0, 1, 3]].double()
-    assert centred.inner(fine, fine).item() == pytest.approx(exact.square().sum().item(), rel=1e-9)
-    assert centred.inner(fine, torch.ones(4).double()).isnan()
-    assert not extended(draw)[2].by([1.0, INF, 0.0]).combine(torch.ones(12)).isfinite().all()

@@ -2,8 +2,8 @@
 
 Every candidate is a combination of a few directions (the honest mean, their standard deviation, ...), so that its inner
 products follow from those of the honest rows and these directions, and the sorted columns of all rows from those of the
-honest ones (`lightning_fl.updates.Extension`).  A weighting that is asked about a candidate never reads the d columns,
-not even for its answer, whose distance from the mean follows from inner products, too.
+honest ones (`lightning_fl.extension.Extension`).  A weighting that is asked about a candidate never reads the d
+columns, not even for its answer, whose distance from the mean follows from inner products, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from lightning_fl.extension import Extension
 from lightning_fl.sampled import Sample, SampledExtension, sample_columns
-from lightning_fl.updates import Combination, Extension, Updates
+from lightning_fl.updates import Combination, Updates
 
 # Columns in which a rule that works column by column is asked for an estimate.
 _COLUMNS = 1024

@@ -15,8 +15,9 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.clipped_clustering import agglomerate
 from lightning_fl.aggregator.signguard import clipping_scales, middle
 from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.products import Centred, squared_distances
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Centred, Combination, Updates, finite_rows, squared_distances
+from lightning_fl.updates import Combination, Updates, finite_rows
 
 
 def model_distances(

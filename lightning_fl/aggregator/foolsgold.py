@@ -15,8 +15,9 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.clipped_clustering import cosine_distances
 from lightning_fl.errors import SettingError
+from lightning_fl.products import gram_matrix
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows, gram_matrix
+from lightning_fl.updates import Updates, finite_rows
 
 # Columns whose histories are added up at a time.
 _COLUMNS = 2**12

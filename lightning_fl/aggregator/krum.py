@@ -12,9 +12,10 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.columns import sorted_rows
 from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.products import among, by_parts, squared_distances
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import krum_kappa
-from lightning_fl.updates import Updates, among, by_parts, finite_rows, squared_distances
+from lightning_fl.updates import Updates, finite_rows
 
 Neighbours = Literal["n-f-2", "n-f-1"]
 _FEWEST = {"n-f-2": 3, "n-f-1": 2}  # n - f from which a neighbour counts

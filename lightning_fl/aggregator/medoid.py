@@ -8,8 +8,9 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
+from lightning_fl.products import squared_distances
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows, squared_distances
+from lightning_fl.updates import Updates, finite_rows
 
 
 def medoid_weights(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:

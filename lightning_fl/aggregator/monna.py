@@ -12,8 +12,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_minority
 from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.products import squared_distances
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows, squared_distances
+from lightning_fl.updates import Updates, finite_rows
 
 
 def monna_weights(

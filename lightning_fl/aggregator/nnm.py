@@ -12,9 +12,10 @@ from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.aggregator.mixing import Mixing, finite_shares
 from lightning_fl.columns import smallest
 from lightning_fl.errors import SettingError
+from lightning_fl.products import squared_distances
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa
-from lightning_fl.updates import Updates, finite_rows, squared_distances
+from lightning_fl.updates import Updates, finite_rows
 
 
 def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:

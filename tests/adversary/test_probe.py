@@ -8,7 +8,7 @@ import torch
 from lightning_fl.adversary.probe import Probe
 from lightning_fl.aggregator.trimmed_mean import _trimmed_mean
 from lightning_fl.contract import world
-from lightning_fl.updates import gram_matrix
+from lightning_fl.products import gram_matrix
 
 H, B, D = 12, 3, 20
 

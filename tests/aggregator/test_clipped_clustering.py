@@ -13,7 +13,7 @@ from lightning_fl.aggregator.clipped_clustering import (
     larger_cluster,
 )
 from lightning_fl.contract import hostile, world
-from lightning_fl.updates import gram_matrix
+from lightning_fl.products import gram_matrix
 from tests import training
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers

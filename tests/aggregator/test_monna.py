@@ -5,7 +5,7 @@ import torch
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.monna import Monna, monna, monna_weights
 from lightning_fl.contract import world
-from lightning_fl.updates import gram_matrix
+from lightning_fl.products import gram_matrix
 from tests.aggregator import reference
 
 N, D, F = 9, 5, 3

@@ -17,7 +17,7 @@ from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import conf, hostile, world
-from lightning_fl.updates import gram_matrix
+from lightning_fl.products import float64_columns, gram_matrix
 from tests.aggregator import reference
 
 N, D = 11, 6
@@ -138,10 +138,11 @@ def test_a_weighting_never_builds_the_mixed_rows(rule):
 
 
 def test_reads_d_once_however_often_it_is_asked(monkeypatch):
-    from lightning_fl import updates as module
-
-    passes, slow = [], module._float64_columns
-    monkeypatch.setattr(module, "_float64_columns", lambda *blocks: passes.append(1) or slow(*blocks))
+    passes = []
+    for module in ("products", "updates"):
+        monkeypatch.setattr(
+            f"lightning_fl.{module}.float64_columns", lambda *blocks: passes.append(1) or float64_columns(*blocks)
+        )
     basis = Updates(world.honest_updates())
     for factor in (1.0, 2.0, 3.0):  # as an adaptive attack asks: the same rows, another forged one
         matrix = torch.eye(12, dtype=torch.float64)

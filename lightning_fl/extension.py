@@ -1,0 +1,213 @@
+"""The rows of a round, followed by copies of one vector of the attack's, for a search that asks about many vectors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from lightning_fl.columns import Ordered
+from lightning_fl.products import SAME, Centred, distances_of, equal_rows
+from lightning_fl.updates import SEEN, Updates, as_shares, row_norms
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where rows, y (instead of the first vector) and further rows are, and where they go with the copies of y."""
+
+    single: Int64[Tensor, " _"]
+    copied: Int64[Tensor, " _"]
+
+
+@dataclass(frozen=True)
+class _Others:
+    """Centred products of rows and further ones, with room for y between them, and for each row the first equal one."""
+
+    about: Centred
+    gram: Float64[Tensor, "m m"]
+    offset: Float64[Tensor, " m"]
+    scale: Float64[Tensor, " m"]
+    first: Int64[Tensor, " m"]
+
+
+def _first_with(h: int, first: Tensor, gram: Tensor, scale: Tensor) -> Tensor:
+    """Find for each row the first equal one, as `equal_rows`, where this is known of all but row h."""
+    scale = scale.nan_to_num(nan=-1, posinf=-1)
+    limit = torch.minimum(scale[h], scale).mul_(2 * SAME)
+    same = distances_of(slice(h, h + 1), gram[h : h + 1], gram.diagonal())[0] <= limit
+    same[h] = True
+    own = same[: h + 1].to(torch.uint8).argmax()
+    found = torch.where(same & (first > h), h, first)
+    found[h] = own
+    return found
+
+
+class Extension:
+    """Rows x_i that are followed by copies of y = sum_j c_j v_j, again and again with other c.
+
+    For a search that asks a rule about many y: what concerns the rows and the vectors v_j alone is computed once, and
+    all inner products and sorted columns follow from that.
+
+    Args:
+        rows: x.
+        vectors: v.
+        copies: How many rows are y.
+        data_weights: Of the rows and the copies.
+
+    >>> extension = Extension(Updates(torch.tensor([[3.0]])), torch.tensor([[1.0], [5.0]]), 2, torch.ones(3))
+    >>> extension.by([2.0, 0.0]).rows.flatten(), extension.by([0.0, 1.0]).gram[0]
+    (tensor([3., 2., 2.]), tensor([ 9., 15., 15.], dtype=torch.float64))
+    """
+
+    def __init__(
+        self, rows: Updates, vectors: Float[Tensor, "k d"], copies: int, data_weights: Float[Tensor, " n"]
+    ) -> None:
+        self.rows, self.vectors, self.copies = rows, vectors, copies
+        self.data_weights = as_shares(data_weights, rows.n + copies, vectors.device)
+        self.norms = cache(rows.norms)
+        self.ordered = cache(rows.ordered)
+        self._asked: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._places: dict[int, _Places] = {}
+        self._others: _Others | None = None
+        self._recent = vectors
+
+    def by(self, coefficients: Sequence[float], once: bool = False) -> "_Extended":
+        """Let the copies be y with these c; the rows of what is returned hold until those of the next one are asked.
+
+        Args:
+            coefficients: c.
+            once: Prepare nothing for further y: sort all columns, which takes a few times as long as one more y then.
+        """
+        return _Extended(self, {j: c for j, c in enumerate(coefficients) if c}, once)  # 0 * inf is NaN
+
+    def knows(self, updates: Updates) -> bool:
+        """Whether the updates are its rows and copies."""
+        return isinstance(updates, _Extended) and updates.extension is self
+
+    def beside(self, extra: Tensor | None) -> Tensor:
+        """The vectors followed by further rows, at the same address whenever they are; None: by any or no rows."""
+        if extra is None:
+            return self._recent
+        key = extra.data_ptr(), len(extra)
+        if key not in self._asked:
+            if len(self._asked) == SEEN:
+                self._asked.clear()
+            self._asked[key] = extra, torch.cat([self.vectors, extra.to(self.vectors)])
+        self._recent = self._asked[key][1]
+        return self._recent
+
+    def places(self, n_extra: int) -> "_Places":
+        """Find out where rows, y and so many further rows are."""
+        if n_extra not in self._places:
+            h, b, k, e = self.rows.n, self.copies, len(self.vectors), n_extra
+            numbers = torch.arange(h + k + e, device=self.vectors.device)
+            self._places[n_extra] = _Places(
+                torch.cat([numbers[: h + 1], numbers[h + k :]]),
+                torch.cat([numbers[:h], numbers[h].expand(b), numbers[h + 1 : h + 1 + e]]),
+            )
+        return self._places[n_extra]
+
+    def others(self, about: Centred, places: "_Places") -> "_Others":
+        """Take what does not depend on y, which stands where the first vector was, from the inner products of all."""
+        known = self._others
+        if known is None or known.about is not about or len(known.first) != len(places.single):
+            single = places.single
+            gram, offset, scale = about.gram[single][:, single], about.offset[single], about.scale[single]
+            alone = scale.clone()
+            alone[self.rows.n] = torch.nan  # like none
+            self._others = known = _Others(about, gram, offset, scale, equal_rows(gram, alone))
+        return known
+
+    @cached_property
+    def products(self) -> Float64[Tensor, "k k"]:
+        """Inner products of the vectors."""
+        return Updates(self.vectors).gram
+
+    @cached_property
+    def sent(self) -> Float[Tensor, "n d"]:
+        """The rows and room for the copies."""
+        return torch.cat([self.rows.rows, self.vectors.new_empty(self.copies, self.vectors.shape[1])])
+
+
+class _Extended(Updates):
+    """The rows of others followed by copies of one more; see `Extension`."""
+
+    def __init__(self, extension: Extension, coefficients: dict[int, float], once: bool = False):
+        self.extension, self.ids, self.data_weights, self.once = extension, None, extension.data_weights, once
+        self.h = extension.rows.n
+        self.n, self.d = self.h + extension.copies, extension.rows.d
+        self.by = coefficients
+        self.parts = torch.tensor(list(coefficients), dtype=torch.int64, device=self.data_weights.device)
+        self.coefficients = self.data_weights.new_tensor(list(coefficients.values()))
+
+    @cached_property
+    def row(self) -> Float[Tensor, " d"]:
+        """The vector y."""
+        row = torch.zeros_like(self.extension.vectors[0])
+        for j, coefficient in self.by.items():
+            row.add_(self.extension.vectors[j], alpha=coefficient)
+        return row
+
+    @cached_property
+    def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
+        self.extension.sent[self.h :] = self.row
+        return self.extension.sent
+
+    @cached_property
+    def gram(self) -> Float64[Tensor, "n n"]:
+        return self.gram_with(None)
+
+    @cached_property
+    def centred(self) -> Centred:
+        return self.centred_with(None)
+
+    def gram_with(self, extra: Float[Tensor, "k d"] | None) -> Float64[Tensor, "m m"]:
+        gram = self.extension.rows.gram_with(self.extension.beside(extra))
+        parts = self.h + self.parts
+        across = gram[:, parts] @ self.coefficients
+        places = self.extension.places(0 if extra is None else len(extra))
+        gram = gram[places.single][:, places.single]
+        gram[self.h] = gram[:, self.h] = across[places.single]
+        gram[self.h, self.h] = self.coefficients @ across[parts]
+        return gram[places.copied][:, places.copied]
+
+    def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
+        about = self.extension.rows.centred_with(self.extension.beside(extra))
+        places = self.extension.places(0 if extra is None else len(extra))
+        others = self.extension.others(about, places)
+        h, parts, c = self.h, self.h + self.parts, self.coefficients
+        beyond = c.sum() - 1  # y - r = sum_j c_j (v_j - r) + beyond r
+        across = about.gram[:, parts] @ c + beyond * about.offset
+        offset, scale = others.offset.clone(), others.scale.clone()
+        offset[h] = c @ about.offset[parts] + beyond * about.square
+        # Rounding is charged to the row: one in which huge ones cancel is never near others.
+        scale[h] = (c.abs() @ about.scale[parts].sqrt() + beyond.abs() * about.square.sqrt()).square()
+        square = c @ across[parts] + beyond * offset[h] + SAME / 4 * scale[h]
+        gram = others.gram.clone()
+        gram[h] = gram[:, h] = across[places.single]
+        gram[h, h] = square
+        gram.diagonal().clamp_(min=0)
+        first = _first_with(h, others.first, gram, scale)[places.copied]
+        return Centred(gram[first][:, first], offset[first], about.square, scale[first])
+
+    @cached_property
+    def squares(self) -> Float64[Tensor, " n"]:
+        square = self.coefficients @ self.extension.products[self.parts][:, self.parts] @ self.coefficients
+        return torch.cat([self.extension.rows.squares, square.expand(self.extension.copies)])
+
+    def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
+        return torch.cat([self.extension.norms(p), row_norms(self.row[None], p).expand(self.extension.copies)])
+
+    def ordered(self, rule: str) -> Ordered:
+        if self.once:
+            return super().ordered(rule)
+        ordered = self.extension.ordered(rule)
+        return ordered.extended(self.row, self.extension.copies) if self.row.isfinite().all() else ordered
+
+    def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
+        weights = weights.to(self.row)
+        combined = self.extension.rows.combine(weights[: self.h])
+        share = weights[self.h :].sum()
+        return combined + share * self.row if share else combined

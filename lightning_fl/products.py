@@ -1,0 +1,375 @@
+"""Inner products between rows and the distances that follow from them, in float64, from one pass over the columns.
+
+Inner products about 0 serve rules that look at lengths and angles.  Distances need another origin: of rows that share a
+large offset, ||x_i||^2 + ||x_j||^2 - 2 <x_i, x_j> keeps no digit.  So they come from inner products about an origin in
+the middle of the rows, found in the same pass.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from lightning_fl import digits
+from lightning_fl.columns import kth_smallest
+
+# Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; a GPU wants more.
+_COLUMNS_CPU, _ENTRIES_GPU = 2**12, 2**24
+# Rows of the Gram matrix at a time: at least so many, and at most so many parts.
+_ROWS, _PARTS = 32, 64
+# Entries of an n x n matrix worked on at a time: beside n x n itself, a part of 2^20 doubles is nothing.
+_PART = 2**20
+# Columns added up to one for the choice of a block's middle row.
+_SUMMED = 64
+# Share of the squared lengths that a squared distance must exceed to be more than rounding.
+SAME = 2.0**-44
+
+
+def float64_columns(*blocks: Tensor) -> Iterator[Tensor]:
+    """Stack the blocks, some columns at a time; what is yielded may be written to, and is overwritten by the next."""
+    sizes = [len(block) for block in blocks]
+    width = _COLUMNS_CPU if blocks[0].device.type == "cpu" else max(_ENTRIES_GPU // sum(sizes), 1)
+    width = min(width, blocks[0].shape[1])
+    memory = blocks[0].new_empty(sum(sizes) * width, dtype=torch.float64)
+    for columns in zip(*(block.detach().split(width, dim=1) for block in blocks), strict=True):
+        stacked = memory[: sum(sizes) * columns[0].shape[1]].view(sum(sizes), -1)
+        for part, block in zip(stacked.split(sizes), columns, strict=True):
+            part.copy_(block)
+        yield stacked
+
+
+def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
+    """Compute all inner products between the rows of the blocks, in float64.
+
+    Entry (i, j) depends on rows i and j alone: a row with NaN or inf spoils its own row and column, nothing else,
+    and shows on the diagonal.  float32 rows of up to 3e38 do not overflow.
+
+    Args:
+        blocks: Matrices of equal width whose rows are stacked in order, without copying them.
+
+    Returns:
+        The symmetric (n, n) matrix of inner products, n rows in all.
+
+    >>> gram_matrix(torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
+    tensor([[25.,  3.],
+            [ 3.,  1.]], dtype=torch.float64)
+    """
+    n = sum(len(block) for block in blocks)
+    gram = blocks[0].new_zeros(n, n, dtype=torch.float64)
+    for columns in float64_columns(*blocks):
+        _add_products(gram, columns, blocks[0].dtype == torch.float64)
+    return _mirrored(gram)
+
+
+def _add_products(gram: Tensor, columns: Tensor, wide: bool) -> None:
+    """Add some columns' inner products, on and below the diagonal, where half of the work is.
+
+    Args:
+        gram: The sum.
+        columns: The columns.
+        wide: Whether the rows they come from are float64.
+    """
+    if not wide and digits.slow_in_float64(columns.device):
+        digits.add_products(gram, columns)
+        return
+    size = max(_ROWS, len(columns) // _PARTS)
+    for i in range(0, len(columns), size):
+        rows = slice(i, i + size)
+        gram[rows, : i + size] += columns[rows] @ columns[: i + size].T  # addmm_ into the sum rounds more
+
+
+def _mirrored(gram: Tensor) -> Tensor:
+    """Copy what is below the diagonal to above it, in place."""
+    for i in range(0, len(gram), 512):
+        rows, rest = slice(i, i + 512), slice(i + 512, None)
+        gram[rows, rows] = gram[rows, rows].tril() + gram[rows, rows].tril(-1).T
+        gram[rows, rest] = gram[rest, rows].T
+    return gram
+
+
+def squared_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
+    """Compute ||x_i - x_j||^2 from finite inner products.
+
+    >>> squared_distances(gram_matrix(torch.tensor([[0.0, 0.0], [3.0, 4.0]])))
+    tensor([[ 0., 25.],
+            [25.,  0.]], dtype=torch.float64)
+    """
+    return distances_of(slice(None), gram, gram.diagonal()).fill_diagonal_(0)
+
+
+def distances_of(
+    rows: slice, products: Float64[Tensor, "m n"], lengths: Float64[Tensor, " n"]
+) -> Float64[Tensor, "m n"]:
+    """Compute some rows' squared distances to all, with rounding where that of a row to itself should be.
+
+    Args:
+        rows: Which they are.
+        products: Their inner products with all.
+        lengths: ||x_j||^2 of all.
+    """
+    return (lengths[rows, None] + lengths).sub_(products, alpha=2).clamp_(min=0)
+
+
+def in_parts(n: int) -> list[slice]:
+    """Cut the rows of an n x n matrix into parts of about a million entries."""
+    size = max(_PART // n, 1)
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+
+
+def by_parts(function: Callable[[slice], Tensor], out: Float[Tensor, " n"] | Int64[Tensor, " n"]) -> Tensor:
+    """Find a number for each row of an n x n matrix, some rows at a time.
+
+    Args:
+        function: Gives those of some rows.
+        out: What to write them into: kept by themselves among what each part needs, they would scatter the free memory.
+
+    Returns:
+        All of them.
+    """
+    for rows in in_parts(len(out)):
+        out[rows] = function(rows)
+    return out
+
+
+def among(gram: Float64[Tensor, "n n"], rows: Int64[Tensor, " m"]) -> Float64[Tensor, "m m"]:
+    """Take some rows, ascending, and the same columns; the matrix itself, not a copy, where these are all.
+
+    >>> among(torch.tensor([[1.0, 2.0], [2.0, 4.0]]).double(), torch.tensor([1]))
+    tensor([[4.]], dtype=torch.float64)
+    """
+    return gram if len(rows) == len(gram) else gram[rows][:, rows]
+
+
+def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> Int64[Tensor, " n"]:
+    """Find for each row the first one whose squared distance from it is rounding: at most 2^-43 min(s_i, s_j).
+
+    Args:
+        gram: Inner products about any origin.
+        scale: s_i, the squared length that rounding is relative to, such as the Gram matrix's diagonal.
+
+    Returns:
+        Row numbers; a row that is like none before it, or not finite, is its own.
+
+    >>> gram = gram_matrix(torch.tensor([[1.0], [2.0], [1.0]]))
+    >>> equal_rows(gram, gram.diagonal())
+    tensor([0, 1, 0])
+    """
+    scale = scale.nan_to_num(nan=-1, posinf=-1)
+
+    def first(rows: slice) -> Tensor:
+        limit = torch.minimum(scale[rows, None], scale).mul_(2 * SAME)
+        same = distances_of(rows, gram[rows], gram.diagonal()) <= limit
+        same.diagonal(rows.start).fill_(True)
+        return same.to(torch.uint8).argmax(1)
+
+    return by_parts(first, torch.empty(len(gram), dtype=torch.int64, device=gram.device))
+
+
+def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"], in_place: bool = False) -> Float64[Tensor, "n n"]:
+    """Replace each row by the one of the given number, and each column.
+
+    Args:
+        gram: Symmetric.
+        first: The numbers.
+        in_place: Whether the matrix may be changed.
+
+    Returns:
+        The matrix itself, not a copy, where nothing changes.
+    """
+    if gram.device.type != "cpu":  # where asking costs more
+        return gram[first][:, first]
+    changed = (first != torch.arange(len(gram))).nonzero().flatten()
+    others = first[changed]
+    if torch.equal(gram[changed], gram[others]):
+        return gram
+    gram = gram if in_place else gram.clone()
+    gram[changed] = gram[others]
+    gram[:, changed] = gram[:, others]
+    return gram
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Inner products between rows x_i about an origin r in the middle of them, and what leads back to the origin 0.
+
+    A rule that does not see a common offset takes `gram` where it would take inner products.  Rows whose distance is
+    rounding have become one.
+
+    Args:
+        gram: <x_i - r, x_j - r>.
+        offset: <x_i - r, r>.
+        square: <r, r>.
+        scale: The squared lengths that the rounding of ``gram`` is relative to; its diagonal, unless rows were mixed.
+    """
+
+    gram: Float64[Tensor, "n n"]
+    offset: Float64[Tensor, " n"]
+    square: Float64[Tensor, ""]
+    scale: Float64[Tensor, " n"]
+
+    def __getitem__(self, rows: slice) -> "Centred":
+        """Some of the rows."""
+        return Centred(self.gram[rows, rows], self.offset[rows], self.square, self.scale[rows])
+
+    @property
+    def with_zero(self) -> Float64[Tensor, "m m"]:
+        """``gram`` of the rows followed by a row of zeros: -r about the origin r."""
+        gram = F.pad(self.gram, (0, 1, 0, 1))
+        gram[-1, :-1] = gram[:-1, -1] = -self.offset
+        gram[-1, -1] = self.square
+        return gram
+
+    def inner(self, a: Float64[Tensor, " n"], b: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
+        """Compute <sum_i a_i x_i, sum_j b_j x_j>; NaN if a row that is not finite takes part."""
+        gram, (a, b), broken = _finite_part(self.gram, torch.stack([a, b]))
+        offset, a_r, b_r = self.offset.masked_fill(~self.gram.diagonal().isfinite(), 0), a.sum(), b.sum()
+        found = a @ gram @ b + a_r * (b @ offset) + b_r * (a @ offset) + a_r * b_r * self.square
+        return found.masked_fill(broken.any(), torch.nan)
+
+    def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int) -> "Centred":
+        """Find the same for the rows y_i = sum_j matrix_ij x_j.
+
+        The origin moves to one of them: they may lie much closer together than the x_i.  A row that a non-finite one
+        has part in is not finite.
+
+        Args:
+            matrix: Coefficients.
+            n_middle: Among how many of the first rows the new origin is chosen.
+        """
+        gram, known, broken = _finite_part(self.gram, matrix)
+        offset, scale = (x.masked_fill(~self.gram.diagonal().isfinite(), 0) for x in (self.offset, self.scale))
+
+        def products(a: Tensor, a_r: Tensor, b: Tensor, b_r: Tensor) -> Tensor:
+            """<sum_j a_j (x_j - r) + a_r r, sum_j b_j (x_j - r) + b_r r> for rows a and b."""
+            along_r = (a @ offset)[:, None] * b_r + a_r[:, None] * (b @ offset) + self.square * a_r[:, None] * b_r
+            return a @ gram @ b.T + along_r
+
+        def inner(a: Tensor, a_r: Tensor) -> tuple[Tensor, Tensor]:
+            """All products, and what rounding is relative to."""
+            # Rounding is charged to the row: one in which huge ones cancel is never near others.
+            found = products(a, a_r, a, a_r)
+            reach = (a.abs() @ scale.sqrt() + a_r.abs() * self.square.sqrt()).square()
+            found = (found + found.T) / 2 + (SAME / 4 * reach).diag()
+            return found.masked_fill(broken | broken[:, None], torch.nan), reach.masked_fill(broken, torch.nan)
+
+        about_r, _ = inner(known, known.sum(1) - 1)
+        origin = known[_middle_row(about_r.diagonal(), about_r.__getitem__, n_middle)][None]
+        apart = known - origin
+        apart_r, origin_r = apart.sum(1), origin.sum(1)
+        about, reach = inner(apart, apart_r)
+        offset_apart = products(apart, apart_r, origin, origin_r)[:, 0].masked_fill(broken, torch.nan)
+        return _merged(about, offset_apart, products(origin, origin_r, origin, origin_r)[0, 0], reach)
+
+
+def _finite_part(gram: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Inner products and coefficients without the rows that are not finite, and which mixed rows these have part in."""
+    finite = gram.diagonal().isfinite()
+    known = gram.masked_fill(~(finite & finite[:, None]), 0)
+    return known, matrix.masked_fill(~finite, 0), (matrix[:, ~finite] != 0).any(1)
+
+
+def mixed_gram(gram: Float64[Tensor, "n n"], matrix: Float64[Tensor, "m n"]) -> Float64[Tensor, "m m"]:
+    """Compute the inner products of the rows y_i = sum_j matrix_ij x_j; one with a share of a non-finite row is NaN."""
+    gram, matrix, broken = _finite_part(gram, matrix)
+    mixed = matrix @ gram @ matrix.T
+    return ((mixed + mixed.T) / 2).masked_fill(broken | broken[:, None], torch.nan)
+
+
+def _merged(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Centred:
+    gram.diagonal().clamp_(min=0)
+    first = equal_rows(gram, scale)
+    return Centred(merged(gram, first, in_place=True), offset[first], square, scale[first])
+
+
+def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: int) -> Tensor:
+    """Of the first rows, the number of the one with the smallest ball around it that holds more than half of them.
+
+    Where more than half are honest, the row is near some of these, whatever the others are.  Rows that are not finite
+    do not count; where there are no others, rows after the first ones do.
+
+    Args:
+        lengths: ||x_i||^2.
+        products: Gives the inner products of some rows with all.
+        n_middle: How many the first ones are.
+    """
+    finite = lengths.isfinite()
+    eligible = finite[:n_middle]
+    half = int(eligible.sum()) // 2  # beside itself
+    if not eligible.any():
+        return finite.to(torch.uint8).argmax()
+
+    def radii(rows: slice) -> Tensor:
+        distances = distances_of(rows, products(rows)[:, :n_middle], lengths[:n_middle])  # NaN and inf come last
+        distances.diagonal(rows.start).zero_()
+        return kth_smallest(distances, half + 1)
+
+    found = by_parts(radii, lengths.new_empty(n_middle))
+    return found.masked_fill(~eligible, torch.inf).argmin()
+
+
+@cache
+def _signs(device: torch.device) -> Tensor:
+    signs = 2 * torch.randint(2, (_SUMMED,), generator=torch.Generator().manual_seed(0)) - 1
+    return signs.double().to(device)
+
+
+def _sums(columns: Tensor) -> Tensor:
+    """Add up every 64 columns, with fixed random signs: distances between the sums are about those between the rows.
+
+    A selection of columns would not do: a row may be like the others there and huge elsewhere.
+    """
+    whole = columns.shape[1] // _SUMMED * _SUMMED
+    sums = columns[:, :whole].reshape(-1, _SUMMED) @ _signs(columns.device)
+    return torch.cat([sums.view(len(columns), -1), columns[:, whole:]], dim=1)
+
+
+def _inner(sums: Tensor, n: int) -> tuple[Tensor, Callable[[slice], Tensor]]:
+    """The first rows' squared lengths, and their inner products some rows at a time; as one matrix where that is small.
+
+    Lengths and products are of one matrix product, so that rows that are equal have a distance of 0.
+    """
+    if len(in_parts(n)) == 1:
+        gram = sums @ sums.T
+        return gram.diagonal(), gram.__getitem__
+    return sums.square().sum(1), lambda rows: sums[rows] @ sums[:n].T
+
+
+def centred_products(
+    rows: Float[Tensor, "n d"],
+    *others: Float[Tensor, "_ d"],
+    total: Callable[[Tensor], Tensor] = lambda sums: sums,
+) -> Centred:
+    """Compute all inner products between rows about an origin among them, in float64.
+
+    In each block of columns the origin is the row with the smallest ball around it that holds more than half of the
+    rows, so that fewer than half, whatever they are, do not move it away from the others.  In sum r is no row.
+
+    Args:
+        rows: Rows among which the origin is chosen.
+        others: Further rows (of the server), without copying them.
+        total: Adds up what processes have summed, each over columns of its own.
+
+    Returns:
+        Inner products between all of them, in order.  A row with NaN or inf spoils its own entries, nothing else, and
+        shows on the diagonal.
+
+    >>> centred_products(torch.tensor([[1e9], [1e9 + 64], [7e30]])).gram[:2, :2]
+    tensor([[   0.,    0.],
+            [   0., 4096.]], dtype=torch.float64)
+    """
+    n = len(rows) + sum(len(block) for block in others)
+    gram, offset, square = (rows.new_zeros(shape, dtype=torch.float64) for shape in [(n, n), (n,), ()])
+    for columns in float64_columns(rows, *others):
+        sums = _sums(columns)
+        origin = columns[_middle_row(*_inner(sums, len(rows)), len(rows))].clone()
+        columns -= origin
+        _add_products(gram, columns, rows.dtype == torch.float64)
+        offset += columns @ origin
+        square += origin @ origin
+    sums = total(torch.cat([_mirrored(gram), offset[None], square.expand(1, n)]))
+    gram, offset, square = sums[:n], sums[n], sums[n + 1, 0]
+    return _merged(gram, offset, square, gram.diagonal().clone())
