@@ -215,7 +215,7 @@ class FederatedModule(pl.LightningModule):
             loss=mean_loss,
             finite=torch.stack([finite, update.isfinite().all()]),
             norm=update.norm(),
-            deviation=updates.quick_deviation(update, h, moments),
+            deviation=updates.quick_deviation(aggregation.answer, h, moments),
             trust=flatten([rows.new_empty(0)] if trust is None else [trust, trust[:h].sum(), trust[h:].sum()]),
         )
         (loss,), (update_norm,) = read["loss"], read["norm"]

@@ -230,6 +230,22 @@ class Centred:
         found = a @ gram @ b + a_r * (b @ offset) + b_r * (a @ offset) + a_r * b_r * self.square
         return found.masked_fill(broken.any(), torch.nan)
 
+    def from_mean(self, weights: Float64[Tensor, " n"], h: int) -> Float64[Tensor, "3"]:
+        """Compare sum_i a_i x_i with the mean of the first h rows.
+
+        Args:
+            weights: a.
+            h: How many rows.
+
+        Returns:
+            ||sum_i a_i x_i - mean||^2, (1/h) sum_i ||x_i - mean||^2 and ||mean||^2; NaN where a row with part in it is
+            not finite.
+        """
+        mean = F.pad(weights.new_full((h,), 1 / h), (0, len(weights) - h))
+        gram, apart = self.gram[:h, :h], weights - mean
+        variance = gram.diagonal().mean() - gram.mean()
+        return torch.stack([self.inner(apart, apart), variance, self.inner(mean, mean)]).clamp(min=0)
+
     def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int) -> "Centred":
         """Find the same for the rows y_i = sum_j matrix_ij x_j.
 
@@ -269,7 +285,7 @@ def _finite_part(gram: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Inner products and coefficients without the rows that are not finite, and which mixed rows these have part in."""
     finite = gram.diagonal().isfinite()
     known = gram.masked_fill(~(finite & finite[:, None]), 0)
-    return known, matrix.masked_fill(~finite, 0), (matrix[:, ~finite] != 0).any(1)
+    return known, matrix.masked_fill(~finite, 0), (matrix.masked_fill(finite, 0) != 0).any(1)
 
 
 def mixed_gram(gram: Float64[Tensor, "n n"], matrix: Float64[Tensor, "m n"]) -> Float64[Tensor, "m m"]:

@@ -540,39 +540,42 @@ class Updates:
 
     def quick_deviation(
         self,
-        vector: Float[Tensor, " d"],
+        answer: Float[Tensor, " d"] | Combination,
         h: int,
         moments: tuple[Float[Tensor, " _"], Float[Tensor, " _"]] | None = None,
     ) -> Float64[Tensor, "3"]:
         """Find the same at the speed of float32, where that is enough; on a GPU, without waiting for it.
 
-        The variance follows from these rows' moments, if they are known, or from inner products, if a rule has asked
-        for those; otherwise it takes one pass.
+        All three follow from inner products if a rule that has asked for them combines rows.  Otherwise the variance
+        does, or follows from these rows' moments, if they are known, or takes one pass.
 
         Args:
-            vector: See `deviation`.
+            answer: The vector, see `deviation`, or the combination that it is.
             h: See `deviation`.
             moments: Of the first h rows, as the attack has asked for them.  None: not known.
 
         Returns:
             The three numbers.  They are worth nothing if the second is 0 or one of them is not finite.
         """
-        rows, vector = self.here[:h], self._own(vector)
         centred = vars(self).get("centred")
         gram = vars(self).get("gram") if centred is None else centred.gram
-        if gram is None or moments is not None:
-            mean, squares = mean_and_squares(rows) if moments is None else moments
-            sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]
-            error, variance, square = self._total(torch.stack(sums))
-            least = _VISIBLE * self.d
-        else:
-            gram = gram[:h, :h]
-            lengths = gram.diagonal().mean()
-            variance, least = lengths - gram.mean(), _CLEAR * lengths
+        lengths = 0 if gram is None else gram.diagonal()[:h].mean()
+        rows, vector = self.here[:h], self._own(answer.vector if isinstance(answer, Combination) else answer)
+        if centred is not None and isinstance(answer, Combination) and answer.updates is self and answer.extra is None:
+            error, variance, square = centred.from_mean(answer.coefficients, h)
+            least = _CLEAR * lengths
+        elif gram is not None and moments is None:
+            variance = lengths - gram[:h, :h].mean()
             mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
             sums = [(vector - mean).double().square().sum(), mean.double().square().sum()]
             error, square = self._total(torch.stack(sums))
-        return torch.stack([error, variance.where(variance > least + _CLEAR * square, 0), square])
+            least = _CLEAR * (lengths + square)
+        else:
+            mean, squares = mean_and_squares(rows) if moments is None else moments
+            sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]
+            error, variance, square = self._total(torch.stack(sums))
+            least = _VISIBLE * self.d + _CLEAR * square
+        return torch.stack([error, variance.where(variance > least, 0), square])
 
     def mixed(self, matrix: Float[Tensor, "m n"], data_weights: Float[Tensor, " m"] | None = None) -> "Updates":
         """Mix the rows, y_i = sum_j matrix_ij x_j, without computing a y: all that a weighting asks follows from the x.

@@ -391,7 +391,7 @@ def masks(index):
 
 
 # Look at what lies on the host, wherever the rest is: shares of the data; and NumPy's sorting, for processors only.
-HOST = {"_shares", "positive", "work"}
+HOST = {"as_shares", "positive", "work"}
 
 
 @pytest.mark.parametrize(
