@@ -27,7 +27,7 @@ from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.dropout import KeyedDropout
-from lightning_fl.errors import DivergedError, SettingError, concerning
+from lightning_fl.errors import DivergedError, ProcessError, SettingError, concerning
 from lightning_fl.images import outputs
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
@@ -99,12 +99,15 @@ class FederatedModule(pl.LightningModule):
         _check_trainer(self.trainer)
         self._prepare_metrics(data.n_classes)
         if stage != "fit":
+            if self.trainer.world_size > 1:  # Lightning is about to give every process what the first one remembers
+                collect(self.client, self._homes, self.trainer.strategy.root_device)
             return
         keep_freed()
         self.check(self.trainer, data)
         if not self.trainer.global_step:
             self._previous_update = None
-        self.client.prepare(self.model, data.everybody)
+        if not self.trainer.global_step or not list(self.client.buffers()):
+            self.client.prepare(self.model, data.everybody)
         self._homes = homes(self.client, data.everybody)
 
     def teardown(self, stage: str) -> None:
@@ -143,6 +146,10 @@ class FederatedModule(pl.LightningModule):
         self.model.to(data.train.targets.device)  # client state is allocated on the model's device
         with concerning("model"):
             _check_model(self.model, data)
+        if trainer.world_size > len(data.test):
+            raise SettingError(
+                f"each of {trainer.world_size} processes needs a test sample, got {len(data.test)}; start fewer."
+            )
         _check_server(self.make_optimizer, self.make_schedule)
         numbers = data.federation.n * sum(value.numel() for value in trainable(self.model).values())
         numbers *= 2 if trainer.world_size > 1 else 1  # each process's rows, and its columns of all
@@ -206,6 +213,8 @@ class FederatedModule(pl.LightningModule):
             update, trust = aggregation.update, _trust(aggregation)
             clock.mark("aggregator")
         except Exception as error:  # whatever a rule or an attack makes of updates that are not finite
+            if isinstance(error, ProcessError):
+                raise
             if not finite:
                 return self._stop(batch, _lost(mean_loss.item()))
             if isinstance(error, DivergedError):
@@ -283,7 +292,8 @@ class FederatedModule(pl.LightningModule):
     def _log(self, metrics: dict[str, float]) -> None:
         """Give callbacks the loss and loggers everything; ``log`` would take Lightning half a millisecond each."""
         self.trainer.callback_metrics["loss"] = torch.tensor(metrics["loss"])
-        if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if every and self.trainer.global_step % every == 0:
             self._tell_loggers(metrics)
 
     def _tell_loggers(self, metrics: dict[str, float]) -> None:
@@ -390,7 +400,7 @@ class FederatedModule(pl.LightningModule):
             checkpoint["previous_update"] = self._previous_update
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint of another model; client state is dropped unless the run trains.
+        """Refuse a checkpoint of another model; a run that does not train leaves its clients' memory.
 
         Raises:
             SettingError: If its tensors differ from this module's in name or shape, or a run that
@@ -401,6 +411,7 @@ class FederatedModule(pl.LightningModule):
         if self._trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
             for name in [name for name in state if name.startswith("client.")]:
                 del state[name]
+            state.update({name: value for name, value in self.state_dict().items() if name.startswith("client.")})
         elif 0 <= self.trainer.max_steps < checkpoint["global_step"]:
             raise SettingError(
                 f"the checkpoint has {checkpoint['global_step']} rounds behind it, got trainer.max_steps="
@@ -459,6 +470,8 @@ class _Clock:
 
     def seconds(self) -> dict[str, float]:
         """Give how long each phase took; the last one of a GPU, until it was queued."""
+        if self._device.type == "cuda":
+            self._marks[-2][1].synchronize()  # what comes before it is finished, as its numbers were read
         taken = {}
         for (_, event, then), (phase, end, now) in pairwise(self._marks):
             last = phase == self._marks[-1][0]
@@ -580,6 +593,10 @@ def _random_states(device: torch.device) -> list[Tensor]:
 
 
 def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
+    if not trainable(model):
+        raise SettingError(
+            f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
+        )
     inputs, _ = data.train.gather(torch.zeros(1, dtype=torch.int64, device=data.train.targets.device))
     name, shape = type(model).__name__, tuple(inputs.shape[1:])
     states = _random_states(inputs.device)

@@ -44,6 +44,8 @@ def _together() -> Iterator[None]:
     """Explain what the backend says when another process is gone."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:  # whatever gloo or NCCL make of it
         said = re.sub(r"^(\[\S*\]\s*)*", "", " ".join(str(error).split()))[:100]
         raise ProcessError(
@@ -358,14 +360,19 @@ def collect(client: Client, homes: dict[int, int], device: torch.device) -> None
     """Give every process what all clients remember: one row per client in each buffer."""
     for buffer in client.buffers():
         for number, home in sorted(homes.items()):
-            row = buffer[number].to(device).contiguous()
-            with _together():
-                dist.broadcast(row.view(torch.uint8) if row.dtype == torch.bool else row, home)
-            buffer[number] = row
+            buffer[number] = _from(home, buffer[number].to(device))
 
 
 def same_start(model: nn.Module) -> None:
-    """Give every process the parameters of the first one."""
-    for parameter in model.parameters():
+    """Give every process the parameters and buffers of the first one."""
+    for value in (*model.parameters(), *model.buffers()):
+        value.data.copy_(_from(0, value.data))
+
+
+def _from(process: int, tensor: Tensor) -> Tensor:
+    """Get one process's tensor; backends send contiguous memory, and not all types of numbers."""
+    sent = tensor.contiguous()
+    if sent.numel():
         with _together():
-            dist.broadcast(parameter.data, 0)
+            dist.broadcast(sent.view(-1).view(torch.uint8), process)
+    return sent

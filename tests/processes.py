@@ -18,12 +18,13 @@ import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a
 import torch
 import torch.distributed as dist
 from omegaconf import OmegaConf
+from torch import nn
 
 from lightning_fl import FederatedDataModule, Samples, seeding
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.callback.record import Record
 from lightning_fl.errors import SettingError
-from lightning_fl.parallel import ColumnBlock
+from lightning_fl.parallel import ColumnBlock, same_start
 from lightning_fl.run.assemble import make_data, make_module, make_trainer
 from lightning_fl.strategy.client_parallel import ClientParallel
 
@@ -84,6 +85,8 @@ def train(settings, n_processes, folder):
         trainer.fit(module, datamodule=data, ckpt_path=config.ckpt_path)
     except SettingError as error:
         return {"refused": str(error)}
+    if list(module.client.buffers()):  # what clients remember outlives an evaluation
+        trainer.test(module, datamodule=data, verbose=False)
     path = folder / "saved.ckpt"
     trainer.save_checkpoint(path)
     found = {"diverged": module.diverged, "metrics": record.metrics.rows, "weights": record.weights.rows}
@@ -102,6 +105,23 @@ def train(settings, n_processes, folder):
     return found
 
 
+def check_same_start(rank):
+    """Parameters of any layout and buffers of any type are those of the first process afterwards."""
+
+    def drawn(rank):
+        model, draw = nn.Linear(4, 6), seeding.generator(rank, "start")
+        model.weight = nn.Parameter(torch.randn(8, 6, generator=draw)[:4].T)
+        model.bias = nn.Parameter(torch.randn(12, generator=draw)[::2])
+        model.register_buffer("features", torch.randint(99, (3, 2), generator=draw).short())
+        model.register_buffer("none", torch.empty(0))
+        return model
+
+    model = drawn(rank)
+    same_start(model)
+    for found, expected in zip(model.state_dict().values(), drawn(0).state_dict().values(), strict=True):
+        assert torch.equal(found, expected)
+
+
 def main():
     """Go through the cases."""
     folder, n_processes = Path(sys.argv[1]), int(sys.argv[2])
@@ -115,6 +135,8 @@ def main():
         found[name] = train(settings, n_processes, own)
         whole += [name] if asked else []
         asked.clear()
+    if n_processes > 1:
+        check_same_start(dist.get_rank())
     if n_processes == 1 or dist.get_rank() == 0:
         torch.save([found, whole], folder / f"{n_processes}.pt")
 

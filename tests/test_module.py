@@ -1,6 +1,7 @@
 import copy
 import csv
 import traceback
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,10 @@ from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.rsa import Rsa
 from lightning_fl.contract import world
+from lightning_fl.errors import ProcessError
 from lightning_fl.partition.iid import Iid
 from lightning_fl.schedule.late_decay import late_decay
+from lightning_fl.strategy.client_parallel import ClientParallel
 from tests import training
 
 
@@ -194,6 +197,27 @@ def test_what_clients_remember_does_not_hinder_evaluation(tmp_path):
     assert loaded.evaluation["accuracy"] == trained.evaluation["accuracy"]
     for ours, theirs in zip(loaded.model.parameters(), trained.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+    remembered = trained.client.w.clone()
+    fitting.test(trained, datamodule=data(n_byzantine=0), ckpt_path=tmp_path / "rsa.ckpt", verbose=False)
+    assert torch.equal(trained.client.w, remembered)
+
+
+def test_what_clients_remember_outlives_a_pause(tmp_path):
+    """More rounds of the same trainer go on; another trainer begins anew."""
+
+    def make():
+        return FederatedModule(world.model(), Rsa(0.5, "huber", 0.1, 0.0), partial(torch.optim.SGD, lr=0.1))
+
+    whole, paused = make(), make()
+    trainer(tmp_path, 4, ClippedSum(0.5, "huber")).fit(whole, datamodule=data(n_byzantine=0))
+    pausing = trainer(tmp_path, 2, ClippedSum(0.5, "huber"))
+    for rounds in (2, 4):
+        pausing.fit_loop.epoch_loop.max_steps = rounds
+        pausing.fit(paused, datamodule=data(n_byzantine=0))
+    assert pausing.global_step == 4
+    assert torch.equal(paused.client.w, whole.client.w)
+    trainer(tmp_path, 4, ClippedSum(0.5, "huber")).fit(paused, datamodule=data(n_byzantine=0))
+    assert not torch.equal(paused.client.w, whole.client.w)  # the model went on, from other memories
 
 
 def test_an_attacker_asks_the_round_s_own_rule(tmp_path):
@@ -349,6 +373,38 @@ def test_refuses_what_does_not_fit_before_training(tmp_path, make, callbacks, me
 def test_refuses_batch_statistics():
     with pytest.raises(SettingError, match=r"BatchNorm1d.*use GroupNorm"):
         module(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+
+
+def test_refuses_a_model_in_which_nothing_is_trained(tmp_path):
+    with pytest.raises(SettingError, match="Linear has no parameter that is trained"):
+        trainer(tmp_path, 1, Ipm(1.0)).fit(module(world.model().requires_grad_(False)), datamodule=data())
+
+
+def test_a_lost_process_is_no_divergence(tmp_path, monkeypatch):
+    """Even where the losses are no longer finite."""
+
+    class Lost(Average):
+        def aggregate(self, updates, server):
+            raise ProcessError("process 0 of 2 no longer reaches the others")
+
+    fitted = module(lr=1e30)
+    fitted.model.weight.data.fill_(torch.nan)
+    with pytest.raises(ProcessError, match="no longer reaches"):
+        trainer(tmp_path, 2, Lost(), Ipm(1.0)).fit(fitted, datamodule=data())
+
+
+def test_refuses_more_processes_than_test_samples(tmp_path):
+    many = training.trainer([Ipm(1.0)], default_root_dir=tmp_path, strategy=ClientParallel(), devices=999)
+    federation = data()
+    federation.setup("fit")
+    with pytest.raises(SettingError, match="each of 999 processes needs a test sample, got"):
+        module().check(many, federation)
+
+
+def test_nothing_is_logged_every_0_rounds(tmp_path):
+    silent = training.trainer([Ipm(1.0)], 2, default_root_dir=tmp_path, log_every_n_steps=0)
+    silent.fit(module(), datamodule=data())
+    assert silent.global_step == 2
 
 
 def test_refuses_a_checkpoint_of_another_model(tmp_path):

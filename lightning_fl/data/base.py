@@ -284,8 +284,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if n == 1:
             return self.test
         assert self.trainer is not None
-        share = torch.arange(len(self.test)).tensor_split(n)[self.trainer.global_rank]
-        own = slice(int(share[0]), int(share[-1]) + 1)
+        rank, size = self.trainer.global_rank, len(self.test)
+        own = slice(size * rank // n, size * (rank + 1) // n)
         return replace(self.test, inputs=self.test.inputs[own], targets=self.test.targets[own])
 
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:

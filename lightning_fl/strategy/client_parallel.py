@@ -43,9 +43,9 @@ class ClientParallel(DDPStrategy):
         atexit.register(_disconnect)
 
     def configure_ddp(self) -> None:
-        """Leave the model unwrapped; every process starts from the first one's parameters."""
-        assert self.model is not None
-        same_start(self.model)
+        """Leave the module unwrapped; every process starts from the first one's model."""
+        module: Any = self.lightning_module
+        same_start(module.model)
 
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None
