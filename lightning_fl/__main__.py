@@ -24,7 +24,8 @@ def main() -> None:
     elif command == "--version":
         print(import_module("lightning_fl").__version__)
     elif command not in known:
-        print(f"Error: there is no command {command}; valid: {', '.join(known)}.", file=sys.stderr)
+        hint = f" did you mean {' '.join(['lightning-fl train', *sys.argv[1:]])}?" if "=" in command else ""
+        print(f"Error: there is no command {command};{hint} valid: {', '.join(known)}.", file=sys.stderr)
         sys.exit(2)
     else:
         sys.argv = [f"lightning-fl {command}", *rest]

@@ -3,6 +3,7 @@
 python scripts/catalogue.py
 """
 
+import argparse
 import re
 from html import escape
 from pathlib import Path
@@ -59,4 +60,5 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     PAGE.write_text(catalogue())

@@ -1,7 +1,7 @@
 """Which rule survives: every rule under every attack and degree of label skew, over seeds.
 
 python scripts/tournament.py --quick                                     nine rules, six attacks: ten minutes
-python scripts/tournament.py --workers 2                                 all of them: a night
+python scripts/tournament.py --workers 2                                 all of them: two days
 python scripts/tournament.py --rules boba,krum --attacks ipm,lie --skew iid,0.1
 python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
@@ -67,8 +67,11 @@ def main() -> None:
             tuning = tournament.missing(tournament.tuning())
             if tuning and not given.dry_run:
                 play(tournament, tuning, given.workers, given.on, "Choosing rates")
-            missing = tournament.missing(tournament.cells())
-            print(f"{len(tuning)} runs to choose rates, {len(missing)} of the tournament to play", flush=True)
+            cells = tournament.cells()
+            missing = tournament.missing(cells)
+            unknown = tournament.size - len(cells)
+            after = f", up to {unknown} more once the rates are known" if unknown else ""
+            print(f"{len(tuning)} runs to choose rates, {len(missing)} of the tournament to play{after}", flush=True)
             if missing and not given.dry_run:
                 play(tournament, missing, given.workers, given.on, "Playing")
         except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,32 +117,46 @@ def spelled(arguments: Sequence[str]) -> list[str]:
 
 
 def choose(name: str, valid: Collection[str], what: str) -> str:
-    """Check a name.
+    """Find the valid name that is meant, whatever its case.
 
     Raises:
-        SettingError: If it is not one of the valid names, which the message lists.
+        SettingError: If there is none; the message lists those that are valid.
     """
     if name in valid:
         return name
-    raise SettingError(no_such(what, name, valid))
+    alike = [other for other in valid if other.lower() == name.lower()]
+    if len(alike) != 1:
+        raise SettingError(no_such(what, name, valid))
+    return alike[0]
 
 
 def no_such(what: str, name: str, valid: Collection[str], like: str | None = None) -> str:
     """Say that there is no such name, which one may be meant (close to ``like``), and which names are valid."""
-    close = get_close_matches(like or name, valid, n=1)
-    hint = f" did you mean {close[0]}?" if close else ""
+    longer = [other for other in valid if name and like is None and other.startswith(name)]
+    close = longer if 0 < len(longer) <= 3 else get_close_matches(like or name, valid, n=1)
+    hint = f" did you mean {' or '.join(close)}?" if close else ""
     return f"there is no {what} {name};{hint} valid: {', '.join(valid)}."
+
+
+def _no_setting(argument: str) -> str:
+    """Say that settings have names, and which one an argument may be the value of."""
+    group = next((group for group in GROUPS if argument in choices(group)), None)
+    hint = f"; did you mean {group}={argument}?" if group else "; --help lists them."
+    return f"settings are written NAME=VALUE, got {argument!r}{hint}"
 
 
 def check_choices(arguments: Sequence[str]) -> None:
     """Check the choices that the arguments make; Hydra would take many lines to refuse one.
 
     Raises:
-        SettingError: If a choice does not exist, or there are several where a run has one.
+        SettingError: If an argument is no setting, a choice does not exist, or there are several where a run has one.
     """
     several = {"-m", "--multirun"} & set(arguments)
-    for argument in arguments:
-        key, _, given = argument.partition("=")
+    for previous, argument in pairwise(["", *arguments]):
+        key, equals, given = argument.partition("=")
+        may_be_value = previous.startswith("-") and previous not in several  # of Hydra's option before it
+        if not (equals or may_be_value or argument.startswith(("-", "~"))):
+            raise SettingError(_no_setting(argument))
         group = key.partition("@")[0]  # GROUP@PLACE=CHOICE
         if group not in GROUPS or given == "[]":
             continue

@@ -15,6 +15,12 @@ from omegaconf.errors import OmegaConfBaseException
 from lightning_fl.errors import RESUME, DataError, ProcessError, SettingError
 from lightning_fl.run.config import GROUPS, choices, compose, no_such
 
+# What brings one of Hydra's launchers.
+_LAUNCHERS = {
+    "ray": 'pip install -e ".[ray]"',
+    "submitit_slurm": 'pip install -e ".[slurm]"',
+    "joblib": "pip install hydra-joblib-launcher",
+}
 # Errors that a disk can raise about a file.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
@@ -63,6 +69,10 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     removed = re.search(r"Could not delete from config. '([^']+)' does not exist", str(error))
     if removed:
         return _not_removed(removed[1], sys.argv[1:] if arguments is None else arguments)
+    launcher = re.search(r"Could not find 'hydra/launcher/(\w+)'", str(error))
+    if launcher:
+        advice = _LAUNCHERS.get(launcher[1], f"choose one of {', '.join(_LAUNCHERS)}")
+        return f"there is no launcher {launcher[1]} here; {advice}."
     if isinstance(error, HydraException | OmegaConfBaseException):
         return " ".join(str(error).split("\nConfig search path")[0].split())
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):

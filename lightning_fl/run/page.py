@@ -151,7 +151,7 @@ def picture(path: Path, caption: str) -> str:
 
 
 def _status(name: str, run: SavedRun, several: bool) -> str:
-    done = f"{run.summary['rounds']} rounds"
+    done = f"{run.summary['rounds']} round{'s' * (run.summary['rounds'] != 1)}"
     text = f"{name}: {run.status} after {done}" if several else f"{run.status.capitalize()} after {done}"
     reason = run.summary["reason"]
     text = escape(f"{text}; {reason}" if reason else text)

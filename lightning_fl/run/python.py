@@ -87,6 +87,14 @@ class Run:
         return Pictures(page.draw(saved, self.title))
 
 
+def _check_kind(name: str, value: object, kind: type, example: str) -> None:
+    """Check that an argument is what it must be; a class without its brackets is not."""
+    if not isinstance(value, kind):
+        given = f"the class {value.__name__}; write {value.__name__}(...)" if isinstance(value, type) else repr(value)
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise SettingError(f"{name} must be {article} {kind.__name__} such as {example}, got {given[:200]}.")
+
+
 def train(
     model: nn.Module | Callable[[], nn.Module],
     data: FederatedDataModule,
@@ -137,6 +145,13 @@ def train(
     for name, value in [("rounds", rounds), ("evaluate_every", evaluate_every)]:
         if value < 1:
             raise SettingError(f"{name} must be at least 1, got {value}.")
+    _check_kind("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
+    if rule is not None:
+        _check_kind("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")
+    if attack is not None:
+        _check_kind("attack", attack, Adversary, "fl.adversary.Ipm()")
+    if client is not None:
+        _check_kind("client", client, Client, "fl.client.Gradient()")
     module = FederatedModule(
         make_seeded(model, seed), deepcopy(client), partial(optimizer, lr=lr), schedule, reference_recall, updates_dir
     )

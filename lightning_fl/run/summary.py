@@ -134,7 +134,8 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
     """
     last = summary["last_evaluation"]
     evaluation = f" (round {last['round']})" if last["round"] is not None else ""
-    rows = [["status", f"{summary['status']} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"]]
+    done = f"{summary['rounds']} round{'s' * (summary['rounds'] != 1)}"
+    rows = [["status", f"{summary['status']} after {done}, {summary['seconds']:.1f} s"]]
     if summary["reason"]:
         rows.append(["reason", summary["reason"]])
     if undefended and summary["status"] == "diverged":

@@ -267,10 +267,11 @@ class Comparison:
         """Say what the numbers are."""
         counts = sorted({len(cell.values) for cell in self.cells.values()})
         runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        runs += f" completed run{'s' * (counts[-1] != 1)}"
         several = "; ± half of the 95 % interval of the mean (Student's t over seeds)" if counts[-1] > 1 else ""
         repeated = f"; {self.repeated} repeated runs left out" if self.repeated else ""
         by = f", columns: {self.columns_by}" if self.columns_by else ""
-        return f"{self.unit}, mean of {runs} completed runs{several}. Rows: {self.rows_by}{by}{repeated}."
+        return f"{self.unit}, mean of {runs}{several}. Rows: {self.rows_by}{by}{repeated}."
 
     def text(self, worst: bool = False) -> str:
         """Write the tables for the terminal."""

@@ -49,7 +49,8 @@ def _tournament(marker: str) -> str:
     tournament = Tournament(selected(parser.parse_intermixed_args(shlex.split(marker))), KEPT.parent)
     if not tournament.rows:
         raise SettingError(f"nothing is kept of tournaments: {KEPT} is not there.")
-    return as_markdown(tournament, panels_of(tournament)).rstrip("\n") + "\n"
+    text = as_markdown(tournament, panels_of(tournament)).rstrip("\n") + "\n"
+    return re.sub("^## ", "### ", text, flags=re.MULTILINE)  # the page has headings of its own above
 
 
 _BLOCKS = {"measured": _measured, "tournament": _tournament}

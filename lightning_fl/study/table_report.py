@@ -1,6 +1,7 @@
 """What a table's runs measured, as Markdown, CSV and a picture beside what the paper prints."""
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from math import isinf
@@ -17,9 +18,14 @@ from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
 from lightning_fl.text import latex as lay_out
 
 
-def _spread(grid: Grid, values: Sequence[float]) -> str:
+def _digits(grid: Grid, cell: Cell) -> int:
+    """How many digits of a cell's numbers are shown; rounds are whole."""
+    return 0 if grid.table.columns[cell[1]].value == "rounds_to" else grid.table.digits
+
+
+def _spread(grid: Grid, cell: Cell, values: Sequence[float]) -> str:
     """Write the spread over seeds: the deviation, or half of the mean's 95 % interval."""
-    digits = grid.table.digits
+    digits = _digits(grid, cell)
     if len(values) < 2 or isinf(mean(values)):
         return ""
     if grid.table.interval:
@@ -33,14 +39,14 @@ def _plain(grid: Grid, cell: Cell) -> str:
     if value is None:
         return "diverged" if any(record["status"] == "diverged" for record in grid.measured(cell)) else "-"
     values = [] if grid.table.columns[cell[1]].worst else grid.over_seeds(cell)[0]
-    return "not reached" if isinf(value) else f"{value:.{grid.table.digits}f}{_spread(grid, values)}"
+    return "not reached" if isinf(value) else f"{value:.{_digits(grid, cell)}f}{_spread(grid, cell, values)}"
 
 
 def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     """Describe a cell: measured mean (s.d.) with the difference to the paper and marks, and the marks' reasons."""
     table, printed = grid.table, grid.table.published.get(cell)
     values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
-    value, digits = grid.mean(*cell), grid.table.digits
+    value, digits = grid.mean(*cell), _digits(grid, cell)
     marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
     if diverged and len(diverged) == len(grid.measured(cell)) and table.columns[cell[1]].value in ("accuracy", "mrd"):
         far = printed is not None and value is not None and abs(value - printed.mean) > MISS
@@ -54,7 +60,7 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
         reached = sum(not isinf(v) for v in values)
         text = f"reached by {reached} of {len(values)}" if reached else "not reached"
     else:
-        text += _spread(grid, values)
+        text += _spread(grid, cell, values)
     if printed is None:
         return text + marks, ""
     difference = value - printed.mean
@@ -94,6 +100,25 @@ def markdown(grid: Grid) -> str:
     return "\n".join(lines)
 
 
+def _done(grid: Grid) -> list[tuple[Cell, int]]:
+    """List the cells and seeds that are measured."""
+    return [(cell, seed) for (cell, seed), run in grid.plan.items() if run.folder.name in grid.records]
+
+
+def _seeds(grid: Grid) -> str:
+    """Say which seeds are measured; if not all of every cell, how many cells have how many."""
+    done = _done(grid)
+    seeds = sorted({seed for _, seed in done})
+    if not seeds:
+        return ""
+    named = f", seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    counts = Counter(Counter(cell for cell, _ in done).values())
+    if set(counts) == {len(seeds)}:
+        return named
+    several = [f"{number} cell{'s' * (number > 1)} at {k}" for k, number in sorted(counts.items(), reverse=True)]
+    return f"{named} ({', '.join(several)})"
+
+
 def measured(grid: Grid) -> list[str]:
     """Write what is measured: what it shows, the table, and the claims."""
     table = grid.table
@@ -102,7 +127,6 @@ def measured(grid: Grid) -> list[str]:
     columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
     counted = list(table.published) or list(texts)
     done = sum(bool(texts[cell]) for cell in counted)
-    seeds = sorted({seed for (_, seed), run in grid.plan.items() if run.folder.name in grid.records})
     records = {run.folder.name: grid.records.get(run.folder.name) for run in grid.plan.values()}
     seconds = [record["seconds"] or 0.0 for record in records.values() if record]
     lines = []
@@ -116,7 +140,7 @@ def measured(grid: Grid) -> list[str]:
     target = f" Target: {table.target:g} %." if "rounds_to" in kinds else ""
     lines += [
         f"Shown: {'; '.join(meaning)}.{target} {done} of {len(counted)} cells measured"
-        + (f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else "")
+        + _seeds(grid)
         + (f"; {len(seconds)} runs, {duration(sum(seconds))} of training." if seconds else "."),
         "",
     ]
@@ -126,10 +150,11 @@ def measured(grid: Grid) -> list[str]:
         lines += [
             "Each cell: **measured mean** (s.d. over seeds) and its difference to the paper; below, the paper's mean "
             f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged: "
-            f"its accuracy counts as chance, {table.chance:g}; `?` doubtful in the paper, not counted.",
+            f"its accuracy counts as chance, {table.chance:g}{', but a largest one stays' * ('best' in kinds)}; "
+            "`?` doubtful in the paper, not counted.",
             "",
         ]
-    elif len(seeds) > 1:
+    elif len({seed for _, seed in _done(grid)}) > 1:
         around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
         lines += [f"Each cell: **mean** over seeds {around}; `†` a run diverged.", ""]
     if rows:

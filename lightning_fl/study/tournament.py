@@ -248,6 +248,12 @@ class Tournament:
             if (rate := chosen[rule, skew, b]) is not None
         ]
 
+    @property
+    def size(self) -> int:
+        """How many cells there will be once all rates are known."""
+        entries = self.entries
+        return len(entries.rules) * len(entries.attacks) * len(self.panels()) * len(entries.seeds)
+
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """Leave out what is finished, and of cells with the same run all but one."""
         by_name = {self.name(cell): cell for cell in cells}

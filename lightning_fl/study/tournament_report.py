@@ -63,7 +63,9 @@ def heading(skew: str, byzantine: int) -> str:
 def introduction(tournament: Tournament) -> list[str]:
     """Say what was played and how to read the numbers."""
     entries = tournament.entries
-    cells = {tournament.name(cell) for cell in [*tournament.tuning(), *tournament.cells()]}
+    known = tournament.cells()
+    cells = {tournament.name(cell) for cell in [*tournament.tuning(), *known]}
+    planned = len(cells) + tournament.size - len(known)
     finished = [tournament.rows[name] for name in cells if name in tournament.rows]
     hours = sum(row["seconds"] or 0.0 for row in finished) / 3600
     versions = sorted({row["version"] for row in finished if row["version"]})
@@ -79,7 +81,7 @@ def introduction(tournament: Tournament) -> list[str]:
     settings = ", ".join(f"`{setting}`" for setting in last.values())
     played = f"{_many(len(entries.rules), 'rule')} under {_many(len(entries.attacks) - 1, 'attack')}"
     return [
-        f"{played}, seed{'s' * (len(entries.seeds) > 1)} {seeds}: {len(finished)} of {len(cells)} runs finished, "
+        f"{played}, seed{'s' * (len(entries.seeds) > 1)} {seeds}: {len(finished)} of {planned} runs finished, "
         f"{hours:.1f} hours of training, code {', '.join(versions) or 'unknown'}. Settings: {settings}. Rules are told "
         f"the number of Byzantine clients. {tuned}",
         f"Accuracy and recall in percent, mean over seeds with the 95 % interval of the percentile bootstrap (of "
@@ -115,7 +117,7 @@ def row_of(one: Standing) -> list[str]:
         shown(one.worst_recall),
         one.attack or "-",
         "-" if one.kappa is None else f"{one.kappa:.3g}",
-        "-" if one.rule_ms is None else f"{one.rule_ms:.2g}",
+        "-" if one.rule_ms is None else f"{one.rule_ms:.{0 if one.rule_ms >= 10 else 1}f}",
     ]
 
 

@@ -49,7 +49,7 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     [
         (["smal"], "there is no table smal; did you mean small? valid: small."),
         (["small", "--rows", "Bob"], "there is no row Bob;"),
-        (["small", "--columns", "ipm"], "there is no column ipm;"),
+        (["small", "--columns", "imp"], "there is no column imp;"),
         (["small", "--seeds", "x"], "--seeds needs how many (3) or which (0,1,2; one alone: 7,), got 'x'."),
         (["small", "--scale", "0"], "--scale must be above 0, got 0."),
         (["small", "--prune"], "--prune drops rows of the kept file and needs --keep; give both, or neither."),

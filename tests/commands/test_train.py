@@ -199,6 +199,9 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["method=frpg", "reference=run"], "plain averaging, which cannot replace clipped_sum"),
         (["+trainer.precision=64-true"], "got trainer.precision=64-true; leave it at 32-true"),
         (["experiment=null"], "there is no experiment null; valid: boba_ag_news, "),
+        (["boba"], "settings are written NAME=VALUE, got 'boba'; did you mean aggregator=boba.$"),
+        (["-m", "no", "rule"], "settings are written NAME=VALUE, got 'no'; --help lists them.$"),
+        (["-m", "hydra/launcher=slurm"], "there is no launcher slurm here; choose one of ray, submitit_slurm, joblib"),
         (
             ["logger=wandb,none"],
             r"several loggers of a run stand in brackets, got wandb,none; give logger=.wandb,none.",
@@ -348,5 +351,5 @@ def test_a_launcher_starts_runs_in_processes_of_its_own(tmp_path, launcher):
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, out
     assert [summary(tmp_path / "many" / str(i))["status"] for i in range(2)] == ["completed"] * 2
-    _, _, table = out.partition("mean of 1 completed runs. Rows: aggregator.")
+    _, _, table = out.partition("mean of 1 completed run. Rows: aggregator.")
     assert re.findall(r"^ +(average|median) +[\d.]+$", table, re.M) == ["average", "median"]

@@ -60,9 +60,14 @@ def test_a_doubtful_cell_that_diverged_is_no_miss(small):
     assert table_report.cell_text(made, ("BOBA", "IPM")) == ("diverged†?", "")
 
 
+def test_seeds_are_told_where_cells_have_different_ones(small):
+    some = small({("BOBA", "IPM", 0): 80.0, ("BOBA", "IPM", 1): 90.0, ("BOBA", "LIE", 0): 84.0})
+    assert "cells measured, seeds 0, 1 (1 cell at 2, 1 cell at 1); 3 runs" in table_report.markdown(some)
+
+
 def test_a_target_not_reached(small):
     made = small({("BOBA", "IPM", 0): 55.0}, value="rounds_to", target="50", published={}, doubtful=[])
-    assert table_report.cell_text(made, ("BOBA", "IPM"))[0] == "**10.0**"
+    assert table_report.cell_text(made, ("BOBA", "IPM"))[0] == "**10**"
     made = small({("BOBA", "LIE", 0): 55.0}, value="rounds_to", target="60", published={}, doubtful=[])
     assert table_report.cell_text(made, ("BOBA", "LIE"))[0] == "not reached"
     finish(made.plan[("BOBA", "LIE"), 1].folder, [(10, 61.0)])

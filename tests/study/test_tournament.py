@@ -81,6 +81,9 @@ def test_wrong_entries_are_refused_before_anything_is_played(tmp_path, given, me
 def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
     tournament = small(tmp_path, rates=[1e-6, 0.1], skew=["pathological"])
     assert tournament.cells() == []  # no rate is known
+    assert tournament.size == 8
+    write(tournament)
+    assert "0 of 20 runs finished" in (tmp_path / "tournament.md").read_text()
     play(tournament, tournament.missing(tournament.tuning()))
     assert tournament.rate("average", "pathological", 2) == 0.1  # nothing is learned at 1e-6
     play(tournament, tournament.missing(tournament.cells()))
