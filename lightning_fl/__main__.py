@@ -1,7 +1,7 @@
 """The command ``lightning-fl``.
 
 lightning-fl train +aggregator=boba          train one federation, or with -m several
-lightning-fl sweep sweeps/boba_f.yaml        run a sweep file of Weights & Biases on this machine
+lightning-fl sweep my_sweep.yaml             run a sweep file of Weights & Biases on this machine
 lightning-fl reproduce boba_2_mnist          measure a table of a paper
 lightning-fl compare FOLDER FOLDER           compare any number of runs, over seeds
 lightning-fl tournament --quick              let rules compete under every attack and label skew
