@@ -31,9 +31,11 @@ from lightning_fl.study.table_report import keep, overview, report, stale
 
 
 def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
-    """Read --rows or --columns: labels separated by commas, by default all."""
+    """Read --rows or --columns: labels separated by commas, in any case, by default all."""
     labels = list(valid)
-    return [choose(label.strip(), labels, what) for label in text.split(",")] if text is not None else labels
+    known = {label.lower(): label for label in labels} | {label: label for label in labels}
+    given = labels if text is None else [label.strip() for label in text.split(",")]
+    return [known.get(label) or known.get(label.lower()) or choose(label, labels, what) for label in given]
 
 
 def arguments() -> argparse.Namespace:

@@ -117,22 +117,19 @@ def spelled(arguments: Sequence[str]) -> list[str]:
 
 
 def choose(name: str, valid: Collection[str], what: str) -> str:
-    """Find the valid name that is meant, whatever its case.
+    """Check a name.
 
     Raises:
-        SettingError: If there is none; the message lists those that are valid.
+        SettingError: If it is not one of the valid names, which the message lists.
     """
     if name in valid:
         return name
-    alike = [other for other in valid if other.lower() == name.lower()]
-    if len(alike) != 1:
-        raise SettingError(no_such(what, name, valid))
-    return alike[0]
+    raise SettingError(no_such(what, name, valid))
 
 
 def no_such(what: str, name: str, valid: Collection[str], like: str | None = None) -> str:
     """Say that there is no such name, which one may be meant (close to ``like``), and which names are valid."""
-    longer = [other for other in valid if name and like is None and other.startswith(name)]
+    longer = [other for other in valid if name and like is None and other.lower().startswith(name.lower())]
     close = longer if 0 < len(longer) <= 3 else get_close_matches(like or name, valid, n=1)
     hint = f" did you mean {' or '.join(close)}?" if close else ""
     return f"there is no {what} {name};{hint} valid: {', '.join(valid)}."

@@ -44,6 +44,12 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     assert files == ["small_server.lr=0.3.csv", "small_server.lr=0.3.md", "small_server.lr=0.3.tex"]
 
 
+def test_rows_are_found_whatever_their_case():
+    picked = reproduce.picked
+    assert picked("boba, A", ["BOBA", "a", "A"], "row") == ["BOBA", "A"]
+    assert picked(None, ["BOBA", "a"], "row") == ["BOBA", "a"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
