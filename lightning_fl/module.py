@@ -212,9 +212,9 @@ class FederatedModule(pl.LightningModule):
             aggregation = self.aggregator.aggregate(updates, server)
             update, trust = aggregation.update, _trust(aggregation)
             clock.mark("aggregator")
+        except ProcessError:
+            raise
         except Exception as error:  # whatever a rule or an attack makes of updates that are not finite
-            if isinstance(error, ProcessError):
-                raise
             if not finite:
                 return self._stop(batch, _lost(mean_loss.item()))
             if isinstance(error, DivergedError):

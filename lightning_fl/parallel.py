@@ -206,12 +206,8 @@ class Columns:
         for r, part in enumerate(parts):
             for start in range(0, len(part), step):
                 places = list(part[start : start + step])
-                block = (
-                    rows[start : start + step].contiguous() if r == self.rank else out.new_empty(len(places), self.d)
-                )
-                with _together():
-                    dist.broadcast(block, r)
-                out[places] = block
+                block = rows[start : start + step] if r == self.rank else out.new_empty(len(places), self.d)
+                out[places] = _from(r, block)
 
     def _swap(self, out: Tensor, counts: list[int], sent: Tensor, sizes: list[int]) -> None:
         """Send each process its part of ``sent``, and write what each of them sends here into ``out``."""

@@ -14,6 +14,15 @@ def settings(thing: object) -> str:
     return f"{type(thing).__name__}({', '.join(f'{k}={v}' for k, v in zip(values, shown, strict=True))})"
 
 
+def many(number: int, word: str) -> str:
+    """Count things in words.
+
+    >>> many(1, "round"), many(0, "run")
+    ('1 round', '0 runs')
+    """
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lay out a table for the terminal, columns right-aligned."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]

@@ -28,14 +28,17 @@ from lightning_fl.study.options import check_keep, check_workers, seeds_of
 from lightning_fl.study.pool import Progress, executor, stop_when_told
 from lightning_fl.study.table import Table
 from lightning_fl.study.table_report import keep, overview, report, stale
+from lightning_fl.text import many
 
 
 def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
     """Read --rows or --columns: labels separated by commas, in any case, by default all."""
     labels = list(valid)
+    if text is None:
+        return labels
     known = {label.lower(): label for label in labels} | {label: label for label in labels}
-    given = labels if text is None else [label.strip() for label in text.split(",")]
-    return [known.get(label) or known.get(label.lower()) or choose(label, labels, what) for label in given]
+    given = [label.strip() for label in text.split(",")]
+    return [choose(known.get(label, known.get(label.lower(), label)), labels, what) for label in given]
 
 
 def arguments() -> argparse.Namespace:
@@ -75,7 +78,7 @@ def reproduce(given: argparse.Namespace) -> int:
     asked = table.trained(rows, columns)
     grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder, asked)
     missing = grid.missing(rows, columns, seeds)
-    print(f"{len(missing)} run{'s' * (len(missing) != 1)} to do", flush=True)
+    print(f"{many(len(missing), 'run')} to do", flush=True)
     progress = Progress(len(missing), given.workers)
     try:
         for run in missing if given.dry_run else []:

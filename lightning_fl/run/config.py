@@ -135,7 +135,7 @@ def no_such(what: str, name: str, valid: Collection[str], like: str | None = Non
     return f"there is no {what} {name};{hint} valid: {', '.join(valid)}."
 
 
-def _no_setting(argument: str) -> str:
+def _unnamed(argument: str) -> str:
     """Say that settings have names, and which one an argument may be the value of."""
     group = next((group for group in GROUPS if argument in choices(group)), None)
     hint = f"; did you mean {group}={argument}?" if group else "; --help lists them."
@@ -153,7 +153,7 @@ def check_choices(arguments: Sequence[str]) -> None:
         key, equals, given = argument.partition("=")
         may_be_value = previous.startswith("-") and previous not in several  # of Hydra's option before it
         if not (equals or may_be_value or argument.startswith(("-", "~"))):
-            raise SettingError(_no_setting(argument))
+            raise SettingError(_unnamed(argument))
         group = key.partition("@")[0]  # GROUP@PLACE=CHOICE
         if group not in GROUPS or given == "[]":
             continue

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from lightning_fl import files, plot
 from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, changed, flat, kappa_text, labels, trust_shares
+from lightning_fl.text import many
 
 _CAPTIONS = {
     "accuracy": "Accuracy over rounds",
@@ -151,7 +152,7 @@ def picture(path: Path, caption: str) -> str:
 
 
 def _status(name: str, run: SavedRun, several: bool) -> str:
-    done = f"{run.summary['rounds']} round{'s' * (run.summary['rounds'] != 1)}"
+    done = many(run.summary["rounds"], "round")
     text = f"{name}: {run.status} after {done}" if several else f"{run.status.capitalize()} after {done}"
     reason = run.summary["reason"]
     text = escape(f"{text}; {reason}" if reason else text)

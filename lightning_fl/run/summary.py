@@ -20,6 +20,7 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, kappa_text, trust_shares
+from lightning_fl.text import many
 
 SCHEMA = 1  # of summary.json; raised when a key changes its meaning, not when one is added
 
@@ -134,8 +135,7 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
     """
     last = summary["last_evaluation"]
     evaluation = f" (round {last['round']})" if last["round"] is not None else ""
-    done = f"{summary['rounds']} round{'s' * (summary['rounds'] != 1)}"
-    rows = [["status", f"{summary['status']} after {done}, {summary['seconds']:.1f} s"]]
+    rows = [["status", f"{summary['status']} after {many(summary['rounds'], 'round')}, {summary['seconds']:.1f} s"]]
     if summary["reason"]:
         rows.append(["reason", summary["reason"]])
     if undefended and summary["status"] == "diverged":

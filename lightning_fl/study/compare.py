@@ -19,7 +19,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.identity import Config, comparable
 from lightning_fl.run.saved import SavedRun, differing, named, saved_config, text_of
-from lightning_fl.text import latex, markdown, table
+from lightning_fl.text import latex, many, markdown, table
 
 Key = tuple[str, str, str]  # panel, row, column
 
@@ -266,8 +266,7 @@ class Comparison:
     def caption(self) -> str:
         """Say what the numbers are."""
         counts = sorted({len(cell.values) for cell in self.cells.values()})
-        runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        runs += f" completed run{'s' * (counts[-1] != 1)}"
+        runs = ("" if len(counts) == 1 else f"{counts[0]} to ") + many(counts[-1], "completed run")
         several = "; ± half of the 95 % interval of the mean (Student's t over seeds)" if counts[-1] > 1 else ""
         repeated = f"; {self.repeated} repeated runs left out" if self.repeated else ""
         by = f", columns: {self.columns_by}" if self.columns_by else ""

@@ -16,6 +16,7 @@ from lightning_fl.study.grid import MISS, Grid, Record, read, write
 from lightning_fl.study.pool import duration
 from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
 from lightning_fl.text import latex as lay_out
+from lightning_fl.text import many
 
 
 def _digits(grid: Grid, cell: Cell) -> int:
@@ -100,22 +101,15 @@ def markdown(grid: Grid) -> str:
     return "\n".join(lines)
 
 
-def _done(grid: Grid) -> list[tuple[Cell, int]]:
-    """List the cells and seeds that are measured."""
-    return [(cell, seed) for (cell, seed), run in grid.plan.items() if run.folder.name in grid.records]
-
-
-def _seeds(grid: Grid) -> str:
+def _seeds_text(done: Sequence[tuple[Cell, int]], seeds: Sequence[int]) -> str:
     """Say which seeds are measured; if not all of every cell, how many cells have how many."""
-    done = _done(grid)
-    seeds = sorted({seed for _, seed in done})
     if not seeds:
         return ""
     named = f", seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     counts = Counter(Counter(cell for cell, _ in done).values())
     if set(counts) == {len(seeds)}:
         return named
-    several = [f"{number} cell{'s' * (number > 1)} at {k}" for k, number in sorted(counts.items(), reverse=True)]
+    several = [f"{many(number, 'cell')} at {k}" for k, number in sorted(counts.items(), reverse=True)]
     return f"{named} ({', '.join(several)})"
 
 
@@ -127,6 +121,8 @@ def measured(grid: Grid) -> list[str]:
     columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
     counted = list(table.published) or list(texts)
     done = sum(bool(texts[cell]) for cell in counted)
+    found = [key for key, run in grid.plan.items() if run.folder.name in grid.records]
+    seeds = sorted({seed for _, seed in found})
     records = {run.folder.name: grid.records.get(run.folder.name) for run in grid.plan.values()}
     seconds = [record["seconds"] or 0.0 for record in records.values() if record]
     lines = []
@@ -140,7 +136,7 @@ def measured(grid: Grid) -> list[str]:
     target = f" Target: {table.target:g} %." if "rounds_to" in kinds else ""
     lines += [
         f"Shown: {'; '.join(meaning)}.{target} {done} of {len(counted)} cells measured"
-        + _seeds(grid)
+        + _seeds_text(found, seeds)
         + (f"; {len(seconds)} runs, {duration(sum(seconds))} of training." if seconds else "."),
         "",
     ]
@@ -154,7 +150,7 @@ def measured(grid: Grid) -> list[str]:
             "`?` doubtful in the paper, not counted.",
             "",
         ]
-    elif len({seed for _, seed in _done(grid)}) > 1:
+    elif len(seeds) > 1:
         around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
         lines += [f"Each cell: **mean** over seeds {around}; `†` a run diverged.", ""]
     if rows:

@@ -13,7 +13,7 @@ from lightning_fl import files, plot
 from lightning_fl.run import page
 from lightning_fl.study.standings import Estimate, Standing, accuracy, standings
 from lightning_fl.study.tournament import NOBODY, Cell, Tournament
-from lightning_fl.text import latex, markdown
+from lightning_fl.text import latex, many, markdown
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
 _BEST = 10  # lines of the curve
@@ -79,23 +79,19 @@ def introduction(tournament: Tournament) -> list[str]:
     )
     last = {setting.partition("=")[0]: setting for setting in entries.base}
     settings = ", ".join(f"`{setting}`" for setting in last.values())
-    played = f"{_many(len(entries.rules), 'rule')} under {_many(len(entries.attacks) - 1, 'attack')}"
+    played = f"{many(len(entries.rules), 'rule')} under {many(len(entries.attacks) - 1, 'attack')}"
     return [
         f"{played}, seed{'s' * (len(entries.seeds) > 1)} {seeds}: {len(finished)} of {planned} runs finished, "
         f"{hours:.1f} hours of training, code {', '.join(versions) or 'unknown'}. Settings: {settings}. Rules are told "
         f"the number of Byzantine clients. {tuned}",
         f"Accuracy and recall in percent, mean over seeds with the 95 % interval of the percentile bootstrap (of "
-        f"{_many(len(entries.seeds), 'seed')}: {_reach(len(entries.seeds))}). Worst attack: the least accuracy over "
+        f"{many(len(entries.seeds), 'seed')}: {_reach(len(entries.seeds))}). Worst attack: the least accuracy over "
         "attacks in each seed. Worst class: the least recall of a class over attacks. Attack: the one with the least "
         "mean accuracy. Rank: 1 plus the number of rules whose interval of the worst attack lies above. kappa: squared "
         "distance from the honest mean over the honest variance, mean over rounds, under the attack where it is "
         "largest. ms: mean time of the rule per round, with other runs beside it. A run that diverges counts as "
         "guessing.",
     ]
-
-
-def _many(number: int, word: str) -> str:
-    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def _reach(seeds: int) -> str:
