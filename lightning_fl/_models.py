@@ -1,4 +1,4 @@
-"""What is found out about a model, once, by trying it."""
+"""Facts about a model, found once by running it and remembered."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps

@@ -1,9 +1,8 @@
 """How many threads a process should use, and how they wait for each other.
 
-By default the threads of GNU's OpenMP spin for milliseconds at the end of a parallel loop.  Two processes that share
-their cores so keep each other from working: on two cores a round of 32 ms takes 3 s in each of them.  Without any
-spinning a process that is alone takes 72 ms.  A thousand turns, some microseconds, cost it nothing, and of two
-processes each takes 97 ms.
+By default the threads of GNU's OpenMP spin for milliseconds at the end of a parallel loop, so two processes on the same
+cores block each other: on two cores a round of 32 ms takes 3 s in each.  Without spinning, a process that runs alone
+takes 72 ms.  Spinning for a thousand turns, some microseconds, costs a lone process nothing; of two, each takes 97 ms.
 """
 
 import os
@@ -59,7 +58,7 @@ def _quota(folder: Path) -> Iterator[float]:
     """Of one group, by version 2 or 1 of the interface."""
     with suppress(OSError, ValueError):
         quota, period = (folder / "cpu.max").read_text().split()
-        yield int(quota) / int(period)  # "max" is no number: no limit
+        yield int(quota) / int(period)  # "max" is not a number: no limit
     with suppress(OSError, ValueError):
         quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         if int(quota) > 0:

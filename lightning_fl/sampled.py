@@ -1,10 +1,10 @@
 """What a rule would answer, estimated from some columns: for a search that asks about many forged rows.
 
-Inner products stay exact, and with them the answer of most weightings.  What a rule does with each column by itself it
-does in a sample of the columns: where it sorts, that is nearly all of its work.  Elsewhere its answer is NaN, so that a
-rule that goes on to use what it found in every column cannot take a part for the whole.
+Inner products stay exact, and with them the answers of most weightings.  Work done column by column, which is nearly
+all the work of a rule that sorts, is done in a sample of the columns only.  The other columns of the answer are NaN, so
+that a rule that goes on to use all columns cannot mistake the sample for the whole.
 
-Where a rule weighs rows by sums over columns or groups of columns, these are estimated, too.
+Where a rule weighs rows by sums over columns or groups of columns, the sums are estimated from the sample.
 """
 
 from collections.abc import Callable, Sequence

@@ -154,7 +154,7 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
     outside = [whole - part for whole, part in zip(times["round"], inside, strict=True)]
     print(f"{len(batch)} + {data.federation.n_byzantine} clients, {len(x):,} samples, d = {d:,}, {turns} rounds")
     print(table(["", "ms", "ratio to floor", "middle half"], rows_of({"floor": floor, **times}, floor)))
-    print(f"  Lightning, logging and bookkeeping: {1e3 * median(outside):.1f} ms a round")
+    print(f"  Lightning, logging and bookkeeping: {1e3 * median(outside):.1f} ms per round")
 
 
 def benchmark_boba(turns: int, n: int = 115, c: int = 10, d: int = 199_210) -> None:
@@ -308,7 +308,7 @@ class Turns(pl.Callback):
         self.other = other
         self.rounds = rounds
         self.ours: list[float] = []
-        """Seconds a round, by turn; the first, which warms up, is left out."""
+        """Seconds per round, by turn; the first, which warms up, is left out."""
         self.theirs: list[float] = []
         self.phases: Times = {}
         self.started = perf_counter()

@@ -26,7 +26,7 @@ def max_recall_drop(recall: Float[Tensor, " c"], reference: Float[Tensor, " c"])
         SettingError: If the two differ in length.
 
     Note:
-        The paper does not say how a gain in every class counts; here it is no drop, 0.
+        The paper does not say how a gain in every class counts; here it counts as a drop of 0.
 
     >>> import torch
     >>> max_recall_drop(torch.tensor([0.9, 0.5]), torch.tensor([0.8, 0.75]))

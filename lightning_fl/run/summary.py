@@ -148,7 +148,7 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
         if last.get("validation_accuracy") is not None:
             rows.append(["on validation samples", f"{last['validation_accuracy']:.2%}"])
-        drop = "needs a reference (reference=run)" if last["mrd"] is None else f"{last['mrd']:.2%}"
+        drop = "n/a: no reference run (reference=run makes one)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
         rows += [[f"attack {name.replace('_', ' ')}", f"{value:.2%}"] for name, value in last.get("attack", {}).items()]
     shares = trust_shares(summary)

@@ -221,7 +221,7 @@ def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked):
     (tmp_path / "b").mkdir()
     rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(7)}]
     shown, lines = results(tmp_path / "a", rows)
-    assert shown["max-recall-drop"] == "needs a reference (reference=run)"
+    assert shown["max-recall-drop"] == "n/a: no reference run (reference=run makes one)"
     assert shown["weight given"] == "none: not a weighting"
     assert [line.split()[0] for line in lines[2:4]] == ["recall", "5:"]  # five classes a line
     shown, _ = results(tmp_path / "b", [{"round": 1, "loss": 0.5}], "interrupted")
