@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
+from copy import copy, deepcopy
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -104,8 +104,11 @@ class FederatedModule(pl.LightningModule):
             return
         keep_freed()
         self.check(self.trainer, data)
+        self.diverged = None
         if not self.trainer.global_step:
             self._previous_update = None
+            _begin_anew(self.aggregator)
+            _begin_anew(self.adversary)
         if not self.trainer.global_step or not list(self.client.buffers()):
             self.client.prepare(self.model, data.everybody)
         self._homes = homes(self.client, data.everybody)
@@ -271,7 +274,8 @@ class FederatedModule(pl.LightningModule):
         def ask(updates: Updates) -> Aggregation:
             asked = copy(updates)
             asked.data_weights, asked.ids = everybody.data_weights, everybody.ids
-            return self.aggregator.aggregate(asked, server)
+            with server.guessed():
+                return self.aggregator.aggregate(asked, server)
 
         context = AttackContext(
             self.model,
@@ -425,6 +429,13 @@ class FederatedModule(pl.LightningModule):
                 f"the checkpoint is of another model or client: {name} has shape {theirs.get(name, 'none')} there and "
                 f"{ours.get(name, 'none')} here; resume with the settings in its run's config.yaml."
             )
+
+
+def _begin_anew(part: pl.Callback | None) -> None:
+    """Give a rule or an attack the state in which a run first met it: another run teaches this one nothing."""
+    if part is not None:
+        vars(part).setdefault("_state_at_first", deepcopy(part.state_dict()))
+        part.load_state_dict(deepcopy(vars(part)["_state_at_first"]))
 
 
 def _updates(rows: Float[Tensor, "n _"], data_weights: Tensor, ids: Sequence[int], columns: Columns | None) -> Updates:

@@ -331,6 +331,10 @@ class Spread(Client):
         sums = sent()
         return ClientResult(out, sums[:-1].to(like.dtype), int(sums[-1]))
 
+    def rate(self, this_round: Round) -> float:
+        """See the base class."""
+        return self.client.rate(this_round)
+
     def _deal(self, batch: ClientBatch) -> list[list[int]]:
         homes = [self.homes.get(client) for client in batch.ids]
         if any(home is not None for home in homes):

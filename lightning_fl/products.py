@@ -362,7 +362,8 @@ def centred_products(
     """Compute all inner products between rows about an origin among them, in float64.
 
     In each block of columns the origin is the row with the smallest ball around it that holds more than half of the
-    rows, so that fewer than half, whatever they are, do not move it away from the others.  Put together from the blocks, r need not be a row.
+    rows, so that fewer than half, whatever they are, do not move it away from the others.  Put together from the
+    blocks, r need not be a row.
 
     Args:
         rows: Rows among which the origin is chosen.

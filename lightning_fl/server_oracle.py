@@ -1,6 +1,8 @@
 """What the server can compute by itself, from its few labelled samples."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -33,6 +35,7 @@ class ServerOracle:
     client: Client
     classes: ClientBatch
     round: Round
+    _drawer: str = field(default="server", init=False)
 
     @cached_property
     def class_updates(self) -> Float[Tensor, "c d"]:
@@ -108,7 +111,20 @@ class ServerOracle:
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for this round's draws of the rule."""
-        return self.round.generator("server", purpose)
+        return self.round.generator(self._drawer, purpose)
+
+    def derive_seed(self, purpose: str) -> int:
+        """The seed of `generator`."""
+        return self.round.derive_seed(self._drawer, purpose)
+
+    @contextmanager
+    def guessed(self) -> Iterator[None]:
+        """Draw otherwise inside: whoever knows the rule can ask it, but does not know what the server will draw."""
+        self._drawer = "guess"
+        try:
+            yield
+        finally:
+            self._drawer = "server"
 
     def _all_samples(self) -> Tensor:
         self._need_data()

@@ -21,7 +21,10 @@ from lightning_fl.adversary.mimic import MimicLearned
 from lightning_fl.adversary.rop import Rop
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.boba import Boba
+from lightning_fl.aggregator.centred_clipping import CentredClipping
+from lightning_fl.aggregator.clipped_clustering import ClippedClustering
 from lightning_fl.aggregator.clipped_sum import ClippedSum
+from lightning_fl.aggregator.foolsgold import Foolsgold
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.normalized import Normalized
@@ -243,6 +246,20 @@ def test_an_attacker_asks_the_round_s_own_rule(tmp_path):
     assert torch.equal(rows, own_rows)
 
 
+def test_an_attacker_does_not_know_what_the_server_will_draw(tmp_path):
+    class Draws(Average):
+        def aggregate(self, updates, server):
+            drawn.append((torch.rand(1, generator=server.generator("buckets")).item(), server.derive_seed("ties")))
+            return super().aggregate(updates, server)
+
+    drawn = []
+    trainer(tmp_path, 2, Ipm(1.0), Draws()).fit(module(), datamodule=data())
+    unasked, drawn = drawn, []
+    trainer(tmp_path, 2, Noting(1.0), Draws()).fit(module(), datamodule=data())
+    assert drawn[1::2] == unasked
+    assert all(len(set(draws)) == 4 for draws in zip(*drawn, strict=True))
+
+
 class Noting(Ipm):
     """Inner-product manipulation that notes what it knows."""
 
@@ -315,6 +332,29 @@ def test_a_new_run_of_the_same_module_knows_no_last_update(tmp_path):
     for _ in range(2):
         trainer(tmp_path, 2, attack).fit(run, datamodule=data())
     assert [before is None for before, _, _ in attack.notes] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("rule", [CentredClipping(0.1, 1), ClippedClustering("average", 1e5), Foolsgold(), Average()])
+def test_a_new_run_of_the_same_rule_and_attack_remembers_nothing(tmp_path, rule):
+    def trained(seed, *callbacks):
+        federated, federation = module(), data()
+        federation.seed = seed
+        trainer(tmp_path, 4, *callbacks).fit(federated, datamodule=federation)
+        return torch.cat([p.detach().flatten() for p in federated.model.parameters()])
+
+    attack = MimicLearned(2)
+    expected = trained(0, copy.deepcopy(rule), copy.deepcopy(attack))
+    trained(5, rule, attack)
+    assert torch.equal(trained(0, rule, attack), expected)
+
+
+def test_a_new_run_of_a_module_has_not_diverged(tmp_path):
+    run = module()
+    trainer(tmp_path, 3, Gaussian(3e38, "updates")).fit(run, datamodule=data())
+    assert run.diverged
+    run.model.load_state_dict(world.model().state_dict())
+    trainer(tmp_path, 3, Ipm(1.0)).fit(run, datamodule=data())
+    assert run.diverged is None
 
 
 def test_evaluations_report_what_an_attack_observes(tmp_path):

@@ -165,7 +165,7 @@ def image_size(inputs: Tensor) -> tuple[int, int]:
 
 
 def stamp(inputs: Tensor, pixels: Bool[Tensor, "height width"]) -> Tensor:
-    """Make some pixels of images white, as they are stored: 255 of bytes, else 1 (before they are standardised).
+    """Make some pixels of images white, as they are stored: 255 of bytes, else 1, the white of floats in [0, 1].
 
     >>> stamp(torch.zeros(1, 1, 2, 2), torch.tensor([[False, True], [False, False]]))
     tensor([[[[0., 1.],

@@ -25,7 +25,8 @@ class AttackContext:
         client: What honest clients compute.
         byzantine: The Byzantine clients' own samples.
         rule: What the server would make of the n updates (honest ones first), with the clients' true data weights; only
-            an adaptive attack asks it.
+            an adaptive attack asks it.  What the rule draws at random (buckets, columns, noise) is drawn otherwise than
+            the server will, which no attacker knows.
         round: Which round it is.
         previous_update: What the rule made of the last round's updates; two successive global models show it to every
             client.  None in the first round.

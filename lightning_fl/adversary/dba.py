@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.backdoor import Backdoor, image_size, stamp
 from lightning_fl.adversary.base import AttackContext
+from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 
 PARTS = 4
@@ -50,7 +51,7 @@ def bars(height: int, width: int, length: int, gap: int, shift: int) -> Bool[Ten
 
 
 class Dba(Backdoor):
-    """Train on images with a part of the trigger, client i with part i mod 4; see `bars` and `Backdoor`.
+    """Train on images with a part of the trigger, the j-th attacker with part j mod 4; see `bars` and `Backdoor`.
 
     Test samples have all four parts.
 
@@ -84,11 +85,17 @@ class Dba(Backdoor):
         self.gap = gap
         self.shift = shift
         self.factor = factor
+        self._numbers: dict[int, int] = {}  # j by client
+
+    def check_data(self, data: FederatedDataModule) -> None:
+        """Number the attackers; see the base class."""
+        super().check_data(data)
+        self._numbers = {client: j for j, client in enumerate(data.federation.byzantine_ids)}
 
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
         """Put a client's part on images, or all parts; see the base class."""
         parts = bars(*image_size(inputs), self.length, self.gap, self.shift)
-        return stamp(inputs, parts.any(0) if client is None else parts[client % PARTS])
+        return stamp(inputs, parts.any(0) if client is None else parts[self._numbers.get(client, client) % PARTS])
 
     def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Scale the updates; see the base class."""

@@ -30,8 +30,8 @@ class EdgeCase(Backdoor):
         target: Class that they should be taken for, not their own.
         share: Of each Byzantine client's samples that make way for them, in (0, 1]; at least one.
         train_share: Of the file's inputs that are trained on, in (0, 1), the first ones; the others are for the test.
-        radius: epsilon: an update that would move the model farther than this at the server's rate, in l2, is
-            shortened, above 0; .25 (MNIST) and .083 (CIFAR-10) in the paper.  None: none.
+        radius: epsilon: the upload of a model farther than this from the global one, in l2, is shortened, above 0;
+            .25 (MNIST) and .083 (CIFAR-10) in the paper.  None: none.
         factor: The updates are multiplied by it then, above 0.
 
     Raises:
@@ -88,7 +88,7 @@ class EdgeCase(Backdoor):
 
     def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Project and scale the updates; see the base class."""
-        rate = context.round.learning_rate
+        rate = context.client.rate(context.round)
         if self.radius is not None and rate > 0:
             updates = shorten(updates, self.radius / rate)
         return updates * self.factor

@@ -54,6 +54,14 @@ class Mimic(Adversary):
             raise SettingError(f"mimic needs a target of at least 0, got {target}.")
         self.target = target
 
+    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
+        """Check that there is such a row; see the base class."""
+        if self.target >= n_honest:
+            raise SettingError(
+                f"mimic copies row {self.target} of the honest updates, of which a round has {n_honest}; lower "
+                f"target, or let more clients take part."
+            )
+
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
         return honest.by_column(lambda rows: mimic(rows, n_byzantine, self.target))

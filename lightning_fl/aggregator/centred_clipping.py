@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl import seeding
 from lightning_fl.aggregator.base import Aggregation, Remembering, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -287,7 +286,7 @@ class SequentialCentredClipping(_FromTheLast):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         centre, gram = self.start(updates, server)
-        order = draw_order(updates, seeding.derive_seed(server.round.seed, "server", "buckets", server.round.index))
+        order = draw_order(updates, server.derive_seed("buckets"))
         similarity = None
         if centre.any():
             lengths = (updates.squares * centre.double().square().sum()).sqrt()

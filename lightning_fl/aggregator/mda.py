@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl import seeding
 from lightning_fl.aggregator.base import Weighting, check_minority, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.products import squared_distances
@@ -160,5 +159,5 @@ class Mda(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        order = draw_order(updates, seeding.derive_seed(server.round.seed, "server", "ties", server.round.index))
+        order = draw_order(updates, server.derive_seed("ties"))
         return minimum_diameter_weights(updates.centred.gram, self.f, order)

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl import seeding
 from lightning_fl.aggregator.base import ServerNeed, Weighting, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -228,7 +227,7 @@ class _Rejection(Weighting):
 
     def order(self, updates: Updates, server: ServerOracle) -> Int64[Tensor, " n"]:
         """Draw which of equally good updates are preferred this round."""
-        return draw_order(updates, seeding.derive_seed(server.round.seed, "server", "ties", server.round.index))
+        return draw_order(updates, server.derive_seed("ties"))
 
 
 class SelfRejection(_Rejection):

@@ -104,6 +104,10 @@ class Client(nn.Module, ABC):
             The updates, pseudo-gradients in the order of ``model.parameters()``, and the losses.
         """
 
+    def rate(self, this_round: Round) -> float:
+        """The rate eta at which a client's model w_i makes its upload (w - w_i) / eta; by default the server's."""
+        return this_round.learning_rate
+
     def gradients(
         self, model: nn.Module, batch: ClientBatch, out: Tensor | None = None, at: Tensor | None = None
     ) -> ClientResult:

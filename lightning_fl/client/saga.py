@@ -48,11 +48,10 @@ class Saga(Client):
             raise SettingError(f"max_memory_gb must be above 0, got {max_memory_gb}.")
         self.batch_size = batch_size
         self.max_memory_gb = max_memory_gb
-        self.blocks: dict[int, list[Tensor]] = {}
-        """For each client where, among its samples, those of each mini-batch lie."""
+        self._blocks: dict[int, list[Tensor]] = {}
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
-        """Cut the samples and make the table; see the base class."""
+        """Make the table; see the base class."""
         parameters = flatten(trainable(model).values())
         longest = max(-(-size // self.batch_size) for size in clients.sizes)
         needed = len(clients) * (longest + 1) * parameters.numel() * parameters.element_size() / 1e9
@@ -64,23 +63,19 @@ class Saga(Client):
             )
         self.register_buffer("table", parameters.new_zeros(len(clients), longest, parameters.numel()))
         self.register_buffer("average", parameters.new_zeros(len(clients), parameters.numel()))
-        for client, indices in zip(clients.ids, clients.indices, strict=True):
-            shuffle = torch.randperm(len(indices), generator=seeding.generator(0, "saga", client))
-            blocks = -(-len(indices) // self.batch_size)
-            self.blocks[client] = list(shuffle.to(indices.device).tensor_split(blocks))
+        self._blocks = {}
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:
         """Compute one corrected gradient per client; see the base class."""
         clients = rows_of(batch, self.table, "saga")
-        chosen = [self._draw(client, this_round) for client in batch.ids]
-        blocks = [
-            indices[self.blocks[client][j]] for client, indices, j in zip(batch.ids, batch.indices, chosen, strict=True)
-        ]
+        cuts = [self.cut(client, own, this_round.seed) for client, own in zip(batch.ids, batch.indices, strict=True)]
+        chosen = [_draw(client, len(cut), this_round) for client, cut in zip(batch.ids, cuts, strict=True)]
+        blocks = [own[cut[j]] for own, cut, j in zip(batch.indices, cuts, chosen, strict=True)]
         result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids, (this_round, 0)), out)
         drawn = torch.tensor(chosen, device=self.table.device)
-        counts = torch.tensor([len(self.blocks[client]) for client in batch.ids], device=self.table.device)
+        counts = torch.tensor([len(cut) for cut in cuts], device=self.table.device)
         for some in in_cache(result.updates):
             rows, place, update = clients[some], (clients[some], drawn[some]), result.updates[some]
             correction = update - self.table[place]
@@ -89,5 +84,19 @@ class Saga(Client):
             self.average[rows] += correction / counts[some, None]
         return result
 
-    def _draw(self, client: int, this_round: Round) -> int:
-        return int(torch.randint(len(self.blocks[client]), (), generator=this_round.generator("saga", client)))
+    def cut(self, client: int, indices: Tensor, seed: int) -> list[Tensor]:
+        """Say where, among a client's samples, those of each mini-batch lie: the same in all rounds of a run.
+
+        Args:
+            client: Its number.
+            indices: Its samples.
+            seed: The run's.
+        """
+        if client not in self._blocks:
+            shuffle = torch.randperm(len(indices), generator=seeding.generator(seed, "saga", client))
+            self._blocks[client] = list(shuffle.to(indices.device).tensor_split(-(-len(indices) // self.batch_size)))
+        return self._blocks[client]
+
+
+def _draw(client: int, n_blocks: int, this_round: Round) -> int:
+    return int(torch.randint(n_blocks, (), generator=this_round.generator("saga", client)))

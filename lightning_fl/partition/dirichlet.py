@@ -38,9 +38,9 @@ class Dirichlet(Partition):
 
     Note:
         Fed-NGA and RAGA only name the distribution; by classes is the usual reading.  They do not say what happens to
-        a client without samples, which is rare at their alpha: with 100 clients on MNIST there is one in 1 draw of 400
-        at alpha = 0.2, 1 of 9 at 0.1 and 9 of 10 at 0.05.  By clients at alpha = 0.01 each wants one class, but classes
-        wanted too often run out: on MNIST a client holds three quarters of one class and a rest of others.
+        a client without samples, which is rare at their alpha: with 100 clients on MNIST there is one in 1 draw of
+        4,000 at alpha = 0.2, 1 of 10 at 0.1 and 9 of 10 at 0.05.  By clients at alpha = 0.01 each wants one class, but
+        classes wanted too often run out: on MNIST a client holds three quarters of one class and a rest of others.
     """
 
     def __init__(self, by: By = "classes", alpha: float = 0.6, min_samples: int = 1):

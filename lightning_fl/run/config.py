@@ -146,7 +146,8 @@ def check_choices(arguments: Sequence[str]) -> None:
     """Check the choices that the arguments make; Hydra would take many lines to refuse one.
 
     Raises:
-        SettingError: If an argument is not a setting, a choice does not exist, or there are several where a run has one.
+        SettingError: If an argument is not a setting, a choice does not exist, or there are several where a run has
+            one.
     """
     several = {"-m", "--multirun"} & set(arguments)
     for previous, argument in pairwise(["", *arguments]):

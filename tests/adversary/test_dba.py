@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from lightning_fl import SettingError
+from lightning_fl import FederatedDataModule, Federation, SettingError
 from lightning_fl.adversary.dba import Dba, bars
 from lightning_fl.contract import conf, world
 from lightning_fl.contract.images import pictures
+from lightning_fl.partition.iid import Iid
 
 
 def test_the_authors_trigger():
@@ -39,6 +40,21 @@ def test_each_client_has_its_part_and_the_test_all():
     assert torch.equal(attack.mark(images, None, draw)[0, 0] == 1, pixels.any(0))
     test = pictures(world.samples(2))
     assert (attack.triggered(test).inputs[:, 0, :4, :10][:, pixels.any(0)[:4, :10]] == 1).all()
+
+
+def test_attackers_share_the_parts_whatever_their_numbers():
+    class Images(FederatedDataModule):
+        def load(self):
+            return pictures(world.samples(40)), pictures(world.samples(2))
+
+    data = Images(Iid(), Federation(16, 4, "replacement", "uniform", which=[0, 4, 8, 12]), 2, 0, 0, eval_batch_size=16)
+    data.prepare_data()
+    data.setup("fit")
+    attack, pixels = Dba(0, None, 0.5, 4, 2, 0, 1.0), bars(12, 12, 4, 2, 0)
+    attack.check_data(data)
+    for j, client in enumerate([0, 4, 8, 12]):
+        marked = attack.mark(torch.zeros(1, 1, 12, 12), client, torch.Generator())
+        assert torch.equal(marked[0, 0] == 1, pixels[j])
 
 
 def test_scaled_by_its_factor():

@@ -5,6 +5,7 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.gaussian import Gaussian, gaussian
+from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import world
 from lightning_fl.updates import flatten, trainable
 
@@ -44,6 +45,13 @@ def test_noise_models_do_not_depend_on_the_global_model():
     torch.testing.assert_close(
         reported_models(send(attack, here), here), reported_models(send(attack, there), there), rtol=1e-5, atol=1e-2
     )
+
+
+@pytest.mark.parametrize("space", ["parameters", "models"])
+def test_a_model_is_reported_at_the_rate_of_the_client_s_steps(space):
+    own = LocalSgd(2, "difference", learning_rate=0.01)
+    update = send(Gaussian(200.0, space), replace(wide_context(learning_rate=1.0), client=own))
+    assert (0.01 * update).std().item() == pytest.approx(200, rel=0.03)
 
 
 def test_a_generator_decides():

@@ -118,6 +118,12 @@ def test_without_an_end_of_the_warm_up_it_learns_on():
     assert len(set(found)) > 1
 
 
+def test_a_target_that_no_round_has_is_refused_before_training():
+    Mimic(4).check(5, 2, 3)
+    with pytest.raises(SettingError, match="copies row 5 of the honest updates, of which a round has 5; lower target"):
+        Mimic(5).check(5, 2, 3)
+
+
 def test_goes_on_from_a_checkpoint():
     whole, half, resumed = (MimicLearned(warm_up=2) for _ in range(3))
     rounds = [world.honest_updates(seed=t) for t in range(5)]

@@ -5,7 +5,7 @@ import torch
 
 from lightning_fl import ClientBatch, Round, SettingError
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.client.saga import Saga
+from lightning_fl.client.saga import Saga, _draw
 from lightning_fl.contract import world
 from tests.client.test_local_sgd import clients
 
@@ -27,10 +27,17 @@ def test_mini_batches_cover_each_client_s_samples_once():
     batch = clients()
     client = prepared(batch)
     for i, indices in enumerate(batch.indices):
-        assert torch.cat(client.blocks[i]).sort().values.tolist() == list(range(len(indices)))
-        sizes = [len(block) for block in client.blocks[i]]
+        blocks = client.cut(i, indices, seed=0)
+        assert torch.cat(blocks).sort().values.tolist() == list(range(len(indices)))
+        sizes = [len(block) for block in blocks]
         assert len(sizes) == ceil(len(indices) / 3)
         assert max(sizes) <= min(3, min(sizes) + 1)
+
+
+def test_seeds_cut_the_samples_otherwise():
+    batch = clients()
+    cuts = [torch.cat(prepared(batch).cut(0, batch.indices[0], seed)).tolist() for seed in (0, 0, 1)]
+    assert cuts[0] == cuts[1] != cuts[2]
 
 
 def test_every_sample_counts_alike():
@@ -47,12 +54,13 @@ def test_every_sample_counts_alike():
 def test_agrees_with_tables_kept_by_hand():
     batch = clients()
     client = prepared(batch)
-    tables = [[torch.zeros(world.D) for _ in client.blocks[i]] for i in range(4)]
+    blocks = [client.cut(i, indices, seed=0) for i, indices in enumerate(batch.indices)]
+    tables = [[torch.zeros(world.D) for _ in own] for own in blocks]
     for t in range(12):
         uploads = client.updates(world.model(), batch, Round(t, 0.1, 0)).updates
         for i, table in enumerate(tables):
-            j = client._draw(i, Round(t, 0.1, 0))
-            gradient = slow_gradient(batch, batch.indices[i][client.blocks[i][j]])
+            j = _draw(i, len(table), Round(t, 0.1, 0))
+            gradient = slow_gradient(batch, batch.indices[i][blocks[i][j]])
             expected = gradient - table[j] + torch.stack(table).mean(0)
             table[j] = gradient
             torch.testing.assert_close(uploads[i], expected, rtol=1e-4, atol=1e-6)
@@ -65,7 +73,8 @@ def test_with_a_full_table_at_one_point_the_noise_is_gone():
     for t in range(200):
         uploads = client.updates(world.model(), batch, Round(t, 0.1, 0)).updates
     for i in range(4):
-        mean = torch.stack([slow_gradient(batch, batch.indices[i][block]) for block in client.blocks[i]]).mean(0)
+        blocks = client.cut(i, batch.indices[i], seed=0)
+        mean = torch.stack([slow_gradient(batch, batch.indices[i][block]) for block in blocks]).mean(0)
         torch.testing.assert_close(uploads[i], mean, rtol=1e-4, atol=1e-5)
 
 
