@@ -170,7 +170,7 @@ class _Extended(Updates):
         places = self.extension.places(0 if extra is None else len(extra))
         gram = gram[places.single][:, places.single]
         gram[self.h] = gram[:, self.h] = across[places.single]
-        gram[self.h, self.h] = self.coefficients @ across[parts]
+        gram[self.h, self.h] = (self.coefficients @ across[parts]).clamp(min=0)
         return gram[places.copied][:, places.copied]
 
     def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
@@ -195,7 +195,7 @@ class _Extended(Updates):
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
         square = self.coefficients @ self.extension.products[self.parts][:, self.parts] @ self.coefficients
-        return torch.cat([self.extension.rows.squares, square.expand(self.extension.copies)])
+        return torch.cat([self.extension.rows.squares, square.clamp(min=0).expand(self.extension.copies)])
 
     def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
         return torch.cat([self.extension.norms(p), row_norms(self.row[None], p).expand(self.extension.copies)])

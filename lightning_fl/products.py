@@ -292,7 +292,9 @@ def mixed_gram(gram: Float64[Tensor, "n n"], matrix: Float64[Tensor, "m n"]) -> 
     """Compute the inner products of the rows y_i = sum_j matrix_ij x_j; one with a share of a non-finite row is NaN."""
     gram, matrix, broken = _finite_part(gram, matrix)
     mixed = matrix @ gram @ matrix.T
-    return ((mixed + mixed.T) / 2).masked_fill(broken | broken[:, None], torch.nan)
+    mixed = (mixed + mixed.T) / 2
+    mixed.diagonal().clamp_(min=0)  # rows that cancel leave rounding
+    return mixed.masked_fill(broken | broken[:, None], torch.nan)
 
 
 def _merged(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Centred:

@@ -35,7 +35,7 @@ class ServerOracle:
     client: Client
     classes: ClientBatch
     round: Round
-    _drawer: str = field(default="server", init=False)
+    _drawer: str = field(default="server", init=False, repr=False)
 
     @cached_property
     def class_updates(self) -> Float[Tensor, "c d"]:

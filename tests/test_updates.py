@@ -148,6 +148,15 @@ def test_distances_of_mixed_rows_are_exact_at_any_offset(offset, kind, draw):
     assert (distances[broken][:, rest] == INF).all()
 
 
+def test_mixed_rows_that_cancel_have_no_negative_square():
+    """Its root would be NaN, which a rule that sorts or clusters takes for something."""
+    for seed in range(20):
+        x, y = torch.randn(2, 50, generator=torch.Generator().manual_seed(seed))
+        mixed = Updates(torch.stack([x, y, -(x + y)])).mixed(torch.full((1, 3), 1 / 3, dtype=torch.float64))
+        assert mixed.squares.item() >= 0
+        assert mixed.gram.item() >= 0
+
+
 def test_mixing_composes(draw):
     rows = torch.randn(24, 60, generator=draw, dtype=torch.float64)
     first, second, third = (mixing(24, draw, kind) for kind in ["scales", "means", "pairs"])

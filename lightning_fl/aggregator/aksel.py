@@ -49,7 +49,7 @@ def aksel(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
         The median of an even number is the mean of the middle two.  An update with NaN or inf is left out and counts
         among the f.
 
-    The median is (2, 1), the squared distances 4, 1, 5 and 65:
+    The median is (2, 1), the squared distances are 4, 1, 5, 65 and 0:
 
     >>> aksel(torch.tensor([[2.0, -1.0], [1.0, 1.0], [3.0, 3.0], [10.0, 0.0], [2.0, 1.0]]), f=2)
     tensor([1.6667, 0.3333])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, check_minority
 from lightning_fl.aggregator.clipping import clip_scales
-from lightning_fl.aggregator.mixing import Mixing, finite_shares
+from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
@@ -78,6 +78,10 @@ class Arc(Mixing):
         """Check f, and the rule; see the base class."""
         check_minority(n, self.f, "arc")
         super().check(n, n_classes)
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Compare f with the rule's, and pass on what the rule says; see the base class."""
+        return told_fewer(self.rule, self.f) or super().guarantee(n, n_classes)
 
     def mix(
         self, updates: Updates, server: ServerOracle

@@ -14,6 +14,7 @@ from math import comb
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
@@ -36,7 +37,8 @@ class BobaSolution:
         coefficients: (n + c,) with update = sum over client rows and class rows of coefficient * row.
         accepted: (n,) which clients lie near the honest simplex and were averaged.
         label_distributions: (n, c) estimated p_hat; rows sum to 1; NaN for a non-finite client.
-        fits: How many PCA fits stage 1 made, the first on the class rows included (the paper's k).
+        fits: How many PCA fits stage 1 made, the first on the class rows included (the paper's k); of an exhaustive
+            search one per subset.
         explained: Share of the fitted rows' variance that lies in the subspace, in [0, 1].
         loss_ratio: Trimmed reconstruction loss of the alternating fit over that of the best subset (Figure 5), where
             both were made; else None.
@@ -140,7 +142,9 @@ def boba_solution(
         loss_ratio = alternating.trimmed_loss(clients, keep) / best if best > 0 else 1.0
 
     # Stage 2: the label distributions solve [codes of classes; 1] p_hat = [code of client; 1].
-    codes = torch.cat([subspace.codes, gram.new_ones(n + c, 1)], dim=1)
+    # At any scale: pinv must cut off neither the codes beside the ones nor these.
+    size = F.pad(subspace.codes[n:].flatten().abs(), (0, 1)).max()
+    codes = torch.cat([subspace.codes / size.where(size > 0, 1), gram.new_ones(n + c, 1)], dim=1)
     p_hat = codes[:n] @ torch.linalg.pinv(codes[n:])
     p_hat[~finite[:n]] = torch.nan
     low = p_hat.min(dim=1).values.nan_to_num(nan=-torch.inf)
@@ -154,6 +158,10 @@ def boba_solution(
 
 
 def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) -> None:
+    if c < 2:
+        raise SettingError(
+            f"boba needs at least 2 classes, got {c}; clients of one class are all alike, take the average."
+        )
     if not 0 <= f <= n - c:
         raise SettingError(
             f"boba needs 0 <= f <= n - c, so that n - f updates can span {c} classes, got n={n}, c={c} and f={f}; "
@@ -255,7 +263,8 @@ def _combination(updates: Updates, class_updates: Tensor, solution: BobaSolution
 class Boba(Aggregator):
     """Aggregate by BOBA with the server's class updates; see `boba` for the settings.
 
-    The weights it reports are the coefficients of the update, so they sum to 1 but need not lie in [0, 1].
+    Its weights are the clients' coefficients; with those of the class updates they sum to 1, and need not lie in
+    [0, 1].  It trusts the clients that it accepts, equally.
     """
 
     def __init__(
@@ -297,5 +306,6 @@ class Boba(Aggregator):
             _combination(updates, class_updates, solution),
             solution.coefficients[: updates.n],
             diagnostics,
+            solution.accepted / accepted,
             label_distributions=solution.label_distributions,
         )

@@ -31,9 +31,9 @@ def _count(n: int, s: int, leftover: Leftover) -> int:
     return n // s if leftover == "drop" else -(-n // s)
 
 
-def _check(n: int, s: int, leftover: Leftover) -> None:
+def _check(n: int, s: int, leftover: Leftover, rule: str = "bucketing") -> None:
     if not 1 <= s <= n:
-        raise SettingError(f"bucketing needs 1 <= s <= n, got s={s} and n={n}; lower aggregator.s or add clients.")
+        raise SettingError(f"{rule} needs 1 <= s <= n, got s={s} and n={n}; lower aggregator.s or add clients.")
     check_choice("bucketing's leftover", leftover, get_args(Leftover))
 
 
@@ -196,7 +196,7 @@ class Resampling(Mixing):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check s and f, and the rule; see the base class."""
-        _check(n, self.s, "keep")
+        _check(n, self.s, "keep", "resampling")
         if not 0 <= self.f < n:
             raise SettingError(f"resampling needs 0 <= f < n, got n={n} and f={self.f}; change f or add clients.")
         super().check(n, n_classes)

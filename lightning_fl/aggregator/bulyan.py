@@ -66,7 +66,7 @@ def bulyan(updates: Float[Tensor, "n d"], f: int, once: bool = False) -> Float[T
         middle two; of two values equally near the smaller one counts, of equal scores the first.  An update with NaN or
         inf is never selected and counts among the f.
 
-    Krum selects 3, then 2, 4, 1 and 0; of these 2, 3 and 4 or 1, 2 and 3 are near the median 2:
+    Krum selects 2, then 1, 4, 0 and 3; of these 1, 2 and 3 are nearest to the median 2:
 
     >>> bulyan(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [6.0], [90.0]]), f=1)
     tensor([2.])

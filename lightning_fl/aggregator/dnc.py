@@ -56,8 +56,8 @@ def _keep(scores: Tensor, n_dropped: int) -> Tensor:
 
 
 def _check(n: int, f: int, c: float) -> None:
-    if not (f >= 0 and c > 0 and c * f < n):
-        raise SettingError(f"dnc needs f >= 0, c > 0 and c f < n, got n={n}, f={f} and c={c}; lower c or f.")
+    if not (0 <= f < n and c > 0 and c * f < n):
+        raise SettingError(f"dnc needs 0 <= f < n, c > 0 and c f < n, got n={n}, f={f} and c={c}; lower c or f.")
 
 
 def _count_dropped(f: int, c: float) -> int:
@@ -74,7 +74,7 @@ def divide_and_conquer(
 
     Args:
         updates: One update per row.
-        f: Byzantine clients tolerated, f >= 0 and c f < n.
+        f: Byzantine clients tolerated, 0 <= f < n and c f < n.
         coordinates: The coordinates drawn for each iteration, one or more (the paper draws min(b, d) of them).
         c: Filtering fraction, > 0.
 
@@ -114,7 +114,7 @@ class Dnc(Weighting):
     """Average the updates that do not stand out in randomly drawn coordinates; see `divide_and_conquer`.
 
     Args:
-        f: Byzantine clients tolerated, f >= 0 and c f < n.
+        f: Byzantine clients tolerated, 0 <= f < n and c f < n.
         c: Filtering fraction, > 0.
         n_iterations: How often coordinates are drawn, at least 1.
         n_coordinates: b, how many are drawn (all, where the model has fewer), at least 1.

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl._threads import in_threads
-from lightning_fl.aggregator.base import Aggregator, Weighting, check_minority
+from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, check_hooks, check_minority
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -183,7 +183,7 @@ def gradient_splitting(
     Note:
         An update with NaN or inf anywhere is left out of every group and counts among the f.
 
-    Krum chooses row 1 in the first group and row 0 in the second; the scores are 1, 1, 3 and 17:
+    Krum chooses row 0 in both groups; the scores are 0, 2, 4 and 18:
 
     >>> from lightning_fl.aggregator.krum import krum
     >>> clients = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [9.0, 10.0]])
@@ -215,9 +215,13 @@ class Gas(Weighting):
     """
 
     def __init__(self, rule: Aggregator, f: int, n_groups: int = 1000):
-        if type(rule).on_train_batch_end is not pl.Callback.on_train_batch_end:
+        check_hooks(rule, type(self).__name__)
+        inner = rule
+        while isinstance(inner, Wrapper):
+            inner = inner.rule
+        if type(inner).on_train_batch_end is not pl.Callback.on_train_batch_end:
             raise SettingError(
-                f"gas asks its rule once per group and needs one without memory, got {type(rule).__name__}; use "
+                f"gas asks its rule once per group and needs one without memory, got {type(inner).__name__}; use "
                 f"another, such as krum."
             )
         if rule.needs_server is not None:
@@ -244,12 +248,14 @@ class Gas(Weighting):
         """Weigh one round; see the base class."""
         order = torch.randperm(updates.d, generator=server.generator("gas")).to(updates.device)
         groups = order.tensor_split(min(self.n_groups, updates.d))
-        return gas_weights(updates, self.f, groups, self._distances(server))
+        return gas_weights(updates, self.f, groups, self._distances(updates, server))
 
-    def _distances(self, server: ServerOracle) -> Callable[[Tensor], Tensor]:
-        rule = self.rule
+    def _distances(self, updates: Updates, server: ServerOracle) -> Callable[[Tensor], Tensor]:
+        rule, weights = self.rule, updates.data_weights
         if type(rule) is Krum:
             return FromKrum(rule.f, 1, rule.neighbours)
         if type(rule) is MultiKrum:
             return FromKrum(rule.f, rule.m, rule.neighbours)
-        return partial(_one_by_one, lambda columns: rule.aggregate(Updates(columns), server).update)
+        return partial(
+            _one_by_one, lambda columns: rule.aggregate(Updates(columns, weights, updates.ids), server).update
+        )

@@ -68,8 +68,8 @@ def _beyond(n: int, f: int, m: int, neighbours: Neighbours) -> str | None:
 def krum(updates: Float[Tensor, "n d"], f: int, neighbours: Neighbours = "n-f-2") -> Float[Tensor, " d"]:
     """Return the update of least score, s(i) = sum of ||x_i - x_j||^2 over the n - f - 2 nearest others j (sec. 4).
 
-    The paper's guarantee needs n >= 2f + 3.  The rule runs beyond, as under bucketing, and promises nothing there: from
-    n = 2f + 1 on, f copies of one row, whatever it is, have the score 0.
+    The paper's guarantee needs n >= 2f + 3.  The rule runs beyond, as under bucketing, and promises nothing there: up
+    to n = 2f + 1, f copies of one row, whatever it is, have the score 0.
 
     Args:
         updates: One update per row.
@@ -86,7 +86,7 @@ def krum(updates: Float[Tensor, "n d"], f: int, neighbours: Neighbours = "n-f-2"
     Note:
         A row with NaN or inf is never chosen, is never a neighbour, and counts as one of the f.
 
-    With n - f - 2 = 2 neighbours the scores are 5, 2, 5, 25 and 5329:
+    With n - f - 2 = 2 neighbours the scores are 5, 2, 5, 25 and 5105:
 
     >>> import torch
     >>> krum(torch.tensor([[0.0], [1.0], [2.0], [5.0], [54.0]]), f=1)

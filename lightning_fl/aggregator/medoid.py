@@ -42,7 +42,7 @@ def medoid(updates: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
     Raises:
         SettingError: If updates are not a floating-point matrix, or no update is finite.
 
-    The sums of distances are 13, 11, 11 and 33; squared, they would be 127, 107, 101 and 327:
+    The sums of distances are 14, 12, 12 and 30; squared, they would be 126, 102, 86 and 302:
 
     >>> import torch
     >>> medoid(torch.tensor([[0.0], [1.0], [2.0], [11.0]]))

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Wrapper
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -61,6 +61,14 @@ class Mixing(Wrapper):
             totals = matrix.sum(1, keepdim=True)
             trust = trust.to(matrix) @ torch.where(totals != 0, matrix / totals, 0)
         return Aggregation(result.answer, weights, result.diagnostics, trust)
+
+
+def told_fewer(rule: Aggregator, f: int) -> str | None:
+    """Say that nothing is proven of a rule that is told fewer Byzantine clients than what mixes for it."""
+    told = getattr(rule, "f", None)
+    if told is None or told >= f:
+        return None
+    return f"no guarantee: mixes for f = {f}, the rule tolerates f = {told}"
 
 
 def finite_shares(data_weights: Float64[Tensor, " n"], rows: Tensor) -> Float64[Tensor, " n"]:

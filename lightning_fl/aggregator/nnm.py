@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
-from lightning_fl.aggregator.mixing import Mixing, finite_shares
+from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
 from lightning_fl.columns import smallest
 from lightning_fl.errors import SettingError
 from lightning_fl.products import squared_distances
@@ -87,6 +87,12 @@ class Nnm(Mixing):
         """Check f, and the rule; see the base class."""
         _check(n, self.f)
         super().check(n, n_classes)
+
+    def guarantee(self, n: int, n_classes: int) -> str | None:
+        """Say whether fewer than half are Byzantine, and as many as the rule is told; see the base class."""
+        if n <= 2 * self.f:
+            return f"no guarantee: needs n >= 2f + 1, has {n} updates for f = {self.f}"
+        return told_fewer(self.rule, self.f) or super().guarantee(n, n_classes)
 
     def kappa(self, n: int, b: int, equal: bool) -> float | None:
         """Return the bound for f from the rule's own for as many; see the base class."""

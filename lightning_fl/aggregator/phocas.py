@@ -29,7 +29,7 @@ def phocas(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
         Of two values equally near, the smaller one counts; the paper leaves it open.  An update with NaN or inf is left
         out and counts among the f.
 
-    The trimmed mean is 5, and 2, 4, 7, 9 are the four values nearest to it:
+    The trimmed mean is 14 / 3, and 2, 3, 4, 7 and 9 are the five values nearest to it:
 
     >>> import torch
     >>> phocas(torch.tensor([[2.0], [4.0], [7.0], [9.0], [90.0], [-40.0], [3.0]]), f=2)

@@ -116,12 +116,14 @@ def _best_swap(gram: Tensor, inside: Tensor) -> tuple[int, int] | None:
     about = gram - within[:, None] - within + within[inside].mean()
     values, vectors = torch.linalg.eigh(about[inside][:, inside])
     solid = values > 2.0**-44 * values[-1]
+    if not solid.any():  # all rows inside are equal
+        return None
     values, along = values[solid], about[:, inside] @ (vectors[:, solid] / values[solid].sqrt())
     # A row this far out makes the eigenvalue larger whatever goes; its products would drown the others'.
     lengths = about.diagonal().clamp(min=0).sqrt()
     nearer = (1 - 1 / m) ** 0.5 * (lengths - lengths[inside].max() / (m - 1)) < values[-1].sqrt()
     outside, own = (~inside & nearer).nonzero().flatten(), inside.nonzero().flatten()
-    if not len(outside) or not len(values):
+    if not len(outside):
         return None
     rest = about[outside][:, outside].diagonal() - along[outside].square().sum(1)  # of z, beyond the rows inside
 

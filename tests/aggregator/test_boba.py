@@ -1,4 +1,5 @@
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import SettingError
+from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.gaussian import gaussian
 from lightning_fl.adversary.ipm import ipm
 from lightning_fl.adversary.mimic import mimic
-from lightning_fl.aggregator.boba import boba, boba_solution
+from lightning_fl.aggregator.boba import Boba, boba, boba_solution
 from lightning_fl.contract import hostile
 from lightning_fl.products import gram_matrix
 from tests.aggregator import reference
@@ -78,6 +79,24 @@ def test_float32_rows_give_the_float64_answer(attack):
     result = boba(x, classes, f)
     assert result.dtype == torch.float32
     assert np.linalg.norm(result.numpy() - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-16, 1e14, 1e30])
+def test_accepts_the_same_clients_at_any_scale(scale):
+    x, classes, f = problem(3, "ipm")
+    here, there = solve(x, classes, f), solve(scale * x, scale * classes, f)
+    assert not here.accepted.all()
+    assert torch.equal(there.accepted, here.accepted)
+    torch.testing.assert_close(there.label_distributions, here.label_distributions, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_trusts_whom_it_accepts():
+    x, classes, f = problem(3, "ipm")
+    server = SimpleNamespace(class_updates=classes)
+    found = Boba(f).aggregate(Updates(x), server)
+    accepted = solve(x, classes, f).accepted
+    torch.testing.assert_close(found.trust, accepted / accepted.sum())
 
 
 @settings(max_examples=60, deadline=None)
@@ -200,6 +219,11 @@ def test_refuses_what_nobody_can_aggregate():
         boba(CLIENTS.float(), torch.tensor([[1.0, 0.0], [torch.nan, 1.0]]), 1)
     with pytest.raises(SettingError, match=r"C\(40, 10\)"):
         boba(torch.randn(40, 3), torch.randn(2, 3), 10, stage_1="exhaustive")
+
+
+def test_refuses_a_single_class():
+    with pytest.raises(SettingError, match="boba needs at least 2 classes, got 1"):
+        boba(torch.eye(3), torch.ones(1, 3), 1)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -138,10 +138,10 @@ def test_the_class_draws_the_coordinates(draw):
 
 def test_errors(unchecked):
     x = torch.randn(N, D)
-    for f, c in [(-1, 1.0), (11, 1.0), (6, 2.0), (2, 0.0)]:
-        with pytest.raises(SettingError, match=rf"dnc needs f >= 0, c > 0 and c f < n, got n=11, f={f} and c={c}"):
+    for f, c in [(-1, 1.0), (11, 1.0), (11, 0.5), (6, 2.0), (2, 0.0)]:
+        with pytest.raises(SettingError, match=rf"dnc needs 0 <= f < n, c > 0 and c f < n, got n=11, f={f} and c={c}"):
             divide_and_conquer(x, f, indices(SETS), c)
-        with pytest.raises(SettingError, match="dnc needs f >= 0, c > 0"):
+        with pytest.raises(SettingError, match="dnc needs 0 <= f < n, c > 0"):
             Dnc(f, c, 1, 5).check(N, 3)
     with pytest.raises(SettingError, match="n_iterations >= 1 and n_coordinates >= 1, got 0 and 5"):
         Dnc(2, 1.0, 0, 5)

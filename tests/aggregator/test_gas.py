@@ -12,9 +12,11 @@ from lightning_fl.aggregator.bulyan import bulyan
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering
 from lightning_fl.aggregator.gas import Gas, gradient_splitting
-from lightning_fl.aggregator.geometric_median import GeometricMedian
+from lightning_fl.aggregator.geometric_median import GeometricMedian, geometric_median
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, multi_krum
 from lightning_fl.aggregator.median import Median, median
+from lightning_fl.aggregator.monna import Monna, monna
+from lightning_fl.aggregator.nnm import Nnm, nearest_neighbor_mixing
 from lightning_fl.aggregator.server_only import ServerOnly
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
 from lightning_fl.contract import conf, hostile, world
@@ -200,9 +202,30 @@ def test_the_base_rule_has_its_own_bound_and_no_memory():
     assert rule.guarantee(13, 3) is None
     for remembers in [Bygars(3, 0.05, True), ClippedClustering("average", 1e5)]:
         with pytest.raises(SettingError, match=f"needs one without memory, got {type(remembers).__name__}"):
+            Gas(Nnm(remembers, 3), 3, 10)
+        with pytest.raises(SettingError, match=f"needs one without memory, got {type(remembers).__name__}"):
             Gas(remembers, 3, 10)
     x = world.honest_updates(N)
     assert Gas(GeometricMedian(1e-5), 3, 3).aggregate(Updates(x), world.oracle()).update.isfinite().all()
+
+
+def test_the_base_rule_may_wrap_another():
+    x = world.honest_updates(N)
+    found = Gas(Nnm(TrimmedMean(2), 2), 2, 3).aggregate(Updates(x), world.oracle()).update
+    order = torch.randperm(x.shape[1], generator=world.oracle().generator("gas")).tensor_split(3)
+    expected = gradient_splitting(x, 2, order, lambda rows: trimmed_mean(nearest_neighbor_mixing(rows, 2), 2))
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_base_rule_knows_the_clients_and_their_weights():
+    x, weights = world.honest_updates(N), torch.tensor([100.0] + [1.0] * (N - 1))
+    groups = torch.randperm(x.shape[1], generator=world.oracle().generator("gas")).tensor_split(3)
+    found = Gas(GeometricMedian(1e-5), 2, 3).aggregate(Updates(x, weights), world.oracle()).update
+    told = gradient_splitting(x, 2, groups, lambda rows: geometric_median(rows, weights, eps=1e-5))
+    torch.testing.assert_close(found, told)
+    assert not torch.equal(found, Gas(GeometricMedian(1e-5), 2, 3).aggregate(Updates(x), world.oracle()).update)
+    trusted = Gas(Monna(2, trusted=7), 2, 3).aggregate(Updates(x, ids=range(7, 7 + N)), world.oracle()).update
+    torch.testing.assert_close(trusted, gradient_splitting(x, 2, groups, lambda rows: monna(rows, 2, 0)))
 
 
 def test_errors(unchecked):

@@ -1,5 +1,9 @@
 """Where the rules say that their guarantees end."""
 
+from lightning_fl.aggregator.arc import Arc
+from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.contract import conf, world
 
 
@@ -22,3 +26,11 @@ def test_guarantees_end_where_the_bounds_do():
     }
     for (name, n, f), text in expected.items():
         assert conf.make("aggregator", name, f=f).guarantee(n, world.CLASSES) == text
+
+
+def test_mixing_guarantees_nothing_beyond_half_or_for_more_than_the_rule():
+    assert Nnm(Median(), 6).guarantee(13, 3) is None
+    assert Nnm(Median(), 8).guarantee(16, 3) == "no guarantee: needs n >= 2f + 1, has 16 updates for f = 8"
+    for mixing in [Nnm, Arc]:
+        assert mixing(Krum(5), 5).guarantee(13, 3) is None
+        assert mixing(Krum(1), 5).guarantee(13, 3) == "no guarantee: mixes for f = 5, the rule tolerates f = 1"

@@ -143,3 +143,11 @@ def test_the_class_gives_the_functions_update_and_its_weights():
     assert aggregation.weights.sum().item() == pytest.approx(1)
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
     assert aggregation.diagnostics == {"exact": 1}
+
+
+@pytest.mark.parametrize("n_others", [0, 10])
+def test_many_equal_rows_win(n_others):
+    """Enough rows for the search by swaps, which has no direction to go in."""
+    row = world.honest_updates(1)
+    rows = torch.cat([row.expand(40 - n_others, -1), 1e3 * torch.randn(n_others, row.shape[1])])
+    torch.testing.assert_close(smallest_eigenvalue_average(rows, 10), row[0], rtol=1e-4, atol=1e-5)
