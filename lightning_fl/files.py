@@ -37,10 +37,16 @@ def append(path: Path, content: bytes) -> None:
     """Add to the end of a file; a kill may leave a part of the addition.
 
     Raises:
-        DataError: If it cannot be written.
+        DataError: If it cannot be written; nothing is added then.
     """
-    with explained(path), path.open("ab") as file:
-        file.write(content)
+    with explained(path), path.open("ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            while content:
+                content = content[file.write(content) :]  # a full disk may take a part
+        except OSError:
+            file.truncate(size)
+            raise
 
 
 def sync(path: Path) -> None:

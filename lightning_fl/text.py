@@ -33,17 +33,30 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lay out a table in Markdown, all columns but the first right-aligned."""
     ruler = ["---", *["---:"] * (len(header) - 1)]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in [header, ruler, *rows]]
+    return [f"| {' | '.join(map(cell, line))} |" for line in [header, ruler, *rows]]
+
+
+def cell(text: str) -> str:
+    r"""Write a cell of a table in Markdown.
+
+    >>> print(cell("Krum|a"))
+    Krum\|a
+    """
+    return text.replace("|", "\\|")
 
 
 def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lay out a table in LaTeX, for the package booktabs."""
     body = [" & ".join(map(_latex, line)) + r" \\" for line in [header, *rows]]
+    body = [f"{{}}{line}" if line.startswith("[") else line for line in body]  # else the option of the \\ before
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", body[0], r"\midrule", *body[1:]]
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
 def _latex(text: str) -> str:
-    for letter in "&%_#$":
-        text = text.replace(letter, f"\\{letter}")
-    return text.replace("±", r"$\pm$")
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+_LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
+_LATEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
+_LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$", "−": "$-$"}

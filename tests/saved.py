@@ -45,6 +45,7 @@ SUMMARY = {
     "communication": {"floats_up": 1000, "floats_down": 2000, "sample_gradients": 30},
     "seconds": 1.25,
     "byzantine_share": 0.4,
+    "n_classes": 2,
     "byzantine_clients": [3, 4],
     "reference_recall": [0.9, 0.75],
     "confusion": [[4, 0], [2, 2]],

@@ -2,7 +2,7 @@
 
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
-from lightning_fl.text import settings, table
+from lightning_fl.text import latex, settings, table
 
 
 def test_settings_show_what_a_thing_was_made_with():
@@ -11,6 +11,12 @@ def test_settings_show_what_a_thing_was_made_with():
             self.rule, self.f = rule, f
 
     assert settings(Wrapped(Ipm(2.0), 3, "x")) == "Wrapped(rule=Ipm(factor=2.0), f=3)"
+
+
+def test_labels_are_what_latex_prints():
+    *_, one, other, _, _ = latex(["", "a_b"], [["[16]", "50 % ± 1"], ["x^2~{y}", "−1"]])
+    assert one == r"{}[16] & 50 \% $\pm$ 1 \\"
+    assert other == r"x\textasciicircum{}2\textasciitilde{}\{y\} & $-$1 \\"
 
 
 def test_a_table_is_aligned():

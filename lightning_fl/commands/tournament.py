@@ -23,8 +23,9 @@ from lightning_fl.run.explain import explained
 from lightning_fl.run.summary import version
 from lightning_fl.study.options import add_selection, check_keep, check_workers, selected
 from lightning_fl.study.pool import duration, stop_when_told
-from lightning_fl.study.tournament import Cell, Tournament, keep
+from lightning_fl.study.tournament import FAILED, Cell, Row, Tournament, keep
 from lightning_fl.study.tournament_report import write
+from lightning_fl.text import many
 
 _EVERY = 600.0  # seconds between reports of an unfinished tournament
 
@@ -41,17 +42,22 @@ def arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
 
-def play(tournament: Tournament, cells: list[Cell], workers: int, on: str | None, what: str) -> None:
-    """Play cells with a bar, and write a report every ten minutes."""
-    reported = time.monotonic()
+def play(tournament: Tournament, cells: list[Cell], workers: int, on: str | None, what: str) -> list[Row]:
+    """Play cells with a bar, and write a report every ten minutes; give those that failed."""
+    reported, failed = time.monotonic(), list[Row]()
     with tqdm(total=len(cells), desc=what, unit="run", smoothing=0.05) as bar:
         for row in tournament.play(cells, workers, version(), on):
             if row is not None:
                 bar.set_postfix_str(f"{row['rule']}, {row['attack']}, {row['skew']}: {row['status']}")
+                if row["status"] == FAILED:
+                    if row["rule"] not in {known["rule"] for known in failed}:
+                        tqdm.write(row["trace"], file=sys.stderr)
+                    failed.append(row)
             bar.update()
             if time.monotonic() - reported > _EVERY:
                 write(tournament)
                 reported = time.monotonic()
+    return failed
 
 
 def main() -> None:
@@ -64,19 +70,28 @@ def main() -> None:
         tournament = Tournament(selected(given), given.folder)
         started = time.monotonic()
         try:
+            failed: list[Row] = []
             tuning = tournament.missing(tournament.tuning())
             if tuning and not given.dry_run:
-                play(tournament, tuning, given.workers, given.on, "Choosing rates")
+                failed += play(tournament, tuning, given.workers, given.on, "Choosing rates")
             cells = tournament.cells()
             missing = tournament.missing(cells)
             unknown = tournament.size - len(cells)
             after = f", up to {unknown} more once the rates are known" if unknown else ""
             print(f"{len(tuning)} runs to choose rates, {len(missing)} of the tournament to play{after}", flush=True)
             if missing and not given.dry_run:
-                play(tournament, missing, given.workers, given.on, "Playing")
+                failed += play(tournament, missing, given.workers, given.on, "Playing")
         except KeyboardInterrupt:
             print("\nStopped; the same command goes on from here.", file=sys.stderr)
             sys.exit(130)
         finally:
             kept = f"; kept: {keep(tournament)}" if given.keep else ""
             print(f"Report after {duration(time.monotonic() - started)}: {write(tournament)}{kept}")
+        if failed:
+            rules = ", ".join(dict.fromkeys(row["rule"] for row in failed))
+            print(
+                f"{many(len(failed), 'run')} failed, of {rules}; the first: {failed[0]['reason']}. The same command "
+                f"tries them again.",
+                file=sys.stderr,
+            )
+            sys.exit(1)

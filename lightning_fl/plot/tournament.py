@@ -7,28 +7,39 @@ from matplotlib.figure import Figure
 
 from lightning_fl.plot._parts import MARKERS, PALETTE, STYLES, heat_map, legend_beside, name_rows, one_axes
 
+_FAR = 10  # points between seeds, from which a mean alone misleads
 
-def outcomes(table: Mapping[str, Mapping[str, float | None]], attacks: Sequence[str], title: str) -> Figure:
-    """Draw accuracies as a heat map with their numbers, so that it reads in black and white.
+
+def outcomes(
+    table: Mapping[str, Mapping[str, Sequence[float]]], attacks: Sequence[str], apart: Sequence[str], title: str
+) -> Figure:
+    """Draw mean accuracies as a heat map with their numbers, so that it reads in black and white.
 
     Args:
-        table: By rule, in the order of the rows, and attack the accuracy in percent; None: not measured.
+        table: By rule, in the order of the rows, and column the accuracies over seeds in percent; none: not measured.
         attacks: The columns.
+        apart: Further columns, after a gap.
         title: What it is.
     """
-    size = 3.6 + 0.42 * len(attacks), 2.4 + 0.24 * len(table)
+    columns = [*attacks, "", *apart]
+    size = 3.6 + 0.42 * len(columns), 2.4 + 0.24 * len(table)
     figure, axes = one_axes("", "", title, size)
-    values = np.array([[_number(row.get(attack)) for attack in attacks] for row in table.values()])
-    numbers = [["" if np.isnan(value) else f"{value:.0f}" for value in row] for row in values]
+    cells = [[row.get(column, ()) for column in columns] for row in table.values()]
+    values = np.array([[np.mean(cell) if cell else np.nan for cell in row] for row in cells])
+    numbers = [[f"{np.mean(cell):.0f}{_mark(cell)}" if cell else "" for cell in row] for row in cells]
     heat_map(figure, axes, values, "Accuracy (%)", numbers, top=100.0)
-    axes.set_xticks(range(len(attacks)), attacks, rotation=60, ha="right", rotation_mode="anchor")
+    axes.axvspan(len(attacks) - 0.5, len(attacks) + 0.5, color="white")
+    named = [k for k, column in enumerate(columns) if column]
+    axes.set_xticks(named, [columns[k] for k in named], rotation=60, ha="right", rotation_mode="anchor")
+    if any("*" in number for row in numbers for number in row):
+        axes.set_xlabel(f"* seeds differ by more than {_FAR} points")
     name_rows(axes, list(table))
     axes.tick_params(axis="y", labelsize=8)
     return figure
 
 
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
+def _mark(values: Sequence[float]) -> str:
+    return "*" if max(values) - min(values) > _FAR else ""
 
 
 def worst_over_skew(
@@ -43,11 +54,12 @@ def worst_over_skew(
     """
     figure, axes = one_axes("Label skew", "Accuracy under the worst attack (%)", title, (9.0, 5.0))
     axes.set_xticks(range(len(skews)), skews)
-    axes.set_ylim(-2, 102)
+    lowest = min(low for points in lines.values() for _, low, _ in points.values())
+    axes.set_ylim(max(lowest - 5, -2), 102)
     for i, (rule, points) in enumerate(lines.items()):
         there = [k for k, skew in enumerate(skews) if skew in points]
         means, lows, highs = np.array([points[skews[k]] for k in there]).reshape(-1, 3).T
-        shift = 0.012 * (i - (len(lines) - 1) / 2)  # intervals side by side
+        shift = 0.05 * (i - (len(lines) - 1) / 2)  # intervals and markers side by side
         axes.errorbar(
             np.array(there) + shift,
             means,

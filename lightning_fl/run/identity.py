@@ -7,12 +7,17 @@ A name survives new versions of the package: it is a hash of the settings that c
   have that value.
 * `REVISED` has the version in which a class last changed its numbers: only the names of runs that use it change, and
   their cells of scripts/tables/measured are measured again.
+* Of a class that is not installed, such as a rule of your own, the source file counts: edited, it makes another run.
 * `RESULTS` is raised when a change to the code changes the numbers of all runs.  Every name changes with it.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from sysconfig import get_paths
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -100,7 +105,26 @@ def _said(node: Any, kind: str) -> Any:
     }
     if kind in REVISED:
         kept["_revised_"] = REVISED[kind]
+    if (source := _own_source(kind)) is not None:
+        kept["_code_"] = hashlib.sha256(source.read_bytes()).hexdigest()
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
+
+
+@cache
+def _own_source(target: str) -> Path | None:
+    """Find the file of a class that may be edited from run to run; None if it is ours, installed or not there."""
+    module = target.rpartition(".")[0]
+    if not module or target.startswith("lightning_fl."):
+        return None
+    try:
+        found = find_spec(module)
+    except (ImportError, ValueError):  # composing says so in better words
+        return None
+    source = Path(found.origin).resolve() if found and found.has_location and found.origin else None
+    return None if source is None or any(map(source.is_relative_to, _INSTALLED)) else source
+
+
+_INSTALLED = {Path(path).resolve() for key, path in get_paths().items() if key.endswith(("lib", "stdlib"))}
 
 
 def comparable(configs: Sequence[Config]) -> list[Config]:

@@ -20,7 +20,7 @@ _ABSENT: Config = {}  # the value of a setting that has no meaning in a run
 _NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy")
 _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
-    **dict.fromkeys(("byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),
+    **dict.fromkeys(("n_classes", "byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),
     "first_evaluation": ("accuracy", "recall"),
     "last_evaluation": ("round", *_NUMBERS),
     "mean_weight": ("honest", "byzantine"),

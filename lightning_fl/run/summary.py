@@ -89,6 +89,7 @@ def summarise(
         "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
         "communication": communication,
         "seconds": round(record.seconds, 3),
+        "n_classes": module.data.n_classes,
         "byzantine_clients": list(module.data.federation.byzantine_ids),
         "reference_recall": module.reference_recall,
         "confusion": module.confusion,

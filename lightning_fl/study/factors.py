@@ -1,12 +1,19 @@
 """Name many runs from few compositions: what each choice changes is composed once."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
-from lightning_fl.run.check import checked
-from lightning_fl.run.identity import Config, depended, name_of
+from omegaconf import OmegaConf
 
-_Flat = dict[tuple[str, ...], Any]
+from lightning_fl.run.check import checked
+from lightning_fl.run.identity import Config, depended, identity, name_of
+
+_Path = tuple[str, ...]
+_Flat = dict[_Path, Any]
+_REFERENCE = re.compile(r"\$\{(?:[\w.]+:)?([\w.]+)")
 
 
 class Factors:
@@ -16,8 +23,8 @@ class Factors:
 
     Args:
         base: Overrides of every run.
-        factors: The overrides by factor and choice; what a choice changes must not depend on another
-            factor's.
+        factors: The overrides by factor and choice.  A run in which what one choice sets depends on another one's,
+            such as a rule with ``seed: ${seed}``, is composed by itself.
 
     Raises:
         SettingError: If train.py would refuse a choice.
@@ -32,8 +39,9 @@ class Factors:
     def __init__(self, base: Sequence[str], factors: Mapping[str, Mapping[str, Sequence[str]]]):
         self.base, self.factors = list(base), factors
         self._first = {factor: next(iter(choices)) for factor, choices in factors.items()}
-        self._common = self._composed({})
-        self._changes: dict[tuple[str, str], tuple[set[tuple[str, ...]], _Flat]] = {}
+        self.common, self._raw = self._composed({})
+        """Settings of the first choices, and as they are written."""
+        self._changes: dict[tuple[str, str], _Change] = {}
 
     def overrides(self, chosen: Mapping[str, str]) -> list[str]:
         """List a run's overrides, as for train.py."""
@@ -41,25 +49,57 @@ class Factors:
 
     def name(self, chosen: Mapping[str, str]) -> str:
         """Tell a run's `identity`."""
-        settings = dict(self._common)
-        for factor, choice in chosen.items():
-            gone, changed = self._change(factor, choice)
-            settings = {path: value for path, value in settings.items() if path not in gone} | changed
+        changes = [self._change(factor, choice) for factor, choice in chosen.items()]
+        if any(one.meets(other) for one, other in permutations(changes, 2)):
+            return identity(checked(self.overrides(chosen)))
+        settings = dict(self.common)
+        for change in changes:
+            settings = {path: value for path, value in settings.items() if path not in change.gone} | change.put
         return name_of(_nested(settings))
 
-    def _change(self, factor: str, choice: str) -> tuple[set[tuple[str, ...]], _Flat]:
+    def _change(self, factor: str, choice: str) -> "_Change":
         """What a choice takes from and puts into the settings of the first choices."""
         if (factor, choice) not in self._changes:
-            there = self._common if choice == self._first[factor] else self._composed({factor: choice})
-            changed = {path: value for path, value in there.items() if self._common.get(path) != value}
-            self._changes[factor, choice] = set(self._common) - set(there), changed
+            first = choice == self._first[factor]
+            there, raw = (self.common, self._raw) if first else self._composed({factor: choice})
+            put = {path: value for path, value in there.items() if self.common.get(path) != value}
+            asked = {
+                tuple(name.split("."))
+                for path, text in raw.items()
+                if isinstance(text, str) and self._raw.get(path) != text
+                for name in _REFERENCE.findall(text)
+            }
+            self._changes[factor, choice] = _Change(set(self.common) - set(there), put, asked)
         return self._changes[factor, choice]
 
-    def _composed(self, other: dict[str, str]) -> _Flat:
-        return _leaves(depended(checked(self.overrides(self._first | other))))
+    def _composed(self, other: dict[str, str]) -> tuple[_Flat, _Flat]:
+        config = checked(self.overrides(self._first | other))
+        return _leaves(depended(config)), _leaves(OmegaConf.to_container(config))
 
 
-def _leaves(node: Config, path: tuple[str, ...] = ()) -> _Flat:
+@dataclass(frozen=True)
+class _Change:
+    """What a choice does to the settings of the first choices.
+
+    Args:
+        gone: What it takes away.
+        put: What it sets.
+        asked: What the settings that it brings refer to.
+    """
+
+    gone: set[_Path]
+    put: _Flat
+    asked: set[_Path]
+
+    def meets(self, other: "_Change") -> bool:
+        """Whether both change a setting, or this one's settings follow what the other one changes."""
+        theirs = other.gone | set(other.put)
+        return not theirs.isdisjoint(self.gone | set(self.put)) or any(
+            path[: len(asked)] == asked for asked in self.asked for path in theirs
+        )
+
+
+def _leaves(node: Any, path: _Path = ()) -> _Flat:
     found: _Flat = {}
     for key, value in node.items():
         found |= _leaves(value, (*path, key)) if isinstance(value, dict) else {(*path, key): value}

@@ -22,7 +22,7 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.study.pool import Run
-from lightning_fl.study.table import TABLES, Cell, Table
+from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Cell, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
@@ -180,8 +180,15 @@ class Grid:
             return float(record["rounds_to"] or inf)
         value: float | None = record.get(column.value)
         if record["status"] == "diverged" and (column.value == "accuracy" or (column.value == "best" and not value)):
-            return None if isnan(self.table.chance) else self.table.chance
+            return self._chance(record)
         return value
+
+    def _chance(self, record: Record) -> float | None:
+        """The accuracy of guessing: the table's, else 100 / c, c as the run, or another one of the table, knows it."""
+        if not isnan(self.table.chance):
+            return self.table.chance
+        recalls = [record["recall"], *(other["recall"] for other in self.records.values())]
+        return next((100 / len(recall.split()) for recall in recalls if recall), None)
 
     @staticmethod
     def _drop(record: Record, reference: Record | None) -> float | None:
@@ -211,7 +218,8 @@ class Grid:
         worst = self.table.columns[column].worst
         if worst:
             means = [self.mean(row, other) for other in worst]
-            return None if None in means else min(value for value in means if value is not None)
+            pick = min if self.table.columns[column].value in MORE_IS_BETTER else max
+            return None if None in means else pick(value for value in means if value is not None)
         values, _ = self.over_seeds((row, column))
         lost = any(
             self.record((row, column), seed) and self.value_of((row, column), seed) is None for seed in self.seeds

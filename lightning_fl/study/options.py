@@ -25,7 +25,7 @@ def seeds_of(text: str) -> list[int]:
     >>> seeds_of("3"), seeds_of("0,4"), seeds_of("7,")
     ([0, 1, 2], [0, 4], [7])
     """
-    if not re.fullmatch(r"\d+(,\d+)*,?", text) or text == "0":
+    if not re.fullmatch(r"\d+(,\d+)*,?", text) or not int(text.rstrip(",").replace(",", "1")):
         raise SettingError(f"--seeds needs how many (3) or which (0,1,2; one alone: 7,), got {text!r}.")
     given = [int(seed) for seed in text.split(",") if seed]
     return list(dict.fromkeys(given)) if "," in text else list(range(given[0]))

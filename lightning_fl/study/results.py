@@ -18,16 +18,25 @@ from lightning_fl.study.table_report import measured
 from lightning_fl.study.tournament import KEPT, Tournament
 from lightning_fl.study.tournament_report import as_markdown, panels_of
 
-_BLOCK = re.compile(r"(<!-- (measured|tournament):(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
+_END = "<!-- end -->"
+_BLOCK = re.compile(
+    r"(<!-- (measured|tournament):(.*?)-->\n).*?(<!-- end -->|<!-- (?:measured|tournament):|\Z)", re.DOTALL
+)
 
 
 def filled(page: str) -> str:
     """Fill in every table from the kept cells.
 
     Raises:
-        SettingError: If a marker names a table that is not there or of which nothing is kept.
+        SettingError: If a marker names a table that is not there or of which nothing is kept, or has no end.
     """
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{_BLOCKS[found[2]](found[3].strip())}\n{found[4]}", page)
+
+    def fill(found: re.Match[str]) -> str:
+        if found[4] != _END:
+            raise SettingError(f"a table needs {_END} below it, {found[1].strip()} has none.")
+        return f"{found[1]}\n{_BLOCKS[found[2]](found[3].strip())}\n{_END}"
+
+    return _BLOCK.sub(fill, page)
 
 
 def _measured(marker: str) -> str:

@@ -1,7 +1,7 @@
 """The standings of a tournament: what each rule costs without an attack, and what is left under the worst one."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import mean
 
@@ -75,6 +75,7 @@ class Standing:
         kappa: Largest mean over rounds and seeds of the measured kappa, over attacks.
         rule_ms: Mean time of the rule per round, in milliseconds.
         refused: Why the rule cannot be run.
+        left_out: Attacks that cannot be run against it, and why; `worst` is over the others.
         rank: 1 plus the number of rules whose intervals of `worst` are above this one's; None: not measured.
         dominated_by: Rules that are at least as good in clean and worst accuracy, and better in one.
     """
@@ -90,6 +91,7 @@ class Standing:
     kappa: float | None = None
     rule_ms: float | None = None
     refused: str | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None
     dominated_by: tuple[str, ...] = ()
 
@@ -115,8 +117,9 @@ def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> S
         for seed in entries.seeds
         if (row := tournament.row(Cell(rule, attack, skew, byzantine, rate, seed))) is not None
     }
-    refused = next((str(row["reason"]) for row in rows.values() if row["status"] == "refused"), None)
-    attacks = [attack for attack in entries.attacks if attack != NOBODY]
+    left_out = {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
+    refused = left_out.pop(NOBODY, None)
+    attacks = [attack for attack in entries.attacks if attack != NOBODY and attack not in left_out]
     whole = [seed for seed in entries.seeds if attacks and all((attack, seed) in rows for attack in attacks)]
     if refused is not None:
         return Standing(rule, rate, len(rows), planned, refused=refused)
@@ -138,6 +141,7 @@ def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> S
         min(by_attack, key=lambda attack: by_attack[attack]) if by_attack else None,
         max(kappas, default=None),
         mean(times) if times else None,
+        left_out=left_out,
     )
 
 

@@ -2,7 +2,8 @@
 
 A file has ``title``, ``base`` (overrides of train.py), ``rows`` and ``columns`` (label: overrides; or a list of
 overrides, which are their own labels).  A column may also be a mapping of ``overrides`` and ``value`` (another one of
-`VALUES` than the table's), or of ``worst``: the least of other columns, or of ``all``.  A paper's table has ``source``
+`VALUES` than the table's), or of ``worst``: the worst of other columns before it, or of
+``all``.  A paper's table has ``source``
 and what it prints as ``published`` (row: texts in the columns' order).  Optional: ``value``; ``interval`` (true: the
 mean's 95 % interval in place of the deviation); ``reference`` (rows that mrd compares with, each for those down to the
 next); ``target`` (of rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (how many); ``corner`` (head of the
@@ -38,6 +39,7 @@ VALUES = {
     "loss_ratio": "trimmed loss of BOBA's fit over that of the best subset (BOBA-ES), mean over rounds",
     "loss_ratio_95": "the same ratio, 95 % quantile over rounds",
 }
+MORE_IS_BETTER = {"accuracy", "best", "explained"}  # of the others less is
 Cell = tuple[str, str]
 Value = Callable[[str, str], float | None]
 
@@ -78,6 +80,28 @@ _KNOWN = (
 )
 
 
+_INSIDE = {
+    "cells": ("rows", "columns", "overrides"),
+    "doubtful": ("rows", "columns", "reason"),
+    "claims": ("text", "left", "relation", "right", "margin", "pair", "share", "note"),
+}
+_TRUTH = ("true", "yes", "on", "false", "no", "off")
+
+
+def _check_keys(entry: Any, known: Sequence[str], where: str) -> None:
+    if not isinstance(entry, dict):
+        raise SettingError(f"{where} needs {', '.join(known)}, got {entry!r}.")
+    for key in entry:
+        choose(key, known, f"entry of {where} called")
+
+
+def _number(given: dict[str, Any], key: str, default: str) -> float:
+    try:
+        return float(given.get(key, default))
+    except (TypeError, ValueError):
+        raise SettingError(f"{key} of a table needs a number, got {given[key]!r}.") from None
+
+
 class Table:
     """A file of scripts/tables, or one of your own.
 
@@ -92,41 +116,56 @@ class Table:
 
     def __init__(self, name: str, given: dict[str, Any], spelled: str | None = None):
         self.name, self.spelled = name, spelled or name
-        for key in given:
-            choose(key, _KNOWN, "entry of a table called")
+        _check_keys(given, _KNOWN, "a table")
         for key in _NEEDED:
             if not given.get(key):
                 raise SettingError(f"a table needs {', '.join(_NEEDED)}, {self.spelled} has no {key}.")
+        for key, known in _INSIDE.items():
+            for entry in given.get(key, []):
+                _check_keys(entry, known, key)
+                for side in ("left", "right"):
+                    if isinstance(entry.get(side), dict):
+                        _check_keys(entry[side], ("rows", "columns"), f"{side} of {key}")
         given = given | {key: _labelled(given[key], key, self.spelled) for key in ("rows", "columns")}
         self.title, self.source, self.base = given["title"], given.get("source", ""), given.get("base", "")
-        self.interval = given.get("interval") == "true"
+        self.interval = choose(given.get("interval", "false").lower(), _TRUTH, "interval") in _TRUTH[:3]
         self.note, self.corner = given.get("note", ""), given.get("corner", "")
         value = given.get("value", "accuracy")
         self.rows: dict[str, str] = given["rows"]
         self.columns: dict[str, Column] = {}
         for label, entry in given["columns"].items():
             entry = {"overrides": entry} if isinstance(entry, str) else entry
-            worst = entry.get("worst", ())
-            if worst == "all":
-                worst = list(self.columns)
+            _check_keys(entry, ("overrides", "value", "worst"), f"column {label}")
+            measured = {other: column.value for other, column in self.columns.items() if not column.worst}
+            worst = entry.get("worst", [])
+            worst = list(measured) if worst == "all" else [worst] if isinstance(worst, str) else worst
             for other in worst:
-                choose(other, given["columns"], "column")
-            shown = choose(entry.get("value", value), VALUES, "value")
-            self.columns[label] = Column(entry.get("overrides", ""), shown, tuple(worst))
-        self.chance = float(given.get("chance", "nan"))
+                if choose(other, given["columns"], "column") not in measured:
+                    raise SettingError(f"column {label} can be the worst of measured ones before it, got {other}.")
+            kinds = {measured[other] for other in worst} or {entry.get("value", value)}
+            if len(kinds) > 1:
+                raise SettingError(f"column {label} needs columns of one value for their worst, got {sorted(kinds)}.")
+            self.columns[label] = Column(entry.get("overrides", ""), choose(kinds.pop(), VALUES, "value"), tuple(worst))
+        self.chance = _number(given, "chance", "nan")
         self.reference: dict[str, str] = {}
         for row in self.rows:
             starts = row in given.get("reference", [])
             self.reference[row] = row if starts else next(reversed(self.reference.values()), row)
-        self.target, self.seeds = float(given.get("target", "nan")), int(given.get("seeds", 1))
+        self.target, self.seeds = _number(given, "target", "nan"), int(_number(given, "seeds", "1"))
         self.x: str | None = given.get("x")
         self.claims: list[dict[str, Any]] = given.get("claims", [])
         self.published: dict[Cell, Printed] = {}
         for row, texts in given.get("published", {}).items():
+            choose(row, self.rows, "row")
+            if len(texts) != len(self.columns):
+                raise SettingError(f"published needs {len(self.columns)} numbers in row {row}, got {len(texts)}.")
             for column, text in zip(self.columns, texts, strict=True):
                 printed = Printed.read(text)
                 if printed:
                     self.published[row, column] = printed
+        for key, needed in [("cells", "overrides"), ("doubtful", "reason")]:
+            if any(needed not in entry for entry in given.get(key, [])):
+                raise SettingError(f"each entry of {key} needs {needed}.")
         self.more = {cell: entry["overrides"] for entry in given.get("cells", []) for cell in self.cells(entry)}
         self.doubtful = {cell: entry["reason"] for entry in given.get("doubtful", []) for cell in self.cells(entry)}
         texts = [printed.text.split()[0] for printed in self.published.values()]
@@ -147,7 +186,8 @@ class Table:
             raise SettingError(f"{name} cannot be read as a table: {' '.join(str(error).split())}.") from error
         if not isinstance(given, dict):
             raise SettingError(f"a table needs {', '.join(_NEEDED)}, {name} has no names.")
-        return cls(path.stem, given, name)
+        ours = not own or (path.stem in names() and path.resolve() == TABLES / path.name)
+        return cls(path.stem if ours else f"own_{path.stem}" if path.stem in names() else path.stem, given, name)
 
     @property
     def whose(self) -> str:

@@ -15,6 +15,7 @@ from lightning_fl.study.compare import half_interval
 from lightning_fl.study.grid import MISS, Grid, Record, read, write
 from lightning_fl.study.pool import duration
 from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
+from lightning_fl.text import cell as markdown_cell
 from lightning_fl.text import latex as lay_out
 from lightning_fl.text import many
 
@@ -55,7 +56,8 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
             return f"diverged{marks}", ""
         return f"diverged*{marks}", f"{cell[0]}, {cell[1]}: diverged, paper {printed.text}"
     if value is None:
-        return "", ""
+        lost = [record for record in grid.measured(cell) if record["status"] == "diverged"]
+        return f"diverged{marks}" if lost else "", ""
     text = f"**{value:.{digits}f}**"
     if isinf(value):
         reached = sum(not isinf(v) for v in values)
@@ -154,12 +156,13 @@ def measured(grid: Grid) -> list[str]:
         around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
         lines += [f"Each cell: **mean** over seeds {around}; `†` a run diverged.", ""]
     if rows:
-        lines += [f"| {table.corner or ' '} | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+        head = [table.corner or " ", *columns]
+        lines += [f"| {' | '.join(map(markdown_cell, head))} |", "|---|" + "---:|" * len(columns)]
         for row in rows:
             printed = [table.published.get((row, column)) for column in columns]
             shown = [texts[row, column] or "·" for column in columns]
             both = [f"{text}<br>{p.text}" if p else text for text, p in zip(shown, printed, strict=True)]
-            lines.append(f"| {row} | {' | '.join(both)} |")
+            lines.append(f"| {markdown_cell(row)} | {' | '.join(both)} |")
         lines.append("")
     if table.claims:
         lines += ["| Claim | Measured | |", "|---|---|---|"]

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import mean
+from traceback import format_exc
 from typing import Any
 
 import yaml
@@ -22,7 +23,7 @@ from filelock import FileLock, Timeout
 from joblib import Parallel, delayed
 
 from lightning_fl import files
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run import memory
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose
@@ -35,6 +36,7 @@ FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reas
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity"]
 KEPT = TABLES / "tournament.csv"
 NOBODY = "none"  # the attack
+FAILED = "failed"  # the status of a run that ended in an error, which is not kept
 
 Row = dict[str, Any]
 
@@ -118,8 +120,13 @@ class Entries:
             for name in momentum["rules"]
         }
         extra = dict(_entry(text, known) for text in added)
+        for label, overrides in extra.items():
+            _check_free(overrides, {key: _OPTIONS[key] for key in ("seed", "server.lr", "adversary", "partition")})
+            if label in known and overrides != known[label]:
+                raise SettingError(f"there is a rule called {label} already; give --add another label.")
         listed = rules if rules is not None else small.get("rules", list(known))
         attacked = attacks if attacks is not None else small.get("attacks", choices("adversary"))
+        _check_free(more, _OPTIONS)
         replaced = {override.partition("=")[0] for override in more}
         parts = [ours[part] for part in ("data", "model") if part not in replaced]
         parts += [ours["base"], small.get("base", "")]
@@ -132,11 +139,31 @@ class Entries:
                 raise SettingError(f"a tournament needs at least one of {key}, got none.")
         return cls(
             {label: known[choose(label, known, "rule")] for label in listed} | extra,
-            [NOBODY, *(choose(name, choices("adversary"), "attack") for name in attacked if name != NOBODY)],
+            list(dict.fromkeys([NOBODY, *(choose(name, choices("adversary"), "attack") for name in attacked)])),
             tuning=ours["tuning"],
             base=[*(part for text in parts for part in shlex.split(text)), *more],
             **values,
         )
+
+
+# What a tournament varies by itself, and the option that chooses it.
+_OPTIONS = {
+    "seed": "--seeds",
+    "f": "--byzantine",
+    "federation.n_byzantine": "--byzantine",
+    "server.lr": "--rates",
+    "aggregator": "--rules or --add",
+    "adversary": "--attacks",
+    "partition": "--skew",
+}
+
+
+def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:
+    """Refuse overrides that the tournament would overrule."""
+    for override in overrides:
+        option = options.get(override.lstrip("+~").partition("=")[0])
+        if option:
+            raise SettingError(f"a tournament chooses this itself: give {option} in place of {override}.")
 
 
 def _entry(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, Sequence[str]]:
@@ -181,6 +208,11 @@ class Tournament:
         self._factors = {
             b: Factors([*entries.base, f"federation.n_byzantine={b}", f"f={b}"], factors) for b in entries.byzantine
         }
+        if len(entries.rates) > 1 and not self._factors[entries.byzantine[0]].common.get(("data", "validation_share")):
+            raise SettingError(
+                "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate "
+                "(--rates 0.1)."
+            )
         self._names: dict[Cell, str] = {}
         self._read: dict[Path, int] = {}
         self.refresh()
@@ -269,7 +301,8 @@ class Tournament:
             on: "ray", or the address of a cluster of Ray.  None: processes of this machine.
 
         Yields:
-            Each result as it comes; None for one that another process is busy with or has finished.
+            Each result as it comes, that of a run that `FAILED` with the error's "trace"; None for one that another
+            process is busy with or has finished.
         """
         with held(self.folder, wait=True):
             if not self.file.exists():
@@ -288,12 +321,12 @@ class Tournament:
 
         try:
             for row in _each(on)(_played, calls(), workers):
-                if row["status"] != "interrupted":
-                    self._add(row | {"version": version})
-                elif on is None:  # the run has heard the signal, which is meant for all
+                if row["status"] == "interrupted" and on is None:  # by a signal, which is meant for all
                     raise KeyboardInterrupt
+                if row["status"] not in ("interrupted", FAILED):
+                    self._add(row | {"version": version})
                 _free(taken.pop(row["identity"]))
-                yield self.rows.get(row["identity"])
+                yield row if row["status"] == FAILED else self.rows.get(row["identity"])
         finally:
             for lock in taken.values():
                 _free(lock)
@@ -358,14 +391,22 @@ def result(overrides: Sequence[str], name: str) -> Row:
 
     Returns:
         Accuracies and recall in [0, 1], null where the run diverged; a run that cannot be, such as a rule that needs
-        more clients, is "refused".
+        more clients, is "refused"; one in which a rule or an attack raises something else has "failed".
+
+    Raises:
+        DataError: If the data cannot be read, which no other run could either.
     """
     try:
         config = checked(overrides)
-        assert identity(config) == name, f"what one of {overrides} changes depends on another"
+        if identity(config) != name:
+            raise RuntimeError(f"code or settings changed during the tournament ({shlex.join(overrides)})")
         summary, rows = memory.train(config)
+    except DataError:
+        raise
     except SettingError as error:
-        return {"status": "refused", "reason": str(error)}
+        return {"status": "refused", "reason": _line_of(error)}
+    except Exception as error:  # of somebody's own rule: it costs this run alone
+        return {"status": FAILED, "reason": f"{type(error).__name__}: {_line_of(error)}", "trace": format_exc()}
     recall = summary["recall"]
     return {
         "status": summary["status"],
@@ -376,17 +417,22 @@ def result(overrides: Sequence[str], name: str) -> Row:
         "kappa": summary["robustness"]["mean"],
         "rule_ms": 1e3 * mean(row["seconds/aggregator"] for row in rows) if rows else None,
         "seconds": summary["seconds"],
-        "classes": len(summary["last_evaluation"]["recall"] or []) or None,
+        "classes": summary["n_classes"],
     }
+
+
+def _line_of(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def read(path: Path) -> list[Row]:
     """Read results, numbers as numbers; none where there is no file."""
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [_typed(row) for row in rows if None not in row and row["identity"]]  # a kill may have cut a line
+    # Line by line: one that a kill has cut inside quotes would take the next ones with it.
+    head, *lines = (next(csv.reader([line])) for line in path.read_text().splitlines())
+    rows = [dict(zip(head, line, strict=True)) for line in lines if len(line) == len(head)]
+    return [_typed(row) for row in rows if row["identity"]]
 
 
 def _typed(row: Mapping[str, str]) -> Row:

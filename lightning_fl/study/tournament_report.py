@@ -11,12 +11,14 @@ from matplotlib.figure import Figure
 
 from lightning_fl import files, plot
 from lightning_fl.run import page
+from lightning_fl.run.lock import held
 from lightning_fl.study.standings import Estimate, Standing, accuracy, standings
 from lightning_fl.study.tournament import NOBODY, Cell, Tournament
 from lightning_fl.text import latex, many, markdown
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
 _BEST = 10  # lines of the curve
+WORST = "worst"  # the column of the heat map by which its rows are sorted
 
 Panels = Mapping[tuple[str, int], Sequence[Standing]]
 
@@ -27,21 +29,22 @@ def write(tournament: Tournament) -> Path:
     Returns:
         The page.
     """
-    tournament.refresh()
-    panels = panels_of(tournament)
-    figures = draw(tournament, panels)
-    pictures = {name: tournament.folder / f"{name}.png" for name in figures}
-    tournament.folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        figure.savefig(pictures[name])
-    for name, content in {
-        "tournament.md": "# Tournament\n\n" + as_markdown(tournament, panels),
-        "tournament.csv": as_csv(panels),
-        "tournament.tex": as_latex(panels),
-    }.items():
-        files.write(tournament.folder / name, content.encode())
-    found = tournament.folder / "tournament.html"
-    files.write(found, as_page(tournament, panels, pictures).encode())
+    with held(tournament.folder, wait=True):  # several processes may share it
+        tournament.refresh()
+        panels = panels_of(tournament)
+        figures = draw(tournament, panels)
+        pictures = {name: tournament.folder / f"{name}.png" for name in figures}
+        for name, figure in figures.items():
+            figure.savefig(pictures[name])
+            figure.savefig(pictures[name].with_suffix(".pdf"))
+        for name, content in {
+            "tournament.md": "# Tournament\n\n" + as_markdown(tournament, panels),
+            "tournament.csv": as_csv(panels),
+            "tournament.tex": as_latex(panels),
+        }.items():
+            files.write(tournament.folder / name, content.encode())
+        found = tournament.folder / "tournament.html"
+        files.write(found, as_page(tournament, panels, pictures).encode())
     return found
 
 
@@ -95,7 +98,12 @@ def introduction(tournament: Tournament) -> list[str]:
 
 
 def _reach(seeds: int) -> str:
-    return "none" if seeds == 1 else "from the least to the largest" if seeds <= 3 else "over all resamples"
+    if seeds == 1:
+        return "none: ranks are an order only"
+    if seeds <= 3:
+        share = 1 - 2 * 0.5**seeds  # of cases in which not all seeds are on one side
+        return f"from the least to the largest, which holds the true mean in about {share:.0%} of cases"
+    return "over all resamples"
 
 
 def row_of(one: Standing) -> list[str]:
@@ -118,7 +126,7 @@ def row_of(one: Standing) -> list[str]:
 
 
 def remarks(found: Sequence[Standing]) -> list[str]:
-    """Say which rules win, are dominated, were refused or are not finished."""
+    """Say which rules win, are dominated or not finished, and which rules and attacks cannot be run."""
     lines = []
     first = [one.rule for one in found if one.rank == 1]
     if first:
@@ -131,6 +139,14 @@ def remarks(found: Sequence[Standing]) -> list[str]:
             f"means: {', '.join(beaten)}."
         )
     lines += [f"{one.rule} cannot be run: {one.refused}" for one in found if one.refused]
+    spared: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        for attack, reason in one.left_out.items():
+            spared.setdefault((attack, reason), []).append(one.rule)
+    played = sum(not one.refused for one in found if one.played)
+    for (attack, reason), rules in spared.items():
+        against = "" if len(rules) == played else f" against {', '.join(rules)}"
+        lines.append(f"{attack} cannot be run{against}: {reason}")
     unfinished = [f"{one.rule} ({one.played} of {one.planned})" for one in found if one.played < one.planned]
     if unfinished:
         lines.append(f"Not finished: {', '.join(unfinished)}.")
@@ -162,7 +178,7 @@ def as_csv(panels: Panels) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     ends = [f"{name}{end}" for name in ("clean", "worst", "worst_recall") for end in ("", "_low", "_high")]
-    others = ["attack", "kappa", "rule_ms", "played", "planned", "dominated_by", "refused"]
+    others = ["attack", "kappa", "rule_ms", "played", "planned", "dominated_by", "left_out", "refused"]
     writer.writerow(["skew", "byzantine", "rule", "rank", "rate", *ends, *others])
     for (skew, byzantine), found in panels.items():
         for one in found:
@@ -170,6 +186,7 @@ def as_csv(panels: Panels) -> str:
             numbers = [v for e in estimates for v in ((e.mean, e.low, e.high) if e else (None, None, None))]
             rest = [one.attack, one.kappa, one.rule_ms, one.played, one.planned]
             row = [skew, byzantine, one.rule, one.rank, one.rate, *numbers, *rest, "; ".join(one.dominated_by)]
+            row.append("; ".join(one.left_out))
             writer.writerow(f"{v:.6g}" if isinstance(v, float) else v for v in [*row, one.refused])
     return text.getvalue()
 
@@ -193,18 +210,21 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
     figures = {}
     seeds, attacks = tournament.entries.seeds, tournament.entries.attacks
     for (skew, b), found in panels.items():
-        table: dict[str, dict[str, float | None]] = {}
+        table: dict[str, dict[str, list[float]]] = {}
         for one in found:
             if one.rate is None or one.refused or not one.played:
                 continue
-            table[one.rule] = {}
+            table[one.rule] = (
+                {WORST: [100 * one.worst.low, 100 * one.worst.mean, 100 * one.worst.high]} if one.worst else {}
+            )
             for attack in attacks:
-                rows = [tournament.row(Cell(one.rule, attack, skew, b, one.rate, seed)) for seed in seeds]
-                values = [100 * accuracy(row) for row in rows if row is not None]
-                table[one.rule][attack] = mean(values) if values else None
+                if attack not in one.left_out:
+                    rows = [tournament.row(Cell(one.rule, attack, skew, b, one.rate, seed)) for seed in seeds]
+                    table[one.rule][attack] = [100 * accuracy(row) for row in rows if row is not None]
         if table:
-            title = f"Accuracy, {heading(skew, b)}"
-            figures[_heat(skew, b)] = plot.outcomes(table, [*attacks[1:], NOBODY], title)
+            shown = [attack for attack in attacks[1:] if any(row.get(attack) for row in table.values())]
+            title = f"Accuracy, {heading(skew, b)}, {many(len(seeds), 'seed')}"
+            figures[_heat(skew, b)] = plot.outcomes(table, shown, [NOBODY, WORST], title)
     first, skews = tournament.entries.byzantine[0], tournament.entries.skew
     lines: dict[str, dict[str, tuple[float, float, float]]] = {}
     for skew in skews:
@@ -213,8 +233,9 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
                 worst = one.worst
                 lines.setdefault(one.rule, {})[skew] = (100 * worst.mean, 100 * worst.low, 100 * worst.high)
     if len(skews) > 1 and lines:
-        best = sorted(lines, key=lambda rule: -sum(point[0] for point in lines[rule].values()))[:_BEST]
-        title = f"The {len(best)} rules with the best worst case, {first} Byzantine clients"
+        best = sorted(lines, key=lambda rule: (-len(lines[rule]), -mean(p[0] for p in lines[rule].values())))[:_BEST]
+        under = many(len(attacks) - 1, "attack") + ", " + many(len(seeds), "seed")
+        title = f"The {len(best)} rules with the best worst case: {first} Byzantine clients, {under}"
         figures["skew"] = plot.worst_over_skew({rule: lines[rule] for rule in best}, skews, title)
     return figures
 

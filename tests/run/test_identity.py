@@ -86,6 +86,19 @@ def test_a_setting_added_with_its_old_meaning_changes_no_name(monkeypatch):
     assert identity.identity(config) != first
 
 
+def test_a_class_of_ones_own_is_another_one_once_it_is_edited(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "a_rule_of_mine.py"
+    names = []
+    for line in ["SCALE = 1", "SCALE = 2", "SCALE = 1"]:
+        file.write_text(line)
+        config = saved.changed(saved.CONFIG, aggregator___target_="a_rule_of_mine.Mine")
+        names.append(identity.name_of(essential(config)))
+    assert names[0] == names[2] != names[1]
+    installed = saved.changed(saved.CONFIG, aggregator___target_="torch.optim.SGD")
+    assert "_code_" not in essential(installed)["aggregator"]
+
+
 def test_what_counts():
     config = saved.changed(saved.CONFIG, data__corruption_cache="x", trainer__accelerator="gpu", ckpt_path="x")
     found = counted(config)

@@ -107,6 +107,7 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "byzantine_share": 0.4,  # 4 of 10 samples
         "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
         "seconds": 1.235,
+        "n_classes": 2,
         "byzantine_clients": [3],
         "reference_recall": [1.0, 0.75],
         "confusion": [[4, 0], [2, 2]],

@@ -61,6 +61,21 @@ def test_the_largest_accuracy_stands_though_the_run_diverged(small):
     assert made.mean("BOBA", "IPM") == pytest.approx(55.0)
 
 
+@pytest.mark.parametrize(("value", "worst"), [("accuracy", 20.0), ("rounds_to", 30.0)])
+def test_the_worst_is_the_least_or_the_largest(small, value, worst):
+    made = small(value=value, target="15", published={})
+    for column, (number, accuracy) in {"IPM": (10, 20.0), "LIE": (30, 60.0)}.items():
+        for seed in (0, 1):
+            finish(made.plan[("BOBA", column), seed].folder, [(number, accuracy)])
+            made.look(made.plan[("BOBA", column), seed])
+    assert made.mean("BOBA", "Wst") == worst
+
+
+def test_guessing_is_known_by_the_number_of_classes_where_the_table_has_no_chance(small):
+    made = small({("BOBA", "IPM", 0): 55.0, ("BOBA", "LIE", 0): 70.0}, diverged={("BOBA", "IPM", 0)}, chance="nan")
+    assert made.mean("BOBA", "IPM") == made.mean("BOBA", "Wst") == 50.0  # of two
+
+
 def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
     made = small({("BOBA", "Acc", 0): 90.0, ("Average", "IPM", 1): 10.0})
     labels = [run.label for run in made.missing(["Average", "BOBA"], ["Acc", "MRD", "Wst"], [0, 1])]

@@ -50,6 +50,14 @@ def test_a_table_without_kept_cells_is_an_error():
         filled("<!-- measured: boba_1_mnist --scale 0.5 -->\n<!-- end -->")
 
 
+def test_a_forgotten_end_is_an_error():
+    for rest in ["text\n<!-- measured: boba_2_mnist -->\n<!-- end -->\n", "text to the end of the page\n"]:
+        with pytest.raises(
+            SettingError, match=r"needs <!-- end --> below it, <!-- measured: boba_1_mnist --> has none"
+        ):
+            filled(f"<!-- measured: boba_1_mnist -->\n{rest}")
+
+
 def test_a_tournament_is_filled_in(tmp_path, monkeypatch):
     for module in (results, tournament):
         monkeypatch.setattr(module, "KEPT", tmp_path / "tournament.csv")

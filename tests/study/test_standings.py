@@ -7,6 +7,7 @@ import pytest
 
 from lightning_fl.study.standings import Estimate, standings
 from lightning_fl.study.tournament import Entries, Tournament
+from lightning_fl.study.tournament_report import remarks
 
 RULES = {name: [f"aggregator={name}"] for name in ("average", "median", "krum")}
 
@@ -102,6 +103,17 @@ def test_a_diverged_run_counts_as_guessing_and_a_refused_rule_has_no_rank(played
     assert found["average"].worst.mean == pytest.approx(0.1)
     assert found["average"].worst_recall.mean == 0
     assert (found["krum"].refused, found["krum"].rank, found["krum"].worst) == ("too few", None, None)
+
+
+def test_an_attack_refused_for_one_rule_leaves_it_the_others(played):
+    found = {
+        one.rule: one
+        for one in played(lambda rule, attack, seed: "refused" if (rule, attack) == ("krum", "ipm") else 0.5)
+    }
+    assert found["krum"].left_out == {"ipm": "too few"}
+    assert found["krum"].worst.mean == 0.5
+    assert found["krum"].rank == 1
+    assert remarks(list(found.values()))[-1] == "ipm cannot be run against krum: too few"
 
 
 def test_seeds_with_attacks_still_to_be_played_do_not_count(played):

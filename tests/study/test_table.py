@@ -270,6 +270,18 @@ def test_a_table_of_ones_own(tmp_path):
         ("aggregator=boba aggregator.f=3", "LIE"): ["adversary=lie", "aggregator=boba", "aggregator.f=3"],
     }
     assert table.columns["worst"].worst == ("IPM", "LIE")
+    for word, interval in [("True", True), ("yes", True), ("off", False)]:
+        path.write_text(OWN.replace("interval: true", f"interval: {word}"))
+        assert Table.load(str(path)).interval == interval
+    path.write_text(OWN.replace("{worst: all}", "{worst: IPM}"))
+    assert Table.load(str(path)).columns["worst"].worst == ("IPM",)
+
+
+def test_a_table_of_ones_own_is_not_ours_by_its_name(tmp_path):
+    path = tmp_path / "frpg_fig_5.yaml"
+    path.write_text((TABLES / path.name).read_text())
+    assert Table.load(str(path)).name == "own_frpg_fig_5"
+    assert Table.load(str(TABLES / path.name)).name == "frpg_fig_5"
 
 
 @pytest.mark.parametrize(
@@ -286,6 +298,17 @@ def test_a_table_of_ones_own(tmp_path):
         (("interval: true", "values: best"), "there is no entry of a table called values; did you mean value"),
         (("{worst: all}", "{worst: [IMP]}"), "there is no column IMP; did you mean IPM"),
         (("interval: true", "value: best accuracy"), "there is no value best accuracy"),
+        (("interval: true", "interval: perhaps"), "there is no interval perhaps"),
+        (("{worst: all}", "{worts: all}"), "no entry of column worst called worts; did you mean worst"),
+        (("{worst: all}", "{worst: [worst]}"), "column worst can be the worst of measured ones before it, got worst"),
+        (("LIE: adversary=lie", "LIE: {overrides: adversary=lie, value: mrd}"), "needs columns of one value"),
+        (("interval: true", "seeds: three"), "seeds of a table needs a number, got 'three'"),
+        (("interval: true", "chance: low"), "chance of a table needs a number, got 'low'"),
+        (("interval: true", "cells: [{rows: [aggregator=krum]}]"), "each entry of cells needs overrides"),
+        (("interval: true", "cells: [{row: [aggregator=krum], overrides: f=1}]"), "no entry of cells called row"),
+        (("interval: true", "published: {krum: [1, 2, 3]}"), "there is no row krum; valid: aggregator=krum"),
+        (("interval: true", "published: {aggregator=krum: [1]}"), "published needs 3 numbers in row .*, got 1"),
+        (("interval: true", "claims: [{text: x, left: {row: [a]}}]"), "no entry of left of claims called row"),
     ],
 )
 def test_a_wrong_table_is_refused_in_one_line(tmp_path, changed, message):

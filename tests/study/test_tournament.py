@@ -2,15 +2,19 @@
 
 import csv
 import random
+from itertools import product
 
 import pytest
 
 from lightning_fl import SettingError
+from lightning_fl.aggregator import median
+from lightning_fl.aggregator.median import Median
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import FileLock
 from lightning_fl.study import tournament as module
 from lightning_fl.study.factors import Factors
+from lightning_fl.study.standings import standings
 from lightning_fl.study.tournament import Cell, Entries, Tournament
 from lightning_fl.study.tournament_report import write
 
@@ -27,7 +31,7 @@ def small(folder, **given):
         "seeds": [0, 1],
         "rates": [0.1],
     }
-    return Tournament(Entries.choose(**(settings | given), more=SMALL), folder)
+    return Tournament(Entries.choose(**({"more": SMALL} | settings | given)), folder)
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +73,12 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
         ({"added": ["my_rule"]}, "there is no rule my_rule"),
         ({"added": ["mine: aggregator=krum aggregator.g=3"]}, "there is no setting aggregator.g"),
         ({"seeds": []}, "at least one of seeds, got none"),
+        ({"more": [*SMALL, "seed=7"]}, "give --seeds in place of seed=7"),
+        ({"more": [*SMALL, "f=30"]}, "give --byzantine in place of f=30"),
+        ({"more": [*SMALL, "+aggregator=krum"]}, "give --rules or --add in place of .aggregator=krum"),
+        ({"added": ["mine: aggregator=krum server.lr=1"]}, "give --rates in place of server.lr=1"),
+        ({"added": ["krum: aggregator=krum aggregator.f=1"]}, "there is a rule called krum already"),
+        ({"rates": [0.1, 0.5], "more": [*SMALL, "data.validation_share=null"]}, "got no data.validation_share"),
     ],
 )
 def test_wrong_entries_are_refused_before_anything_is_played(tmp_path, given, message):
@@ -149,9 +159,69 @@ def test_a_line_that_a_kill_has_cut_is_not_a_result(tmp_path):
     assert last.missing(last.cells()) == []
 
 
-def test_choices_that_depend_on_each_other_are_found_out():
-    rules = {"average": ["aggregator=average"], "krum": ["aggregator=krum"]}
-    factors = Factors(["model=logistic"], {"f": {"1": ["f=1"], "2": ["f=2"]}, "rule": rules})  # Krum's f follows
-    chosen = {"f": "2", "rule": "krum"}
-    with pytest.raises(AssertionError, match="depends on another"):
-        module.result(factors.overrides(chosen), factors.name(chosen))
+def test_choices_that_depend_on_each_other_are_composed_together():
+    """Krum's f follows another factor; so does, whatever comes first, the seed of a rule that has one."""
+    rules = {"average": ["aggregator=average"], "krum": ["aggregator=krum"], "krum, f": []}
+    rules["krum, f"] = ["aggregator=krum", "aggregator.f=${seed}"]
+    seeds = {"0": ["seed=0"], "1": ["seed=1"]}
+    for ordered in [rules, dict(reversed(rules.items()))]:
+        factors = Factors(["model=logistic"], {"f": {"1": ["f=1"], "2": ["f=2"]}, "rule": ordered, "seed": seeds})
+        for chosen in product("12", ordered, "01"):
+            choice = dict(zip(("f", "rule", "seed"), chosen, strict=True))
+            assert factors.name(choice) == identity(checked(factors.overrides(choice))), choice
+
+
+def test_an_error_in_ones_own_rule_costs_its_runs_alone(tmp_path, monkeypatch):
+    class Broken(Median):
+        def aggregate(self, updates, server):
+            raise ZeroDivisionError("no\nrows")
+
+    monkeypatch.setattr(median, "Median", Broken)
+    tournament = small(tmp_path, rules=["median", "average"], skew=["iid"], seeds=[0])
+    rows = play(tournament, tournament.cells())
+    assert [(row["rule"], row["status"]) for row in rows] == [("median", "failed"), ("average", "completed")] * 2
+    assert rows[0]["reason"] == "ZeroDivisionError: no rows"
+    assert "raise ZeroDivisionError" in rows[0]["trace"]
+    again = small(tmp_path, rules=["median", "average"], skew=["iid"], seeds=[0])
+    assert [cell.rule for cell in again.missing(again.cells())] == ["median"] * 2
+    assert not list((tmp_path / "playing").iterdir())
+
+
+def test_a_run_whose_code_has_changed_since_has_failed(tmp_path):
+    row = module.result(["model=logistic"], "a name of before")
+    assert (row["status"], row["reason"].split(" (")[0]) == (
+        "failed",
+        "RuntimeError: code or settings changed during the tournament",
+    )
+
+
+def test_a_diverged_run_knows_its_classes():
+    overrides = [
+        "data=synthetic",
+        "data.classes=4",
+        "model.n_classes=4",
+        *SMALL,
+        "federation.n_byzantine=1",
+        "adversary=non_finite",
+    ]
+    row = module.result(overrides, identity(checked(overrides)))
+    assert (row["status"], row["classes"]) == ("diverged", 4)
+
+
+def test_an_attack_that_cannot_be_run_leaves_the_others(tmp_path):
+    tournament = small(tmp_path, attacks=["sign_flip", "badnets"], skew=["iid"], seeds=[0])
+    play(tournament, tournament.cells())
+    page = write(tournament).read_text()
+    assert "badnets cannot be run: a backdoor needs Byzantine clients with data" in page
+    for one in standings(tournament, "iid", 2):
+        row = tournament.row(Cell(one.rule, "sign_flip", "iid", 2, 0.1, 0))
+        assert one.rank is not None
+        assert one.worst.mean == row["accuracy"]
+
+
+def test_a_line_cut_inside_quotes_takes_no_other_with_it(tmp_path):
+    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
+    play(tournament, tournament.cells())
+    head, line = tournament.file.read_text().splitlines()
+    tournament.file.write_text(f'{head}\nkrum,none,iid,2,0.1,0,refused,"krum needs, n\n{line}\n')
+    assert [row["rule"] for row in module.read(tournament.file)] == ["average"]
