@@ -18,19 +18,18 @@ def outcomes(
     Args:
         table: By rule, in the order of the rows, and column the accuracies over seeds in percent; none: not measured.
         attacks: The columns.
-        apart: Further columns, after a gap.
+        apart: Further columns, set apart.
         title: What it is.
     """
-    columns = [*attacks, "", *apart]
+    columns = [*attacks, *apart]
     size = 3.6 + 0.42 * len(columns), 2.4 + 0.24 * len(table)
     figure, axes = one_axes("", "", title, size)
     cells = [[row.get(column, ()) for column in columns] for row in table.values()]
     values = np.array([[np.mean(cell) if cell else np.nan for cell in row] for row in cells])
     numbers = [[f"{np.mean(cell):.0f}{_mark(cell)}" if cell else "" for cell in row] for row in cells]
     heat_map(figure, axes, values, "Accuracy (%)", numbers, top=100.0)
-    axes.axvspan(len(attacks) - 0.5, len(attacks) + 0.5, color="white")
-    named = [k for k, column in enumerate(columns) if column]
-    axes.set_xticks(named, [columns[k] for k in named], rotation=60, ha="right", rotation_mode="anchor")
+    axes.axvline(len(attacks) - 0.5, color="white", linewidth=8)
+    axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", rotation_mode="anchor")
     if any("*" in number for row in numbers for number in row):
         axes.set_xlabel(f"* seeds differ by more than {_FAR} points")
     name_rows(axes, list(table))
