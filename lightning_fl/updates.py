@@ -98,7 +98,9 @@ def _finite(rows: Tensor) -> list[bool]:
     return [fine or bool(rows[i].isfinite().all()) for i, fine in enumerate(finite)]  # or the sum overflowed
 
 
-def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"]:
+def finite_rows(
+    squares: Float64[Tensor, " n"], rule: str, weights: Float[Tensor, " n"] | None = None
+) -> Int64[Tensor, " m"]:
     """Find the rows that a robust rule may look at: those that hold only finite numbers.
 
     The others count among the f that a rule tolerates, and get weight 0.
@@ -106,6 +108,7 @@ def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"
     Args:
         squares: ||x_i||^2, such as the Gram matrix's diagonal, or anything else that is finite where the row is.
         rule: Who asks, for the error.
+        weights: Rows of weight 0 do not count.  None: all do.
 
     Returns:
         Their numbers, ascending.
@@ -113,8 +116,12 @@ def finite_rows(squares: Float64[Tensor, " n"], rule: str) -> Int64[Tensor, " m"
     Raises:
         DivergedError: If there is none.
     """
-    rows = squares.isfinite().nonzero().flatten()
-    _check_any(rows, len(squares), rule)
+    if weights is None:
+        rows = squares.isfinite().nonzero().flatten()
+        _check_any(rows, f"{len(squares)}", rule)
+    else:
+        rows = (squares.isfinite() & (weights != 0)).nonzero().flatten()
+        _check_any(rows, f"the {int((weights != 0).sum())} that have data weight", rule)
     return rows
 
 
@@ -134,13 +141,13 @@ def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"
     """
     check_rows(updates, "updates")
     kept = [i for i, fine in enumerate(_finite(updates)) if fine]
-    _check_any(kept, len(updates), rule)
+    _check_any(kept, f"{len(updates)}", rule)
     return updates if len(kept) == len(updates) else updates[kept]
 
 
-def _check_any(finite: Sized, n: int, rule: str) -> None:
+def _check_any(finite: Sized, among: str, rule: str) -> None:
     if not len(finite):
-        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {n}.")
+        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {among}.")
 
 
 def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
@@ -472,7 +479,7 @@ class Updates:
         """
         finite = (self._total(broken_rows(self.here).double()) == 0).tolist() if self.spread else _finite(self.here)
         kept = [i for i, fine in enumerate(finite) if fine]
-        _check_any(kept, self.n, rule)
+        _check_any(kept, f"{self.n}", rule)
         return Ordered(self.here, self._whole, None if len(kept) == self.n else kept)
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:

@@ -36,7 +36,7 @@ def maximum_correntropy_weights(
         SettingError: If no row of positive weight is finite, or a setting is out of range.
     """
     _check(bandwidth, eps)
-    rows = finite_rows(gram.diagonal().masked_fill(weights == 0, torch.nan), "maximum_correntropy")
+    rows = finite_rows(gram.diagonal(), "maximum_correntropy", weights)
     alpha = weights[rows].double() / weights[rows].double().sum()
     gram, squares, radius = centre_on_majority(gram[rows][:, rows], alpha)
     width = radius if bandwidth is None else bandwidth

@@ -77,7 +77,7 @@ def geometric_median_weights(
         SettingError: If no row of positive weight is finite, or eps is out of range.
     """
     _check(eps)
-    rows = finite_rows(gram.diagonal().masked_fill(weights == 0, torch.nan), "geometric_median")
+    rows = finite_rows(gram.diagonal(), "geometric_median", weights)
     alpha = weights[rows].double() / weights[rows].double().sum()
     gram, distances, radius = centre_on_majority(among(gram, rows), alpha)
     if radius:

@@ -30,7 +30,7 @@ def rfa_weights(
         SettingError: If no row of positive weight is finite, or a setting is out of range.
     """
     _check(nu, n_iterations)
-    rows = finite_rows(gram.diagonal()[:-1].masked_fill(weights == 0, torch.nan), "rfa")
+    rows = finite_rows(gram.diagonal()[:-1], "rfa", weights)
     rows = torch.cat([rows, rows.new_tensor([len(weights)])])
     inner, alpha = gram[rows][:, rows], F.pad(weights, (0, 1))[rows].double()
     mix = torch.zeros_like(alpha)  # z = sum_i mix_i x_i
