@@ -37,16 +37,10 @@ def append(path: Path, content: bytes) -> None:
     """Add to the end of a file; a kill may leave a part of the addition.
 
     Raises:
-        DataError: If it cannot be written; nothing is added then.
+        DataError: If it cannot be written.
     """
-    with explained(path), path.open("ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            while content:
-                content = content[file.write(content) :]  # a full disk may take a part
-        except OSError:
-            file.truncate(size)
-            raise
+    with explained(path), path.open("ab") as file:
+        file.write(content)
 
 
 def sync(path: Path) -> None:
