@@ -3,7 +3,7 @@
 import io
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -103,6 +103,10 @@ class RobustStrategy(FedAvg):
         if samples is not None and model is None:
             raise SettingError("the server trains a model on its samples, got none; give model as well.")
         self.rule = _rule(rule, f)
+        if self.rule.needs_server and samples is None:
+            raise SettingError(
+                f"{type(self.rule).__name__} needs server data, got none; give model, samples and client."
+            )
         self.learning_rate = float(learning_rate)
         self.make_server = partial(SGD, lr=learning_rate) if server is None else server
         self.model = model
@@ -361,14 +365,8 @@ class RobustStrategy(FedAvg):
         """Ask the rule about small random updates: what it lacks is said before clients work."""
         rows = torch.randn(self._least, d, generator=seeding.generator(self.seed, "rehearsal")) * 1e-3
         server = ServerOracle(self._module, self.client, self.classes, Round(0, self._rate, self.seed))
-        try:
+        with suppress(DivergedError):  # of such updates
             self.rule.aggregate(Updates(rows, ids=range(self._least)), server)
-        except DivergedError:
-            pass  # of such updates
-        except SettingError as error:
-            raise SettingError(
-                f"{error} (A strategy has model, samples and client for the server's own work.)"
-            ) from error
 
     def _arrays(self) -> ArrayRecord:
         """The global model."""
