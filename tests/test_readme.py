@@ -61,7 +61,7 @@ def test_a_run_in_python(tmp_path, monkeypatch):
     assert run.accuracy > 0.9
     assert min(run.recall) > 0.5
     assert [len(run.metrics), len(run.weights)] == [100, 100]
-    assert sum(row["weight/byzantine"] for row in run.metrics) < 0.5 * 100 * 4 / 24  # half of their share at most
+    assert max(row["weight/byzantine"] for row in run.metrics[50:]) < 2 / 22  # one of the four is accepted at most
     assert not list(tmp_path.iterdir())
     lightning = block("pl.Trainer(").replace("max_steps=100", "max_steps=100, logger=False, enable_checkpointing=False")
     with training.quiet():

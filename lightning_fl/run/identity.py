@@ -14,7 +14,6 @@ A name survives new versions of the package: it is a hash of the settings that c
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from sysconfig import get_paths
@@ -47,6 +46,9 @@ _COMPUTING = {f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes"
 _BESIDE = PLACES | _WATCHING | _COMPUTING
 
 _NOTHING = ("aggregator", "adversary", "schedule")  # null and absent mean the same there
+
+# Where installed packages lie, and Python's own.
+_INSTALLED = {Path(path).resolve() for key, path in get_paths().items() if key.endswith(("lib", "stdlib"))}
 
 
 def identity(config: DictConfig) -> str:
@@ -110,7 +112,6 @@ def _said(node: Any, kind: str) -> Any:
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
 
 
-@cache
 def _own_source(target: str) -> Path | None:
     """Find the file of a class that may be edited from run to run; None if it is ours, installed or not there."""
     module = target.rpartition(".")[0]
@@ -122,9 +123,6 @@ def _own_source(target: str) -> Path | None:
         return None
     source = Path(found.origin).resolve() if found and found.has_location and found.origin else None
     return None if source is None or any(map(source.is_relative_to, _INSTALLED)) else source
-
-
-_INSTALLED = {Path(path).resolve() for key, path in get_paths().items() if key.endswith(("lib", "stdlib"))}
 
 
 def comparable(configs: Sequence[Config]) -> list[Config]:

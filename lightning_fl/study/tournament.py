@@ -38,6 +38,17 @@ KEPT = TABLES / "tournament.csv"
 NOBODY = "none"  # the attack
 FAILED = "failed"  # the status of a run that ended in an error, which is not kept
 
+# What a tournament varies by itself, and the option that chooses it.
+_OPTIONS = {
+    "seed": "--seeds",
+    "f": "--byzantine",
+    "federation.n_byzantine": "--byzantine",
+    "server.lr": "--rates",
+    "aggregator": "--rules or --add",
+    "adversary": "--attacks",
+    "partition": "--skew",
+}
+
 Row = dict[str, Any]
 
 
@@ -144,18 +155,6 @@ class Entries:
             base=[*(part for text in parts for part in shlex.split(text)), *more],
             **values,
         )
-
-
-# What a tournament varies by itself, and the option that chooses it.
-_OPTIONS = {
-    "seed": "--seeds",
-    "f": "--byzantine",
-    "federation.n_byzantine": "--byzantine",
-    "server.lr": "--rates",
-    "aggregator": "--rules or --add",
-    "adversary": "--attacks",
-    "partition": "--skew",
-}
 
 
 def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:
