@@ -433,9 +433,12 @@ class FederatedModule(pl.LightningModule):
 
 def _begin_anew(part: pl.Callback | None) -> None:
     """Give a rule or an attack the state in which a run first met it: another run teaches this one nothing."""
-    if part is not None:
-        vars(part).setdefault("_state_at_first", deepcopy(part.state_dict()))
+    if part is None:
+        return
+    if "_state_at_first" in vars(part):
         part.load_state_dict(deepcopy(vars(part)["_state_at_first"]))
+    else:
+        vars(part)["_state_at_first"] = deepcopy(part.state_dict())
 
 
 def _updates(rows: Float[Tensor, "n _"], data_weights: Tensor, ids: Sequence[int], columns: Columns | None) -> Updates:

@@ -331,9 +331,9 @@ class Spread(Client):
         sums = sent()
         return ClientResult(out, sums[:-1].to(like.dtype), int(sums[-1]))
 
-    def rate(self, this_round: Round) -> float:
+    def upload_rate(self, this_round: Round) -> float:
         """See the base class."""
-        return self.client.rate(this_round)
+        return self.client.upload_rate(this_round)
 
     def _deal(self, batch: ClientBatch) -> list[list[int]]:
         homes = [self.homes.get(client) for client in batch.ids]

@@ -58,7 +58,8 @@ class Adversary(pl.Callback, ABC):
 
     An attacker is omniscient about the present: it sees every honest update of this round and no future one.  An attack
     that remembers earlier rounds takes over what this round taught it in ``on_train_batch_end``, and saves itself with
-    ``state_dict`` and ``load_state_dict``.
+    ``state_dict`` and ``load_state_dict``.  A further run begins with the state in which the first one found it, unless
+    it has a checkpoint.
     """
 
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:

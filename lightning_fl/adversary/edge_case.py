@@ -88,7 +88,7 @@ class EdgeCase(Backdoor):
 
     def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Project and scale the updates; see the base class."""
-        rate = context.client.rate(context.round)
+        rate = context.client.upload_rate(context.round)
         if self.radius is not None and rate > 0:
             updates = shorten(updates, self.radius / rate)
         return updates * self.factor

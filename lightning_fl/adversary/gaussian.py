@@ -54,7 +54,7 @@ class Gaussian(Adversary):
     Args:
         std: Standard deviation of a coordinate, at least 0.
         space: "parameters": the client reports the model w + N(0, std^2 I), so its update has std / rate, the rate
-            being that of the client's steps (the BOBA paper's reading, std 200).  "models": it reports the model
+            being that of its uploads (the BOBA paper's reading, std 200).  "models": it reports the model
             N(0, std^2 I), without w (FRPG, std 1e4).  "updates": the update itself is N(0, std^2 I) (Fed-NGA and RAGA,
             variance 90).
 
@@ -75,7 +75,7 @@ class Gaussian(Adversary):
         Raises:
             SettingError: If a model is to be reported and the learning rate is not above 0.
         """
-        rate = 1.0 if self.space == "updates" else context.client.rate(context.round)
+        rate = 1.0 if self.space == "updates" else context.client.upload_rate(context.round)
         if not rate > 0:
             raise SettingError(f"gaussian needs a learning rate > 0 to report a model, got {rate}; set space=updates.")
         noise = gaussian(honest.like, n_byzantine, self.std / rate, context.generator("gaussian"))

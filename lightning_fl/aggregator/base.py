@@ -50,7 +50,8 @@ class Aggregator(pl.Callback, ABC):
 
     ``aggregate`` returns a value and changes nothing that a later call would see: an adaptive adversary tries the rule
     several times before the round's real call, which is the last one.  A rule that remembers earlier rounds takes over
-    what the last call left in ``on_train_batch_end``, and saves itself with ``state_dict`` and ``load_state_dict``.
+    what the last call left in ``on_train_batch_end``, and saves itself with ``state_dict`` and ``load_state_dict``.  A
+    further run begins with the state in which the first one found the rule, unless it has a checkpoint.
     """
 
     @abstractmethod
@@ -204,8 +205,7 @@ def check_hooks(rule: Aggregator, asker: str) -> None:
     for name, default in vars(pl.Callback).items():
         if not name.startswith("_") and name not in passed and getattr(type(rule), name) is not default:
             raise SettingError(
-                f"{asker} passes {', '.join(sorted(passed))} on to its rule and no other hook, got "
-                f"{type(rule).__name__} with {name}; use that rule by itself."
+                f"{asker} does not call {name} of its rule, got {type(rule).__name__} with it; use that rule by itself."
             )
 
 

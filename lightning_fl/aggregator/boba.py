@@ -306,6 +306,6 @@ class Boba(Aggregator):
             _combination(updates, class_updates, solution),
             solution.coefficients[: updates.n],
             diagnostics,
-            solution.accepted / accepted,
+            solution.accepted.double() / accepted,
             label_distributions=solution.label_distributions,
         )

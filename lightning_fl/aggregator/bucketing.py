@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
-from lightning_fl.aggregator.mixing import Mixing
+from lightning_fl.aggregator.mixing import Mixing, tolerated
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, check_rows
@@ -109,7 +109,7 @@ def bucketing(
 
 def resample_buckets(n: int, s: int, generator: torch.Generator) -> Sequence[Tensor]:
     """Cut a random permutation of s copies of the n clients into n buckets of s; see `resampling`."""
-    _check(n, s, "keep")
+    _check(n, s, "keep", "resampling")
     clients = torch.arange(n, device=generator.device).repeat(s)
     return clients[torch.randperm(n * s, generator=generator, device=generator.device)].split(s)
 
@@ -203,7 +203,7 @@ class Resampling(Mixing):
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare the buckets that f clients spoil with what the rule tolerates; see the base class."""
-        told = getattr(self.rule, "f", None)
+        told = tolerated(self.rule)
         if told is not None and told < self.s * self.f:
             return f"no guarantee: f = {self.f} spoils {self.s * self.f} buckets, the rule tolerates f = {told}"
         text = super().guarantee(n, n_classes)

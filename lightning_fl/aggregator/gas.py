@@ -18,6 +18,7 @@ from torch import Tensor
 from lightning_fl._threads import in_threads
 from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, check_hooks, check_minority
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
+from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -235,14 +236,19 @@ class Gas(Weighting):
         self.f = f
         self.n_groups = n_groups
 
+    @property
+    def needs_ids(self) -> bool:
+        """Whether the rule does; see the base class."""
+        return self.rule.needs_ids
+
     def check(self, n: int, n_classes: int) -> None:
         """Check f and the rule; see the base class."""
         check_minority(n, self.f, "gas")
         self.rule.check(n, n_classes)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
-        """Pass on what the rule says; see the base class."""
-        return self.rule.guarantee(n, n_classes)
+        """Compare f with the rule's, and pass on what the rule says; see the base class."""
+        return told_fewer(self.rule, self.f) or self.rule.guarantee(n, n_classes)
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

@@ -42,8 +42,8 @@ class Mixing(Wrapper):
         """Check the rule for the number of combinations; see the base class."""
         if self.hides_clients and self.rule.needs_ids:
             raise SettingError(
-                f"{type(self.rule).__name__} remembers clients and needs their numbers, got mixtures of several "
-                f"clients from {type(self).__name__}; use it by itself or under a rule that only clips."
+                f"{type(self.rule).__name__} needs to know who sent which update, got mixtures of several clients from "
+                f"{type(self).__name__}; use it by itself or under a rule that only clips."
             )
         self.rule.check(self.n_mixed(n), n_classes)
 
@@ -63,12 +63,19 @@ class Mixing(Wrapper):
         return Aggregation(result.answer, weights, result.diagnostics, trust)
 
 
+def tolerated(rule: Aggregator) -> int | None:
+    """Tell a rule's f, or that of the rule inside it; None if neither has one."""
+    while not hasattr(rule, "f") and isinstance(rule, Wrapper):
+        rule = rule.rule
+    return getattr(rule, "f", None)
+
+
 def told_fewer(rule: Aggregator, f: int) -> str | None:
-    """Say that nothing is proven of a rule that is told fewer Byzantine clients than what mixes for it."""
-    told = getattr(rule, "f", None)
+    """Say that nothing is proven of a rule that is told fewer Byzantine clients than what asks it."""
+    told = tolerated(rule)
     if told is None or told >= f:
         return None
-    return f"no guarantee: mixes for f = {f}, the rule tolerates f = {told}"
+    return f"no guarantee: asks for f = {f}, the rule tolerates f = {told}"
 
 
 def finite_shares(data_weights: Float64[Tensor, " n"], rows: Tensor) -> Float64[Tensor, " n"]:

@@ -98,7 +98,7 @@ class Monna(Aggregator):
     """
 
     def __init__(self, f: int, trusted: Literal["server"] | int = "server", include_trusted: bool = True):
-        if trusted != "server" and (isinstance(trusted, str) or trusted < 0):
+        if trusted != "server" and (type(trusted) is not int or trusted < 0):
             raise SettingError(f"monna's trusted must be server or the number of a client, got {trusted!r}.")
         self.f = f
         self.trusted = trusted

@@ -72,15 +72,18 @@ class LocalSgd(Client):
         self.learning_rate = learning_rate
         self._kept: Tensor | None = None
 
-    def rate(self, this_round: Round) -> float:
-        """The rate of the local steps; see the base class."""
+    def upload_rate(self, this_round: Round) -> float:
+        """The rate of the local steps, K times that where the mean gradient is uploaded; see the base class."""
+        return self._rate(this_round) * (self.steps if self.upload == "mean_gradient" else 1)
+
+    def _rate(self, this_round: Round) -> float:
         return this_round.learning_rate if self.learning_rate is None else self.learning_rate
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:
         """Take every client's local steps; see the base class."""
-        rate = self.rate(this_round)
+        rate = self._rate(this_round)
         first, *later = minibatches(batch, self.batch_size, this_round, self.steps, self.sampling)
         result = self.gradients(model, first, out)
         if not later:

@@ -48,7 +48,6 @@ class Saga(Client):
             raise SettingError(f"max_memory_gb must be above 0, got {max_memory_gb}.")
         self.batch_size = batch_size
         self.max_memory_gb = max_memory_gb
-        self._blocks: dict[int, list[Tensor]] = {}
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
         """Make the table; see the base class."""
@@ -63,7 +62,6 @@ class Saga(Client):
             )
         self.register_buffer("table", parameters.new_zeros(len(clients), longest, parameters.numel()))
         self.register_buffer("average", parameters.new_zeros(len(clients), parameters.numel()))
-        self._blocks = {}
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
@@ -92,10 +90,8 @@ class Saga(Client):
             indices: Its samples.
             seed: The run's.
         """
-        if client not in self._blocks:
-            shuffle = torch.randperm(len(indices), generator=seeding.generator(seed, "saga", client))
-            self._blocks[client] = list(shuffle.to(indices.device).tensor_split(-(-len(indices) // self.batch_size)))
-        return self._blocks[client]
+        shuffle = torch.randperm(len(indices), generator=seeding.generator(seed, "saga", client))
+        return list(shuffle.to(indices.device).tensor_split(-(-len(indices) // self.batch_size)))
 
 
 def _draw(client: int, n_blocks: int, this_round: Round) -> int:

@@ -8,6 +8,7 @@ import torch
 from lightning_fl import ClientBatch, DataError, SettingError
 from lightning_fl.adversary.edge_case import EdgeCase
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import world
 from lightning_fl.contract.images import bytes_of, pictures
 from lightning_fl.round import Round
@@ -62,6 +63,14 @@ def test_projected_onto_the_radius_then_scaled(path):
     torch.testing.assert_close(attack.finish(rows, 7, context), 50 * torch.tensor([[1.5, 2.0], [0.3, 0.4]]))
     still = replace(context, round=Round(0, 0.0, 0))
     torch.testing.assert_close(attack.finish(rows, 7, still), 50 * rows)
+
+
+def test_the_radius_is_about_the_model_that_a_client_uploads(path):
+    context = replace(world.context(learning_rate=1.0), client=LocalSgd(5, "mean_gradient", learning_rate=0.01))
+    attack = EdgeCase(path, **(SETTINGS | {"radius": 0.25}))
+    sent = attack.finish(torch.tensor([[30.0, 40.0], [0.3, 0.4]]), 7, context)
+    # 5 steps at 0.01 against a mean gradient of 50 go 2.5 far, ten times the radius; 0.025 is inside.
+    torch.testing.assert_close(sent, torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
 
 
 def test_trains_and_reports(tmp_path):

@@ -81,7 +81,7 @@ def test_float32_rows_give_the_float64_answer(attack):
     assert np.linalg.norm(result.numpy() - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-16, 1e14, 1e30])
+@pytest.mark.parametrize("scale", [1e-30, 1e-16, 1e16, 1e30])
 def test_accepts_the_same_clients_at_any_scale(scale):
     x, classes, f = problem(3, "ipm")
     here, there = solve(x, classes, f), solve(scale * x, scale * classes, f)
@@ -96,7 +96,7 @@ def test_trusts_whom_it_accepts():
     server = SimpleNamespace(class_updates=classes)
     found = Boba(f).aggregate(Updates(x), server)
     accepted = solve(x, classes, f).accepted
-    torch.testing.assert_close(found.trust, accepted / accepted.sum())
+    torch.testing.assert_close(found.trust, accepted.double() / accepted.sum())
 
 
 @settings(max_examples=60, deadline=None)

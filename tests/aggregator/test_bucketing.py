@@ -181,6 +181,8 @@ def test_resampling_agrees_with_the_loop():
             x.numpy(), buckets, (torch.ones(N) if shares is None else shares).tolist()
         )
         np.testing.assert_allclose(resampling(x, 2, generator(), shares).numpy(), expected, rtol=1e-12)
+    with pytest.raises(SettingError, match="resampling needs 1 <= s <= n"):
+        resampling(x, N + 1, generator())
     listener = Listener()
     Resampling(listener, f=1, s=2).aggregate(Updates(x, weights), server)
     torch.testing.assert_close(listener.updates.rows, resampling(x, 2, server.generator("resampling"), weights))

@@ -1,6 +1,8 @@
 """Where the rules say that their guarantees end."""
 
 from lightning_fl.aggregator.arc import Arc
+from lightning_fl.aggregator.bucketing import Bucketing, Resampling
+from lightning_fl.aggregator.gas import Gas
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.nnm import Nnm
@@ -33,4 +35,10 @@ def test_mixing_guarantees_nothing_beyond_half_or_for_more_than_the_rule():
     assert Nnm(Median(), 8).guarantee(16, 3) == "no guarantee: needs n >= 2f + 1, has 16 updates for f = 8"
     for mixing in [Nnm, Arc]:
         assert mixing(Krum(5), 5).guarantee(13, 3) is None
-        assert mixing(Krum(1), 5).guarantee(13, 3) == "no guarantee: mixes for f = 5, the rule tolerates f = 1"
+        for inner in [Krum(1), Bucketing(Krum(1), 1)]:
+            text = "no guarantee: asks for f = 5, the rule tolerates f = 1"
+            assert mixing(inner, 5).guarantee(13, 3) == text
+    assert Gas(Krum(5), 5, 10).guarantee(13, 3) is None
+    assert Gas(Krum(1), 5, 10).guarantee(13, 3) == "no guarantee: asks for f = 5, the rule tolerates f = 1"
+    inner = Bucketing(Krum(5), 1)
+    assert Resampling(inner, 3, 2).guarantee(13, 3) == "no guarantee: f = 3 spoils 6 buckets, the rule tolerates f = 5"

@@ -8,7 +8,9 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.clipping import Clipping
 from lightning_fl.aggregator.foolsgold import Foolsgold
+from lightning_fl.aggregator.gas import Gas
 from lightning_fl.aggregator.mixing import Mixing, finite_shares
+from lightning_fl.aggregator.monna import Monna
 from lightning_fl.contract import world
 
 X = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0], [4.0, -1.0, 0.0], [-2.0, 2.0, 5.0]])
@@ -100,8 +102,10 @@ def test_the_rule_is_checked_for_the_combinations():
 
 
 def test_a_rule_that_remembers_clients_is_refused_combinations_of_several():
-    with pytest.raises(SettingError, match="Foolsgold remembers clients and needs their numbers, got mixtures"):
+    with pytest.raises(SettingError, match="Foolsgold needs to know who sent which update, got mixtures"):
         Given(Foolsgold()).check(4, 3)
+    with pytest.raises(SettingError, match="Gas needs to know who sent which update, got mixtures"):
+        Given(Gas(Monna(1, trusted=7), 1, 3)).check(4, 3)
     Clipping(Foolsgold(), 1.0).check(4, 3)  # which leaves every client by itself
 
 

@@ -97,8 +97,9 @@ def test_errors():
         monna(X, 2, broken[0])
     with pytest.raises(SettingError, match="length 2, got 3"):
         monna(X, 2, torch.zeros(3))
-    with pytest.raises(SettingError, match="trusted must be server or the number of a client, got 'me'"):
-        Monna(2, "me")
+    for wrong in ["me", None, 1.5, -1, True]:
+        with pytest.raises(SettingError, match=f"trusted must be server or the number of a client, got {wrong!r}"):
+            Monna(2, wrong)
     with pytest.raises(SettingError, match="at least one update without NaN"):
         monna(torch.full((6, 2), torch.nan), 1, torch.zeros(2))
 

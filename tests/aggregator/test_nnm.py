@@ -181,7 +181,7 @@ def test_a_rule_that_needs_to_know_the_clients_is_refused_before_training():
     for hidden in (remembers, Arc(remembers, 1), ServerMixture(remembers, 0.5)):
         for wrapper in (Nnm(hidden, 1), Clipping(Nnm(hidden, 1), 1.0, 0.0)):
             with pytest.raises(
-                SettingError, match="needs their numbers, got mixtures of several clients from Nnm; use"
+                SettingError, match="needs to know who sent which update, got mixtures of several clients from Nnm; use"
             ):
                 wrapper.check(N, 3)
     Arc(Clipping(remembers, 1.0, 0.0), 1).check(N, 3)

@@ -146,8 +146,8 @@ def test_the_class_gives_the_functions_update_and_its_weights():
 
 
 @pytest.mark.parametrize("n_others", [0, 10])
-def test_many_equal_rows_win(n_others):
+def test_many_equal_rows_win(draw, n_others):
     """Enough rows for the search by swaps, which has no direction to go in."""
     row = world.honest_updates(1)
-    rows = torch.cat([row.expand(40 - n_others, -1), 1e3 * torch.randn(n_others, row.shape[1])])
+    rows = torch.cat([row.expand(40 - n_others, -1), 1e3 * torch.randn(n_others, row.shape[1], generator=draw)])
     torch.testing.assert_close(smallest_eigenvalue_average(rows, 10), row[0], rtol=1e-4, atol=1e-5)

@@ -63,6 +63,18 @@ def test_agrees_with_a_loop(chunk, steps, upload):
         torch.testing.assert_close(row, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("own", [None, 0.2])
+@pytest.mark.parametrize("upload", ["difference", "mean_gradient", "tail_average"])
+def test_its_model_lies_at_the_upload_rate_from_the_global_one(upload, own):
+    batch, client = double(clients()), LocalSgd(4, upload, learning_rate=own)
+    uploads = client.updates(model(), batch, ROUND).updates
+    there = flatten(trainable(model()).values()) - client.upload_rate(ROUND) * uploads
+    for row, indices in zip(there, batch.indices, strict=True):
+        models, _ = slow_models(indices, batch.samples, 4, rate=own or 0.3)
+        expected = torch.stack(models[2:]).mean(0) if upload == "tail_average" else models[-1]
+        torch.testing.assert_close(row, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_a_server_step_at_the_local_rate_averages_the_models():
     """FedAvg as McMahan et al. write it: w <- mean of the local models."""
     batch = double(clients())
