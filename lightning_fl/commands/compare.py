@@ -23,7 +23,9 @@ from lightning_fl.study.compare import METRICS, Comparison, find
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a run, or a folder with runs in it")
     parser.add_argument("--rows", metavar="SETTING", help="what the rows are (the first setting that differs)")
     parser.add_argument("--columns", metavar="SETTING", help="what the columns are (the next one)")

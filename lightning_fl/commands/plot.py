@@ -76,7 +76,9 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; or partition and settings of train.py")
     parser.add_argument("--out", help="where to write: a folder; for partition a PNG file, else runs/partition.png")
     with explained():

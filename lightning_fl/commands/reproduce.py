@@ -18,6 +18,7 @@ import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import closing
+from math import inf
 from pathlib import Path
 
 from lightning_fl.errors import SettingError
@@ -43,7 +44,9 @@ def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("table", nargs="?", help="a name, or a file of your own; without: list them")
     parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
     parser.add_argument("--rows", help="only these, separated by commas")
@@ -62,15 +65,14 @@ def arguments() -> argparse.Namespace:
 def reproduce(given: argparse.Namespace) -> int:
     """Train what is missing and write the report; gives the exit code."""
     table = Table.load(given.table)
-    own = table.spelled != table.name
-    seeds = seeds_of(given.seeds or (str(table.seeds) if own else "1"))
-    if not given.scale > 0:
-        raise SettingError(f"--scale must be above 0, got {given.scale:g}.")
+    seeds = seeds_of(given.seeds or (str(table.seeds) if table.own else "1"))
+    if not 0 < given.scale < inf:
+        raise SettingError(f"--scale must be above 0 and finite, got {given.scale:g}.")
     check_workers(given)
     if given.prune and not given.keep:
         raise SettingError("--prune drops rows of the kept file and needs --keep; give both, or neither.")
     check_keep(given)
-    if given.keep and own:
+    if given.keep and table.own:
         raise SettingError(f"--keep is for the tables of scripts/tables, got {given.table}; leave it out.")
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]

@@ -75,7 +75,9 @@ def run(options: argparse.Namespace) -> int:
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("file", type=Path, help="the sweep file")
     parser.add_argument("overrides", nargs="*", help="settings of every run, as train.py takes them")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")

@@ -32,7 +32,9 @@ _EVERY = 600.0  # seconds between reports of an unfinished tournament
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     add_selection(parser)
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
     parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")

@@ -7,6 +7,7 @@ put on Python's path, so that ``_target_: my_rule.MyRule`` finds ``my_rule.py`` 
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
@@ -114,6 +115,18 @@ def spelled(arguments: Sequence[str]) -> list[str]:
     """
     arguments = [re.sub(rf"^--(?!({_FLAGS})=)(?=[a-z_][\w.]*=)", "", argument) for argument in arguments]
     return [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
+
+
+def words(overrides: str) -> list[str]:
+    """Split overrides that stand in one text, as a shell does.
+
+    Raises:
+        SettingError: If a quote does not end.
+    """
+    try:
+        return shlex.split(overrides)
+    except ValueError as error:
+        raise SettingError(f"overrides are separated by blanks, got {overrides!r}: {error}.") from None
 
 
 def choose(name: str, valid: Collection[str], what: str) -> str:

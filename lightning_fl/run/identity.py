@@ -7,7 +7,8 @@ A name survives new versions of the package: it is a hash of the settings that c
   have that value.
 * `REVISED` has the version in which a class last changed its numbers: only the names of runs that use it change, and
   their cells of scripts/tables/measured are measured again.
-* Of a class that is not installed, such as a rule of your own, the source file counts: edited, it makes another run.
+* Of a class that is not installed, such as a rule of your own, the file that its ``_target_`` names counts: edited, it
+  makes another run.
 * `RESULTS` is raised when a change to the code changes the numbers of all runs.  Every name changes with it.
 """
 
@@ -47,8 +48,10 @@ _BESIDE = PLACES | _WATCHING | _COMPUTING
 
 _NOTHING = ("aggregator", "adversary", "schedule")  # null and absent mean the same there
 
-# Where installed packages lie, and Python's own.
-_INSTALLED = {Path(path).resolve() for key, path in get_paths().items() if key.endswith(("lib", "stdlib"))}
+# Parts of the package itself, and those of whatever it runs with, wherever they are installed.
+_OURS = ("lightning_fl", "torch", "pytorch_lightning")
+_INSTALLED = {"site-packages", "dist-packages"}
+_STANDARD = Path(get_paths()["stdlib"]).resolve()
 
 
 def identity(config: DictConfig) -> str:
@@ -115,14 +118,16 @@ def _said(node: Any, kind: str) -> Any:
 def _own_source(target: str) -> Path | None:
     """Find the file of a class that may be edited from run to run; None if it is ours, installed or not there."""
     module = target.rpartition(".")[0]
-    if not module or target.startswith("lightning_fl."):
+    if module.partition(".")[0] in {"", *_OURS}:
         return None
     try:
         found = find_spec(module)
     except (ImportError, ValueError):  # composing says so in better words
         return None
-    source = Path(found.origin).resolve() if found and found.has_location and found.origin else None
-    return None if source is None or any(map(source.is_relative_to, _INSTALLED)) else source
+    if not (found and found.has_location and found.origin):
+        return None
+    source = Path(found.origin).resolve()
+    return None if source.is_relative_to(_STANDARD) or not _INSTALLED.isdisjoint(source.parts) else source
 
 
 def comparable(configs: Sequence[Config]) -> list[Config]:

@@ -268,7 +268,7 @@ class Comparison:
         counts = sorted({len(cell.values) for cell in self.cells.values()})
         runs = ("" if len(counts) == 1 else f"{counts[0]} to ") + many(counts[-1], "completed run")
         several = "; ± half of the 95 % interval of the mean (Student's t over seeds)" if counts[-1] > 1 else ""
-        repeated = f"; {self.repeated} repeated runs left out" if self.repeated else ""
+        repeated = f"; {many(self.repeated, 'older run')} of the same settings left out" if self.repeated else ""
         by = f", columns: {self.columns_by}" if self.columns_by else ""
         return f"{self.unit}, mean of {runs}{several}. Rows: {self.rows_by}{by}{repeated}."
 
@@ -383,18 +383,16 @@ def _varying(nodes: Sequence[Any], path: str) -> Iterator[str]:
 
 
 def _distinct(folders: Sequence[Path], configs: Sequence[Config]) -> list[int]:
-    """Among runs with the same settings and seed, keep the first completed one, or else the first."""
-    best: dict[str, int] = {}
-    for i, (folder, config) in enumerate(zip(folders, configs, strict=True)):
-        name = json.dumps(config, sort_keys=True, default=str)
-        if name not in best or (_completed(folder) and not _completed(folders[best[name]])):
-            best[name] = i
-    return sorted(best.values())
+    """Among runs with the same settings and seed, keep the newest, of completed ones if there are any."""
+    same: dict[str, list[int]] = {}
+    for i, config in enumerate(configs):
+        same.setdefault(json.dumps(config, sort_keys=True, default=str), []).append(i)
+    return sorted(max(group, key=lambda i: _preference(folders[i])) for group in same.values())
 
 
-def _completed(folder: Path) -> bool:
-    path = folder / "summary.json"
-    return path.exists() and SavedRun.read(folder).status == "completed"
+def _preference(folder: Path) -> tuple[bool, int]:
+    completed = (folder / "summary.json").exists() and SavedRun.read(folder).status == "completed"
+    return completed, (folder / "config.yaml").stat().st_mtime_ns
 
 
 def _get(config: Any, path: str) -> Any:

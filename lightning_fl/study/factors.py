@@ -63,13 +63,11 @@ class Factors:
             first = choice == self._first[factor]
             there, raw = (self.common, self._raw) if first else self._composed({factor: choice})
             put = {path: value for path, value in there.items() if self.common.get(path) != value}
-            asked = {
-                tuple(name.split("."))
-                for path, text in raw.items()
-                if isinstance(text, str) and self._raw.get(path) != text
-                for name in _REFERENCE.findall(text)
-            }
-            self._changes[factor, choice] = _Change(set(self.common) - set(there), put, asked)
+            written = {path: str(text) for path, text in raw.items() if self._raw.get(path, path) != text}
+            asked = {tuple(name.split(".")) for text in written.values() for name in _REFERENCE.findall(text)}
+            if any("${." in text for text in written.values()):
+                asked.add(())  # a place relative to its own: whatever another choice changes
+            self._changes[factor, choice] = _Change(set(self.common) - set(there), put, set(written), asked)
         return self._changes[factor, choice]
 
     def _composed(self, other: dict[str, str]) -> tuple[_Flat, _Flat]:
@@ -83,18 +81,20 @@ class _Change:
 
     Args:
         gone: What it takes away.
-        put: What it sets.
+        put: What it sets to other values.
+        written: What it writes otherwise, if only a reference with the same value.
         asked: What the settings that it brings refer to.
     """
 
     gone: set[_Path]
     put: _Flat
+    written: set[_Path]
     asked: set[_Path]
 
     def meets(self, other: "_Change") -> bool:
         """Whether both change a setting, or this one's settings follow what the other one changes."""
-        theirs = other.gone | set(other.put)
-        return not theirs.isdisjoint(self.gone | set(self.put)) or any(
+        theirs = other.gone | other.put.keys() | other.written
+        return not theirs.isdisjoint(self.gone | self.put.keys() | self.written) or any(
             path[: len(asked)] == asked for asked in self.asked for path in theirs
         )
 

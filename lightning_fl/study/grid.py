@@ -26,7 +26,7 @@ from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Cell, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
-FIELDS += ["version"]  # of the code that measured it; none in rows that are older than this column
+FIELDS += ["version", "classes"]  # the code that measured it, and c; none in rows that are older than these columns
 MISS = 2.0  # points
 
 Record = dict[str, Any]
@@ -59,6 +59,7 @@ def measure(folder: Path, target: float) -> Record:
         "seconds": summary["seconds"],
         "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
         "version": summary["version"],
+        "classes": summary.get("n_classes"),
     }
 
 
@@ -184,9 +185,11 @@ class Grid:
         return value
 
     def _chance(self, record: Record) -> float | None:
-        """The accuracy of guessing: the table's, else 100 / c, c as the run, or another one of the table, knows it."""
+        """The accuracy of guessing: the table's, else 100 / c; c is the run's or, in an old file, another run's."""
         if not isnan(self.table.chance):
             return self.table.chance
+        if record.get("classes"):
+            return 100 / float(record["classes"])
         recalls = [record["recall"], *(other["recall"] for other in self.records.values())]
         return next((100 / len(recall.split()) for recall in recalls if recall), None)
 

@@ -23,12 +23,14 @@ from types import FrameType
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 
 from lightning_fl._threads import n_cores, n_threads
 from lightning_fl.errors import SettingError
 from lightning_fl.run.command import carry_out
 from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
+from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import finished
 
@@ -159,9 +161,21 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
             with held(run.folder):
                 if run.summary() is not None:  # another process has just finished it
                     return
-                carry_out(compose([*run.overrides, *places(run.folder)]))
+                carry_out(settings(run.overrides, run.folder))
         except BusyError:
             sys.exit(HELD)
+
+
+def settings(overrides: Sequence[str], folder: Path) -> DictConfig:
+    """Compose the settings of a run whose folder has its name.
+
+    Raises:
+        SettingError: If it has another name by now.
+    """
+    config = compose([*overrides, *places(folder)])
+    if identity(config) != folder.name:
+        raise SettingError("code or settings have changed since this run was listed; give the command again.")
+    return config
 
 
 def places(folder: Path) -> list[str]:

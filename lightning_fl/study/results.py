@@ -20,7 +20,7 @@ from lightning_fl.study.tournament_report import as_markdown, panels_of
 
 _END = "<!-- end -->"
 _BLOCK = re.compile(
-    r"(<!-- (measured|tournament):(.*?)-->\n).*?(<!-- end -->|<!-- (?:measured|tournament):|\Z)", re.DOTALL
+    r"(<!-- (measured|tournament):(.*?)-->)[ \t\r]*\n.*?(<!-- end -->|<!-- (?:measured|tournament):|\Z)", re.DOTALL
 )
 
 
@@ -34,7 +34,7 @@ def filled(page: str) -> str:
     def fill(found: re.Match[str]) -> str:
         if found[4] != _END:
             raise SettingError(f"a table needs {_END} below it, {found[1].strip()} has none.")
-        return f"{found[1]}\n{_BLOCKS[found[2]](found[3].strip())}\n{_END}"
+        return f"{found[1]}\n\n{_BLOCKS[found[2]](found[3].strip())}\n{_END}"
 
     return _BLOCK.sub(fill, page)
 

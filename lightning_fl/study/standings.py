@@ -75,9 +75,11 @@ class Standing:
         kappa: Largest mean over rounds and seeds of the measured kappa, over attacks.
         rule_ms: Mean time of the rule per round, in milliseconds.
         refused: Why the rule cannot be run.
-        left_out: Attacks that cannot be run against it, and why; `worst` is over the others.
+        left_out: Attacks that cannot be run against it, at any seed, and why; `worst` is over the others.
+        worst_by_seed: What `worst` is estimated from.
         rank: 1 plus the number of rules whose intervals of `worst` are above this one's; None: not measured.
-        dominated_by: Rules that are at least as good in clean and worst accuracy, and better in one.
+        dominated_by: Rules that are at least as good in clean and worst accuracy, under no fewer attacks, and better in
+            one.
     """
 
     rule: str
@@ -92,6 +94,7 @@ class Standing:
     rule_ms: float | None = None
     refused: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
+    worst_by_seed: Sequence[float] = ()
     rank: int | None = None
     dominated_by: tuple[str, ...] = ()
 
@@ -117,12 +120,16 @@ def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> S
         for seed in entries.seeds
         if (row := tournament.row(Cell(rule, attack, skew, byzantine, rate, seed))) is not None
     }
-    left_out = {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
+    n_played = len(rows)
+    reasons = {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
+    rows = {place: row for place, row in rows.items() if row["status"] != "refused"}
+    left_out = {attack: reason for attack, reason in reasons.items() if not any(a == attack for a, _ in rows)}
     refused = left_out.pop(NOBODY, None)
+    if refused is not None:
+        return Standing(rule, rate, n_played, planned, refused=refused)
     attacks = [attack for attack in entries.attacks if attack != NOBODY and attack not in left_out]
     whole = [seed for seed in entries.seeds if attacks and all((attack, seed) in rows for attack in attacks)]
-    if refused is not None:
-        return Standing(rule, rate, len(rows), planned, refused=refused)
+    worst = [min(accuracy(rows[attack, seed]) for attack in attacks) for seed in whole]
     by_attack = {a: mean(accuracy(rows[a, seed]) for seed in whole) for a in attacks} if whole else {}
     kappas = [
         mean(known)
@@ -133,15 +140,16 @@ def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> S
     return Standing(
         rule,
         rate,
-        len(rows),
+        n_played,
         planned,
         Estimate.of([accuracy(rows[NOBODY, seed]) for seed in entries.seeds if (NOBODY, seed) in rows]),
-        Estimate.of([min(accuracy(rows[attack, seed]) for attack in attacks) for seed in whole]),
+        Estimate.of(worst),
         Estimate.of([min(rows[attack, seed]["worst_recall"] or 0.0 for attack in attacks) for seed in whole]),
         min(by_attack, key=lambda attack: by_attack[attack]) if by_attack else None,
         max(kappas, default=None),
         mean(times) if times else None,
         left_out=left_out,
+        worst_by_seed=worst,
     )
 
 
@@ -158,6 +166,8 @@ def _rank(one: Standing, others: Sequence[Standing]) -> int | None:
 
 def _dominates(other: Standing, one: Standing) -> bool:
     if not (other.clean and other.worst and one.clean and one.worst):
+        return False
+    if not other.left_out.keys() <= one.left_out.keys():
         return False
     ours, theirs = (one.clean.mean, one.worst.mean), (other.clean.mean, other.worst.mean)
     return theirs != ours and all(their >= our for their, our in zip(theirs, ours, strict=True))

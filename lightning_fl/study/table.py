@@ -2,17 +2,15 @@
 
 A file has ``title``, ``base`` (overrides of train.py), ``rows`` and ``columns`` (label: overrides; or a list of
 overrides, which are their own labels).  A column may also be a mapping of ``overrides`` and ``value`` (another one of
-`VALUES` than the table's), or of ``worst``: the worst of other columns before it, or of
-``all``.  A paper's table has ``source``
-and what it prints as ``published`` (row: texts in the columns' order).  Optional: ``value``; ``interval`` (true: the
-mean's 95 % interval in place of the deviation); ``reference`` (rows that mrd compares with, each for those down to the
-next); ``target`` (of rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (how many); ``corner`` (head of the
-rows); ``x`` (the columns are its values: draw lines); ``note``; ``cells`` (``rows``, ``columns``, ``overrides``:
-further ones of some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
+`VALUES` than the table's), or of ``worst``: the worst of other columns before it, or of ``all``.  A paper's table has
+``source`` and what it prints as ``published`` (row: texts in the columns' order).  Optional: ``value``; ``interval``
+(true: the mean's 95 % interval in place of the deviation); ``reference`` (rows that mrd compares with, each for those
+down to the next); ``target`` (of rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (how many); ``corner``
+(head of the rows); ``x`` (the columns are its values: draw lines); ``note``; ``cells`` (``rows``, ``columns``,
+``overrides``: further ones of some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
 """
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -23,7 +21,8 @@ from typing import Any
 import yaml
 
 from lightning_fl.errors import SettingError
-from lightning_fl.run.config import choose
+from lightning_fl.run.config import choose, words
+from lightning_fl.study.table_file import check
 
 TABLES = Path(__file__).with_name("tables").resolve()
 IN_CHECKOUT = TABLES.parent.name == "scripts"  # an installed package has a copy
@@ -72,34 +71,7 @@ class Printed:
         return cls(text, float(match[1]), float(match[2]) if match[2] else None)
 
 
-_NEEDED = ("title", "rows", "columns")
-_KNOWN = (
-    *_NEEDED,
-    *("source", "base", "published", "value", "interval", "reference", "target", "chance", "seeds", "corner", "x"),
-    *("note", "cells", "doubtful", "claims"),
-)
-
-
-_INSIDE = {
-    "cells": ("rows", "columns", "overrides"),
-    "doubtful": ("rows", "columns", "reason"),
-    "claims": ("text", "left", "relation", "right", "margin", "pair", "share", "note"),
-}
 _TRUTH = ("true", "yes", "on", "false", "no", "off")
-
-
-def _check_keys(entry: Any, known: Sequence[str], where: str) -> None:
-    if not isinstance(entry, dict):
-        raise SettingError(f"{where} needs {', '.join(known)}, got {entry!r}.")
-    for key in entry:
-        choose(key, known, f"entry of {where} called")
-
-
-def _number(given: dict[str, Any], key: str, default: str) -> float:
-    try:
-        return float(given.get(key, default))
-    except (TypeError, ValueError):
-        raise SettingError(f"{key} of a table needs a number, got {given[key]!r}.") from None
 
 
 class Table:
@@ -111,22 +83,13 @@ class Table:
         spelled: Its name on the command line.  None: its stem.
 
     Raises:
-        SettingError: If a key is missing or unknown.
+        SettingError: If something is missing, unknown or does not fit.
     """
 
-    def __init__(self, name: str, given: dict[str, Any], spelled: str | None = None):
+    def __init__(self, name: str, given: Any, spelled: str | None = None):
         self.name, self.spelled = name, spelled or name
-        _check_keys(given, _KNOWN, "a table")
-        for key in _NEEDED:
-            if not given.get(key):
-                raise SettingError(f"a table needs {', '.join(_NEEDED)}, {self.spelled} has no {key}.")
-        for key, known in _INSIDE.items():
-            for entry in given.get(key, []):
-                _check_keys(entry, known, key)
-                for side in ("left", "right"):
-                    if isinstance(entry.get(side), dict):
-                        _check_keys(entry[side], ("rows", "columns"), f"{side} of {key}")
-        given = given | {key: _labelled(given[key], key, self.spelled) for key in ("rows", "columns")}
+        check(given, self.spelled)
+        given = given | {key: _labelled(given[key]) for key in ("rows", "columns")}
         self.title, self.source, self.base = given["title"], given.get("source", ""), given.get("base", "")
         self.interval = choose(given.get("interval", "false").lower(), _TRUTH, "interval") in _TRUTH[:3]
         self.note, self.corner = given.get("note", ""), given.get("corner", "")
@@ -135,23 +98,23 @@ class Table:
         self.columns: dict[str, Column] = {}
         for label, entry in given["columns"].items():
             entry = {"overrides": entry} if isinstance(entry, str) else entry
-            _check_keys(entry, ("overrides", "value", "worst"), f"column {label}")
             measured = {other: column.value for other, column in self.columns.items() if not column.worst}
             worst = entry.get("worst", [])
-            worst = list(measured) if worst == "all" else [worst] if isinstance(worst, str) else worst
-            for other in worst:
-                if choose(other, given["columns"], "column") not in measured:
-                    raise SettingError(f"column {label} can be the worst of measured ones before it, got {other}.")
+            worst = list(measured) if worst == "all" else _listed(worst)
+            wrong = [other for other in worst if choose(other, given["columns"], "column") not in measured]
+            if wrong or ("worst" in entry and not worst):
+                got = ", ".join(wrong) or "none"
+                raise SettingError(f"column {label} can be the worst of measured ones before it, got {got}.")
             kinds = {measured[other] for other in worst} or {entry.get("value", value)}
             if len(kinds) > 1:
                 raise SettingError(f"column {label} needs columns of one value for their worst, got {sorted(kinds)}.")
             self.columns[label] = Column(entry.get("overrides", ""), choose(kinds.pop(), VALUES, "value"), tuple(worst))
-        self.chance = _number(given, "chance", "nan")
+        self.chance, self.target = float(given.get("chance", "nan")), float(given.get("target", "nan"))
+        starts = [choose(row, self.rows, "row") for row in _listed(given.get("reference", []))]
         self.reference: dict[str, str] = {}
         for row in self.rows:
-            starts = row in given.get("reference", [])
-            self.reference[row] = row if starts else next(reversed(self.reference.values()), row)
-        self.target, self.seeds = _number(given, "target", "nan"), int(_number(given, "seeds", "1"))
+            self.reference[row] = row if row in starts else next(reversed(self.reference.values()), row)
+        self.seeds = int(given.get("seeds", 1))
         self.x: str | None = given.get("x")
         self.claims: list[dict[str, Any]] = given.get("claims", [])
         self.published: dict[Cell, Printed] = {}
@@ -163,11 +126,10 @@ class Table:
                 printed = Printed.read(text)
                 if printed:
                     self.published[row, column] = printed
-        for key, needed in [("cells", "overrides"), ("doubtful", "reason")]:
-            if any(needed not in entry for entry in given.get(key, [])):
-                raise SettingError(f"each entry of {key} needs {needed}.")
         self.more = {cell: entry["overrides"] for entry in given.get("cells", []) for cell in self.cells(entry)}
         self.doubtful = {cell: entry["reason"] for entry in given.get("doubtful", []) for cell in self.cells(entry)}
+        for claim in self.claims:
+            self.pairs(claim)
         texts = [printed.text.split()[0] for printed in self.published.values()]
         self.digits = max((len(text.partition(".")[2]) for text in texts), default=1)
 
@@ -178,16 +140,21 @@ class Table:
         Raises:
             SettingError: If there is no such table, or the file is not one.
         """
-        own = name.endswith((".yaml", ".yml"))
-        path = Path(name) if own else TABLES / f"{choose(name, names(), 'table')}.yaml"
+        path = Path(name)
+        if path.suffix not in (".yaml", ".yml"):
+            path = TABLES / f"{choose(name, names(), 'table')}.yaml"
         try:
             given = yaml.load(path.read_text(), yaml.BaseLoader)
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise SettingError(f"{name} cannot be read as a table: {' '.join(str(error).split())}.") from error
-        if not isinstance(given, dict):
-            raise SettingError(f"a table needs {', '.join(_NEEDED)}, {name} has no names.")
-        ours = not own or (path.stem in names() and path.resolve() == TABLES / path.name)
-        return cls(path.stem if ours else f"own_{path.stem}" if path.stem in names() else path.stem, given, name)
+        if path.resolve().parent == TABLES:
+            return cls(path.stem, given)
+        return cls(f"own_{path.stem}" if path.stem in names() else path.stem, given, name)
+
+    @property
+    def own(self) -> bool:
+        """Whether the file is the user's."""
+        return self.spelled.endswith((".yaml", ".yml"))
 
     @property
     def whose(self) -> str:
@@ -216,7 +183,7 @@ class Table:
         for (row, given), (label, column) in product(self.rows.items(), self.columns.items()):
             if not column.worst:
                 texts = (self.base, column.overrides, given, self.more.get((row, label), ""))
-                yield (row, label), [part for text in texts for part in shlex.split(text)]
+                yield (row, label), [part for text in texts for part in words(text)]
 
     def pairs(self, claim: dict[str, Any]) -> list[tuple[list[Cell], float | None]]:
         """List a claim's comparisons: two cells, or one and a number, or with ``spread`` many and a number."""
@@ -231,16 +198,13 @@ class Table:
         return [([cell, other], None) for cell in left for other in self.cells(right, cell)]
 
 
-def _labelled(given: Any, what: str, table: str) -> dict[str, Any]:
+def _labelled(given: Any) -> dict[str, Any]:
     """Label overrides that have no label by themselves."""
-    found = {text: text for text in given} if isinstance(given, list) and all(map(_is_text, given)) else given
-    if not isinstance(found, dict) or not all(_is_text(entry) or isinstance(entry, dict) for entry in found.values()):
-        raise SettingError(f"{what} of {table} need overrides, with labels (LABEL: OVERRIDES) or as a list.")
-    return found
+    return {text: text for text in given} if isinstance(given, list) else given
 
 
-def _is_text(entry: Any) -> bool:
-    return isinstance(entry, str)
+def _listed(given: Any) -> list[str]:
+    return [given] if isinstance(given, str) else given
 
 
 def names() -> list[str]:

@@ -26,7 +26,7 @@ from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run import memory
 from lightning_fl.run.check import checked
-from lightning_fl.run.config import choices, choose
+from lightning_fl.run.config import choices, choose, words
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.study.factors import Factors
@@ -47,6 +47,7 @@ _OPTIONS = {
     "aggregator": "--rules or --add",
     "adversary": "--attacks",
     "partition": "--skew",
+    "partition.alpha": "--skew",
 }
 
 Row = dict[str, Any]
@@ -130,11 +131,13 @@ class Entries:
             f"{name} + momentum": [f"aggregator={name}", *shlex.split(momentum["overrides"])]
             for name in momentum["rules"]
         }
-        extra = dict(_entry(text, known) for text in added)
-        for label, overrides in extra.items():
-            _check_free(overrides, {key: _OPTIONS[key] for key in ("seed", "server.lr", "adversary", "partition")})
-            if label in known and overrides != known[label]:
+        of_rules = {key: option for key, option in _OPTIONS.items() if key not in ("f", "aggregator")}
+        extra: dict[str, Sequence[str]] = {}
+        for label, overrides in (_entry(text, known) for text in added):
+            _check_free(overrides, of_rules)
+            if (known | extra).get(label, overrides) != overrides:
                 raise SettingError(f"there is a rule called {label} already; give --add another label.")
+            extra[label] = overrides
         listed = rules if rules is not None else small.get("rules", list(known))
         attacked = attacks if attacks is not None else small.get("attacks", choices("adversary"))
         _check_free(more, _OPTIONS)
@@ -145,7 +148,7 @@ class Entries:
             key: values if (values := given.get(key)) is not None else small.get(key, ours[key])
             for key in ("skew", "byzantine", "seeds", "rates")
         }
-        for key, entries in values.items():
+        for key, entries in {"rules": [*listed, *extra], **values}.items():
             if not entries:
                 raise SettingError(f"a tournament needs at least one of {key}, got none.")
         return cls(
@@ -168,7 +171,11 @@ def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:
 def _entry(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, Sequence[str]]:
     """Read what --add names: a known rule, or a label with overrides."""
     label, colon, overrides = text.partition(":")
-    return (label.strip(), shlex.split(overrides)) if colon else (text, known[choose(text, known, "rule")])
+    if not colon:
+        return text, known[choose(text, known, "rule")]
+    if not label.strip():
+        raise SettingError(f"--add needs LABEL: OVERRIDES, got {text!r}.")
+    return label.strip(), words(overrides)
 
 
 def _partition(skew: str) -> list[str]:
@@ -429,7 +436,7 @@ def read(path: Path) -> list[Row]:
     if not path.exists():
         return []
     # Line by line: one that a kill has cut inside quotes would take the next ones with it.
-    head, *lines = (next(csv.reader([line])) for line in path.read_text().splitlines())
+    head, *lines = [next(csv.reader([line])) for line in path.read_text().splitlines()] or [FIELDS]
     rows = [dict(zip(head, line, strict=True)) for line in lines if len(line) == len(head)]
     return [_typed(row) for row in rows if row["identity"]]
 

@@ -214,9 +214,7 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
         for one in found:
             if one.rate is None or one.refused or not one.played:
                 continue
-            table[one.rule] = (
-                {WORST: [100 * one.worst.low, 100 * one.worst.mean, 100 * one.worst.high]} if one.worst else {}
-            )
+            table[one.rule] = {WORST: [100 * worst for worst in one.worst_by_seed]}
             for attack in attacks:
                 if attack not in one.left_out:
                     rows = [tournament.row(Cell(one.rule, attack, skew, b, one.rate, seed)) for seed in seeds]

@@ -50,6 +50,13 @@ def test_rows_are_found_whatever_their_case():
     assert picked(None, ["BOBA", "a"], "row") == ["BOBA", "a"]
 
 
+def test_options_have_their_whole_names(command):
+    """--seed 3 is not three seeds."""
+    code, _, err = command("small", "--seed", "3")
+    assert code == 2
+    assert "unrecognized arguments: --seed" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -57,7 +64,8 @@ def test_rows_are_found_whatever_their_case():
         (["small", "--rows", "Bob"], "there is no row Bob;"),
         (["small", "--columns", "imp"], "there is no column imp;"),
         (["small", "--seeds", "x"], "--seeds needs how many (3) or which (0,1,2; one alone: 7,), got 'x'."),
-        (["small", "--scale", "0"], "--scale must be above 0, got 0."),
+        (["small", "--scale", "0"], "--scale must be above 0 and finite, got 0."),
+        (["small", "--scale", "inf"], "--scale must be above 0 and finite, got inf."),
         (["small", "--prune"], "--prune drops rows of the kept file and needs --keep; give both, or neither."),
         (["small", "--workers", "0"], "--workers must be at least 1, got 0."),
         (["small", "server.rate=1"], "there is no setting server.rate;"),

@@ -95,8 +95,16 @@ def test_a_class_of_ones_own_is_another_one_once_it_is_edited(tmp_path, monkeypa
         config = saved.changed(saved.CONFIG, aggregator___target_="a_rule_of_mine.Mine")
         names.append(identity.name_of(essential(config)))
     assert names[0] == names[2] != names[1]
-    installed = saved.changed(saved.CONFIG, aggregator___target_="torch.optim.SGD")
-    assert "_code_" not in essential(installed)["aggregator"]
+
+
+def test_what_is_installed_is_not_one_s_own_wherever_it_lies(tmp_path, monkeypatch):
+    elsewhere = tmp_path / "lib" / "site-packages"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "an_installed_rule.py").write_text("")
+    monkeypatch.syspath_prepend(elsewhere)
+    for target in ["an_installed_rule.Mine", "torch.optim.SGD", "pytorch_lightning.Trainer", "collections.Counter"]:
+        installed = saved.changed(saved.CONFIG, aggregator___target_=target)
+        assert "_code_" not in essential(installed)["aggregator"], target
 
 
 def test_what_counts():

@@ -1,5 +1,6 @@
 """Many runs in one table."""
 
+import os
 from collections import Counter
 from math import sqrt
 
@@ -145,7 +146,15 @@ def test_the_same_run_twice_counts_once(tmp_path):
     run(tmp_path / "c", 0.5, seed=1)
     found = Comparison(find([tmp_path]))
     assert found.tables(False)[0][2] == [["boba", "50.0 ± 0.0"]]
-    assert "1 repeated runs left out" in found.caption
+    assert "1 older run of the same settings left out" in found.caption
+
+
+def test_of_runs_with_the_same_settings_the_newest_counts(tmp_path):
+    """Their code may differ: a rule of one's own has been edited in between."""
+    for age, (name, accuracy) in enumerate([("b", 0.7), ("c", 0.3), ("a", 0.5)]):
+        run(tmp_path / name, accuracy)
+        os.utime(tmp_path / name / "config.yaml", (1e9 - age, 1e9 - age))
+    assert Comparison(find([tmp_path])).tables(False)[0][2] == [["boba", "70.0"]]
 
 
 def test_files(grid, tmp_path):

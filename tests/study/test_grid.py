@@ -29,6 +29,7 @@ def test_what_is_taken_from_a_run(tmp_path):
         "seconds": 100.0,
         "recall": "50 25",
         "version": "0.1.0+gabc",
+        "classes": 2,
     }
     assert grid.measure(tmp_path, target=99.0)["rounds_to"] is None
 
@@ -74,6 +75,12 @@ def test_the_worst_is_the_least_or_the_largest(small, value, worst):
 def test_guessing_is_known_by_the_number_of_classes_where_the_table_has_no_chance(small):
     made = small({("BOBA", "IPM", 0): 55.0, ("BOBA", "LIE", 0): 70.0}, diverged={("BOBA", "IPM", 0)}, chance="nan")
     assert made.mean("BOBA", "IPM") == made.mean("BOBA", "Wst") == 50.0  # of two
+
+
+def test_guessing_is_that_of_the_run_s_own_classes(small):
+    made = small({("BOBA", "IPM", 0): 55.0, ("BOBA", "LIE", 0): 70.0}, diverged={("BOBA", "IPM", 0)}, chance="nan")
+    made.record(("BOBA", "IPM"), 0)["classes"] = 4
+    assert made.mean("BOBA", "IPM") == 25.0
 
 
 def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):

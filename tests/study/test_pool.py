@@ -9,6 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lightning_fl import SettingError
 from lightning_fl.run.check import checked
+from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.study import pool
 from tests.holding import elsewhere
@@ -75,7 +76,9 @@ def test_a_worker_that_dies_costs_one_run(fake):
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     """In this process: what a worker does once it has begun."""
-    run, told = pool.Run("x", ("data=synthetic", "seed=3"), tmp_path / "it's"), []
+    overrides, told = ("data=synthetic", "seed=3"), []
+    run = pool.Run("x", overrides, tmp_path / "it's" / identity(checked(overrides)))
+    run.folder.mkdir(parents=True)
     monkeypatch.setattr(pool, "begin", lambda *_: None)
     monkeypatch.setattr(pool.torch, "set_num_threads", told.append)
     monkeypatch.setattr(pool, "carry_out", told.append)
@@ -84,6 +87,17 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     assert (config.seed, config.ckpt_path, config.run_dir) == (3, "auto", str(run.folder))
     assert not config.get("logger")
     assert config.data["_target_"].endswith(".Synthetic")
+
+
+def test_a_run_whose_code_has_changed_since_it_was_listed_is_not_trained(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file, overrides = tmp_path / "listed_rule.py", ["aggregator=median", "aggregator._target_=listed_rule.Mine"]
+    file.write_text("from lightning_fl.aggregator.median import Median as Mine")
+    folder = tmp_path / identity(checked(overrides))
+    assert pool.settings(overrides, folder).run_dir == str(folder)
+    file.write_text("from lightning_fl.aggregator.average import Average as Mine")
+    with pytest.raises(SettingError, match="code or settings have changed since this run was listed"):
+        pool.settings(overrides, folder)
 
 
 def test_a_worker_is_where_and_what_the_asking_process_is(fake, tmp_path, monkeypatch):

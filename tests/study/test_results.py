@@ -43,6 +43,8 @@ def test_a_table_is_filled_in_and_the_text_around_it_stays(tmp_path, monkeypatch
     assert "| IPM is strong | passed | 1 of 1 hold |" in page
     assert "LIE is weak" not in page
     assert filled(page) == page
+    for end in [" \n", "\r\n"]:
+        assert "90.0" not in filled(f"<!-- measured: mine -->{end}90.0\n<!-- end -->")
 
 
 def test_a_table_without_kept_cells_is_an_error():

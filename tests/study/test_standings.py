@@ -7,18 +7,23 @@ import pytest
 
 from lightning_fl.study.standings import Estimate, standings
 from lightning_fl.study.tournament import Entries, Tournament
-from lightning_fl.study.tournament_report import remarks
+from lightning_fl.study.tournament_report import draw, remarks
 
 RULES = {name: [f"aggregator={name}"] for name in ("average", "median", "krum")}
 
 
 @pytest.fixture
-def played(tmp_path):
-    """Make a tournament of three rules and two attacks whose results are given by rule, attack and seed."""
+def tournament(tmp_path):
+    """Of three rules and two attacks."""
+    entries = Entries(RULES, ["none", "ipm", "lie"], ["iid"], [3], (0, 1, 2), [0.1], ["none"], ["model=logistic"])
+    return Tournament(entries, tmp_path)
 
-    def make(outcome, seeds=(0, 1, 2)):
-        entries = Entries(RULES, ["none", "ipm", "lie"], ["iid"], [3], seeds, [0.1], ["none"], ["model=logistic"])
-        tournament = Tournament(entries, tmp_path)
+
+@pytest.fixture
+def played(tournament):
+    """Give it results, by rule, attack and seed."""
+
+    def make(outcome):
         for cell in tournament.cells():
             came = outcome(cell.rule, cell.attack, cell.seed)
             if came is not None:
@@ -108,14 +113,39 @@ def test_a_diverged_run_counts_as_guessing_and_a_refused_rule_has_no_rank(played
 def test_an_attack_refused_for_one_rule_leaves_it_the_others(played):
     found = {
         one.rule: one
-        for one in played(lambda rule, attack, seed: "refused" if (rule, attack) == ("krum", "ipm") else 0.5)
+        for one in played(
+            lambda rule, attack, seed: "refused" if (rule, attack) == ("krum", "ipm") else 0.5 + 0.1 * (rule == "krum")
+        )
     }
     assert found["krum"].left_out == {"ipm": "too few"}
-    assert found["krum"].worst.mean == 0.5
-    assert found["krum"].rank == 1
+    assert found["krum"].worst.mean == 0.6
+    assert [found[rule].rank for rule in ("krum", "median", "average")] == [1, 2, 2]
+    assert found["median"].dominated_by == ()  # krum has met fewer attacks
     assert remarks(list(found.values()))[-1] == "ipm cannot be run against krum: too few"
 
 
 def test_seeds_with_attacks_still_to_be_played_do_not_count(played):
     found = played(lambda rule, attack, seed: None if (attack, seed) == ("lie", 1) else 0.9 - 0.1 * seed)
     assert all(one.worst.mean == pytest.approx(0.8) and one.played == 8 for one in found)  # of seeds 0 and 2
+
+
+def test_an_attack_refused_at_one_seed_costs_that_seed_alone(played):
+    def value(rule, attack, seed):
+        return "refused" if (rule, attack, seed) == ("krum", "ipm", 2) else {"ipm": 0.1, "lie": 0.5}.get(attack, 0.9)
+
+    krum = next(one for one in played(value) if one.rule == "krum")
+    assert krum.left_out == {}
+    assert list(krum.worst_by_seed) == [0.1, 0.1]
+    assert krum.worst.mean == pytest.approx(0.1)
+    assert krum.played == 9
+
+
+def test_the_heat_map_shows_the_standings_numbers(tournament, played):
+    """Of 0.1, 0.1 and 0.7 the mean is 0.3; the interval's ends say nothing about how much seeds differ."""
+    worst = {("krum", 2): 0.7, ("median", 0): 0.32, ("median", 1): 0.32, ("median", 2): 0.32}
+    found = played(lambda rule, attack, seed: 0.9 if attack == "none" else worst.get((rule, seed), 0.1))
+    (axes, *_) = draw(tournament, {("iid", 3): found})["heat_iid_3"].axes
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    column = [label.get_text() for label in axes.get_xticklabels()].index("worst")
+    shown = {rows[int(text.get_position()[1])]: text for text in axes.texts if text.get_position()[0] == column}
+    assert {rule: text.get_text() for rule, text in shown.items()} == {"median": "32", "krum": "30*", "average": "10"}

@@ -291,10 +291,10 @@ def test_a_table_of_ones_own_is_not_ours_by_its_name(tmp_path):
         (("rows:", "row:"), "there is no entry of a table called row; did you mean rows"),
         (
             ("[aggregator=krum, aggregator=boba aggregator.f=3]", "aggregator=krum"),
-            "rows of .*mine.yaml need over",
+            "rows of a table needs overrides, with labels .* or as a list, got 'aggregator=krum'",
         ),
         (("{IPM", "[IPM"), "mine.yaml cannot be read as a table: .*expected"),
-        ((OWN, "just words"), "mine.yaml has no names"),
+        ((OWN, "just words"), "a table needs title, .*, got 'just words'"),
         (("interval: true", "values: best"), "there is no entry of a table called values; did you mean value"),
         (("{worst: all}", "{worst: [IMP]}"), "there is no column IMP; did you mean IPM"),
         (("interval: true", "value: best accuracy"), "there is no value best accuracy"),
@@ -302,13 +302,36 @@ def test_a_table_of_ones_own_is_not_ours_by_its_name(tmp_path):
         (("{worst: all}", "{worts: all}"), "no entry of column worst called worts; did you mean worst"),
         (("{worst: all}", "{worst: [worst]}"), "column worst can be the worst of measured ones before it, got worst"),
         (("LIE: adversary=lie", "LIE: {overrides: adversary=lie, value: mrd}"), "needs columns of one value"),
-        (("interval: true", "seeds: three"), "seeds of a table needs a number, got 'three'"),
+        (("interval: true", "seeds: three"), "seeds of a table needs a whole number above 0, got 'three'"),
+        (("interval: true", "seeds: 2.5"), "seeds of a table needs a whole number above 0, got '2.5'"),
+        (("interval: true", "interval: [true]"), r"interval of a table needs text, got \['true'\]"),
+        (("interval: true", "base: [a, b]"), "base of a table needs text"),
+        (("[aggregator=krum, aggregator=boba aggregator.f=3]", "{K: {overrides: f=1}}"), "rows of a table needs over"),
+        (("{IPM: adversary=ipm,", "{IPM: [adversary=ipm],"), "columns of a table needs overrides"),
+        (("LIE: adversary=lie", "LIE: {overrides: [a]}"), r"overrides of column LIE needs text, got \['a'\]"),
+        (("{worst: all}", "{worst: []}"), r"worst of column worst needs columns, got \[\]"),
+        (("{IPM: adversary=ipm,", "{first: {worst: all}, IPM: adversary=ipm,"), "ones before it, got none"),
+        (("interval: true", "reference: krum"), "there is no row krum"),
+        (("interval: true", "published: [1]"), "published of a table needs a list of numbers for each row"),
+        (("interval: true", "published: {aggregator=krum: '123'}"), "published of a table needs a list of numbers"),
+        (("interval: true", "claims: [{left: {}, right: 1}]"), "each entry of claims needs relation"),
+        (("interval: true", "claims: [{left: {}, relation: '>', right: 1}]"), "there is no relation >"),
+        (("interval: true", "claims: [{left: {}, relation: '>=', right: LIE}]"), "needs cells or a number, got 'LIE'"),
+        (("interval: true", "claims: [{left: {rows: others}, relation: '>=', right: 1}]"), "rows of left of claims"),
+        (("interval: true", "claims: [{left: {rows: [a]}, relation: '>=', right: 1}]"), "there is no row a"),
+        (
+            ("interval: true", "claims: [{left: {}, relation: '>=', right: {rows: others}, pair: yes}]"),
+            "claims with pair need as many rows on the left as on the right",
+        ),
         (("interval: true", "chance: low"), "chance of a table needs a number, got 'low'"),
         (("interval: true", "cells: [{rows: [aggregator=krum]}]"), "each entry of cells needs overrides"),
         (("interval: true", "cells: [{row: [aggregator=krum], overrides: f=1}]"), "no entry of cells called row"),
         (("interval: true", "published: {krum: [1, 2, 3]}"), "there is no row krum; valid: aggregator=krum"),
         (("interval: true", "published: {aggregator=krum: [1]}"), "published needs 3 numbers in row .*, got 1"),
-        (("interval: true", "claims: [{text: x, left: {row: [a]}}]"), "no entry of left of claims called row"),
+        (
+            ("interval: true", "claims: [{left: {row: [a]}, relation: '>=', right: 1}]"),
+            "no entry of left of claims called row",
+        ),
     ],
 )
 def test_a_wrong_table_is_refused_in_one_line(tmp_path, changed, message):
@@ -317,6 +340,19 @@ def test_a_wrong_table_is_refused_in_one_line(tmp_path, changed, message):
     with pytest.raises(SettingError, match=message) as error:
         Table.load(str(path))
     assert "\n" not in str(error.value)
+
+
+def test_quotes_that_do_not_end_are_refused(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(OWN + 'base: "data=\'x"\n')
+    with pytest.raises(SettingError, match=r"overrides are separated by blanks, got .*No closing quotation"):
+        dict(Table.load(str(path)).runs())
+
+
+def test_a_table_of_ours_by_its_path_is_ours():
+    table = Table.load(str(TABLES / "frpg_fig_5.yaml"))
+    assert not table.own
+    assert table.spelled == "frpg_fig_5"
 
 
 def test_a_file_that_is_not_there():

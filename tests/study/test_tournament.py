@@ -78,6 +78,12 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
         ({"more": [*SMALL, "+aggregator=krum"]}, "give --rules or --add in place of .aggregator=krum"),
         ({"added": ["mine: aggregator=krum server.lr=1"]}, "give --rates in place of server.lr=1"),
         ({"added": ["krum: aggregator=krum aggregator.f=1"]}, "there is a rule called krum already"),
+        ({"added": ["mine: aggregator=krum", "mine: aggregator=median"]}, "there is a rule called mine already"),
+        ({"added": [": aggregator=krum"]}, "--add needs LABEL: OVERRIDES, got ': aggregator=krum'"),
+        ({"added": ["mine: 'aggregator=krum"]}, "overrides are separated by blanks, got .*No closing quotation"),
+        ({"added": ["mine: aggregator=krum federation.n_byzantine=0"]}, "give --byzantine in place of federation.n_"),
+        ({"more": [*SMALL, "partition.alpha=0.5"]}, "give --skew in place of partition.alpha=0.5"),
+        ({"rules": []}, "at least one of rules, got none"),
         ({"rates": [0.1, 0.5], "more": [*SMALL, "data.validation_share=null"]}, "got no data.validation_share"),
     ],
 )
@@ -171,6 +177,19 @@ def test_choices_that_depend_on_each_other_are_composed_together():
             assert factors.name(choice) == identity(checked(factors.overrides(choice))), choice
 
 
+def test_a_choice_that_writes_the_same_value_otherwise_is_a_change():
+    """f is 1 in both rules at seed 1; only one of them follows the seed.  Or a path is relative to its own place."""
+    seeds = {"1": ["seed=1"], "2": ["seed=2"]}
+    rules = {"a": ["aggregator=krum", "aggregator.f=${seed}"], "b": ["aggregator=multi_krum", "aggregator.f=1"]}
+    rates = {"1": ["server.lr=1"], "2": ["server.lr=2"]}
+    zeno = {"b": ["aggregator=zeno"], "c": ["aggregator=zeno", "aggregator.rho=${..server.lr}"]}
+    for other, (ours, choices) in product(("1", "2"), [("seed", (seeds, rules)), ("rate", (rates, zeno))]):
+        factors = Factors(["model=logistic"], {ours: choices[0], "rule": choices[1]})
+        for rule in choices[1]:
+            chosen = {"rule": rule, ours: other}
+            assert factors.name(chosen) == identity(checked(factors.overrides(chosen))), chosen
+
+
 def test_an_error_in_ones_own_rule_costs_its_runs_alone(tmp_path, monkeypatch):
     class Broken(Median):
         def aggregate(self, updates, server):
@@ -217,6 +236,11 @@ def test_an_attack_that_cannot_be_run_leaves_the_others(tmp_path):
         row = tournament.row(Cell(one.rule, "sign_flip", "iid", 2, 0.1, 0))
         assert one.rank is not None
         assert one.worst.mean == row["accuracy"]
+
+
+def test_an_empty_file_has_no_results(tmp_path):
+    (tmp_path / "cells.csv").touch()
+    assert module.read(tmp_path / "cells.csv") == []
 
 
 def test_a_line_cut_inside_quotes_takes_no_other_with_it(tmp_path):

@@ -1,0 +1,116 @@
+"""Check what the file of a table holds, all leaves of which are text."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lightning_fl.errors import SettingError
+from lightning_fl.run.config import choose
+
+NEEDED = ("title", "rows", "columns")
+RELATIONS = (">=", "<=", "within", "spread")
+
+_Kind = tuple[str, Callable[[Any], bool]]  # what a value must be, and whether it is
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_labelled(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(map(fits, value.values()))
+
+
+_TEXT: _Kind = "text", _is_text
+_NUMBER: _Kind = "a number", _is_number
+_NAMES: _Kind = "a list of names", _are_texts
+_ANY: _Kind = "", lambda value: True  # looked at by itself
+_PLACES: dict[str, _Kind] = {"rows": _NAMES, "columns": _NAMES}
+
+_TABLE: dict[str, _Kind] = {
+    **dict.fromkeys(("title", "source", "base", "value", "interval", "corner", "x", "note"), _TEXT),
+    **dict.fromkeys(("target", "chance"), _NUMBER),
+    "seeds": ("a whole number above 0", lambda value: _is_text(value) and value.isdecimal() and int(value) > 0),
+    "rows": (
+        "overrides, with labels (LABEL: OVERRIDES) or as a list",
+        lambda value: _are_texts(value) or _are_labelled(value, _is_text),
+    ),
+    "columns": (
+        "overrides, with labels (LABEL: OVERRIDES) or as a list",
+        lambda value: _are_texts(value) or _are_labelled(value, lambda entry: isinstance(entry, str | dict)),
+    ),
+    "reference": ("a row or a list of rows", lambda value: _is_text(value) or _are_texts(value)),
+    "published": ("a list of numbers for each row", lambda value: _are_labelled(value, _are_texts)),
+    **dict.fromkeys(("cells", "doubtful", "claims"), ("a list", lambda value: isinstance(value, list))),
+}
+_COLUMN: dict[str, _Kind] = {
+    "overrides": _TEXT,
+    "value": _TEXT,
+    "worst": ("columns", lambda value: bool(value) and (_is_text(value) or _are_texts(value))),
+}
+_INSIDE: dict[str, tuple[dict[str, _Kind], Sequence[str]]] = {
+    "cells": (_PLACES | {"overrides": _TEXT}, ["overrides"]),
+    "doubtful": (_PLACES | {"reason": _TEXT}, ["reason"]),
+    "claims": (
+        {"text": _TEXT, "left": _ANY, "relation": _TEXT, "right": _ANY}
+        | {"margin": _NUMBER, "pair": _TEXT, "share": _NUMBER, "note": _TEXT},
+        ["left", "relation", "right"],
+    ),
+}
+
+
+def check(given: Any, name: str) -> None:
+    """Check the names and kinds of all that a file holds.
+
+    Args:
+        given: Its content.
+        name: How the user spells the file.
+
+    Raises:
+        SettingError: If something is missing, unknown or of another kind.
+    """
+    _check(given, _TABLE, (), "a table")
+    for key in NEEDED:
+        if not given.get(key):
+            raise SettingError(f"a table needs {', '.join(NEEDED)}, {name} has no {key}.")
+    if isinstance(given["columns"], dict):
+        for label, entry in given["columns"].items():
+            _check({} if _is_text(entry) else entry, _COLUMN, (), f"column {label}")
+    for key, (kinds, needed) in _INSIDE.items():
+        for entry in given.get(key, []):
+            _check(entry, kinds, needed, key)
+    for claim in given.get("claims", []):
+        choose(claim["relation"], RELATIONS, "relation")
+        _check(claim["left"], _PLACES, (), "left of claims")
+        if claim["relation"] == "spread" or not isinstance(claim["right"], dict):
+            if not _is_number(claim["right"]):
+                raise SettingError(f"right of claims needs cells or a number, got {claim['right']!r}.")
+        else:
+            others = claim["right"].get("rows") == "others"
+            _check(claim["right"] | ({"rows": []} if others else {}), _PLACES, (), "right of claims")
+            lengths = {len(claim[side].get("rows", ())) for side in ("left", "right")}
+            if "pair" in claim and (others or len(lengths) > 1 or 0 in lengths):
+                raise SettingError("claims with pair need as many rows on the left as on the right.")
+
+
+def _check(entry: Any, kinds: Mapping[str, _Kind], needed: Sequence[str], where: str) -> None:
+    if not isinstance(entry, dict):
+        raise SettingError(f"{where} needs {', '.join(kinds)}, got {entry!r}.")
+    for key, value in entry.items():
+        what, fits = kinds[choose(key, list(kinds), f"entry of {where} called")]
+        if not fits(value):
+            raise SettingError(f"{key} of {where} needs {what}, got {value!r}.")
+    for key in needed:
+        if key not in entry:
+            raise SettingError(f"each entry of {where} needs {key}.")
