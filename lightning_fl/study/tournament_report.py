@@ -218,7 +218,9 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
             for attack in attacks:
                 if attack not in one.left_out:
                     rows = [tournament.row(Cell(one.rule, attack, skew, b, one.rate, seed)) for seed in seeds]
-                    table[one.rule][attack] = [100 * accuracy(row) for row in rows if row is not None]
+                    table[one.rule][attack] = [
+                        100 * accuracy(row) for row in rows if row and row["status"] != "refused"
+                    ]
         if table:
             shown = [attack for attack in attacks[1:] if any(row.get(attack) for row in table.values())]
             title = f"Accuracy, {heading(skew, b)}, {many(len(seeds), 'seed')}"
