@@ -1,7 +1,7 @@
 """Which rule survives: every rule under every attack and degree of label skew, over seeds.
 
 python scripts/tournament.py --quick                                     nine rules, six attacks: ten minutes
-python scripts/tournament.py --workers 2                                 all of them: a day
+python scripts/tournament.py --workers 2                                 all of them: twelve hours
 python scripts/tournament.py --rules boba,krum --attacks ipm,lie --skew iid,0.1
 python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"

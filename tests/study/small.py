@@ -36,6 +36,15 @@ SMALL = {
 }
 
 
+OWN = """
+title: My comparison
+seeds: 3
+interval: true
+rows: [aggregator=krum, aggregator=boba aggregator.f=3]
+columns: {IPM: adversary=ipm, LIE: adversary=lie, worst: {worst: all}}
+"""
+
+
 def finish(folder: Path, evaluations, status="completed", recall=None):
     """Write what train.py leaves of a run with these (round, percent)."""
     saved.run(folder, metrics=None, weights=None)

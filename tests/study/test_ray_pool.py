@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from lightning_fl import SettingError
 from lightning_fl.run.config import compose
+from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.run.train import train
@@ -28,6 +29,12 @@ SMALL = ("data=synthetic", "data.n_train=300", "model=logistic", "federation.n_c
 SMALL = (*SMALL, "trainer.accelerator=cpu", "trainer.val_check_interval=100")
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason='needs ray (pip install -e ".[ray]")')
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+def listed(label, folder, *overrides):
+    """A run whose folder has its name."""
+    overrides = (*SMALL, *overrides)
+    return Run(label, overrides, folder / identity(compose(overrides)))
 
 
 def test_a_run_s_files_are_read_checkpoint_first_and_written_summary_last(tmp_path, monkeypatch):
@@ -66,7 +73,7 @@ def test_a_keeper_gives_what_is_new_once_and_forgets():
 def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_pool, "find_spec", lambda name: None)
     with pytest.raises(SettingError, match=r"--on ray needs ray, got none; pip install"):
-        next(executor(1, "ray")([Run("x", SMALL, tmp_path / "x")]))
+        next(executor(1, "ray")([listed("x", tmp_path)]))
     assert list(executor(1, "ray")([])) == []
     with pytest.raises(SettingError, match="workers must be at least 1, got 0"):
         next(executor(0, "ray")([]))
@@ -118,8 +125,8 @@ def rows(folder):
 @pytest.mark.slow
 def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
     """Beside it a run that fails, and one that is finished: the rest goes on."""
-    long = Run("long", (*SMALL, "trainer.max_steps=600", "checkpoint_every=5"), tmp_path / "long")
-    broken = Run("broken", (*SMALL, "aggregator=krum", "aggregator.f=99"), tmp_path / "broken")
+    long = listed("long", tmp_path, "trainer.max_steps=600", "checkpoint_every=5")
+    broken = listed("broken", tmp_path, "aggregator=krum", "aggregator.f=99")
     found, before = {}, []
 
     def kill():
@@ -156,8 +163,8 @@ def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
 @needs_ray
 @pytest.mark.slow
 def test_closing_stops_the_runs_after_their_round_and_they_go_on(cluster, tmp_path):
-    long = Run("long", (*SMALL, "trainer.max_steps=100000", "checkpoint_every=5"), tmp_path / "long")
-    quick = Run("quick", (*SMALL, "trainer.max_steps=200"), tmp_path / "quick")
+    long = listed("long", tmp_path, "trainer.max_steps=100000", "checkpoint_every=5")
+    quick = listed("quick", tmp_path, "trainer.max_steps=200")
     with closing(executor(2, "ray")([long, quick])) as outcomes:
         assert next(outcomes).run is quick
         with pytest.raises(Timeout):

@@ -12,7 +12,7 @@ from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
 from lightning_fl.study.options import seeds_of
 from lightning_fl.study.table import TABLES, Printed, Table, judge, names
-from tests.study.small import SMALL
+from tests.study.small import OWN, SMALL
 
 NAMES = names()
 
@@ -249,15 +249,6 @@ def test_a_target_that_neither_reached_decides_nothing(known, verdict):
     assert judge(Table("small", SMALL), given, lambda row, column: known.get(row)) == verdict
 
 
-OWN = """
-title: My comparison
-seeds: 3
-interval: true
-rows: [aggregator=krum, aggregator=boba aggregator.f=3]
-columns: {IPM: adversary=ipm, LIE: adversary=lie, worst: {worst: all}}
-"""
-
-
 def test_a_table_of_ones_own(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(OWN)
@@ -282,64 +273,6 @@ def test_a_table_of_ones_own_is_not_ours_by_its_name(tmp_path):
     path.write_text((TABLES / path.name).read_text())
     assert Table.load(str(path)).name == "own_frpg_fig_5"
     assert Table.load(str(TABLES / path.name)).name == "frpg_fig_5"
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (("title: My comparison", ""), "a table needs title, rows, columns, .*mine.yaml has no title"),
-        (("rows:", "row:"), "there is no entry of a table called row; did you mean rows"),
-        (
-            ("[aggregator=krum, aggregator=boba aggregator.f=3]", "aggregator=krum"),
-            "rows of a table needs overrides, with labels .* or as a list, got 'aggregator=krum'",
-        ),
-        (("{IPM", "[IPM"), "mine.yaml cannot be read as a table: .*expected"),
-        ((OWN, "just words"), "a table needs title, .*, got 'just words'"),
-        (("interval: true", "values: best"), "there is no entry of a table called values; did you mean value"),
-        (("{worst: all}", "{worst: [IMP]}"), "there is no column IMP; did you mean IPM"),
-        (("interval: true", "value: best accuracy"), "there is no value best accuracy"),
-        (("interval: true", "interval: perhaps"), "there is no interval perhaps"),
-        (("{worst: all}", "{worts: all}"), "no entry of column worst called worts; did you mean worst"),
-        (("{worst: all}", "{worst: [worst]}"), "column worst can be the worst of measured ones before it, got worst"),
-        (("LIE: adversary=lie", "LIE: {overrides: adversary=lie, value: mrd}"), "needs columns of one value"),
-        (("interval: true", "seeds: three"), "seeds of a table needs a whole number above 0, got 'three'"),
-        (("interval: true", "seeds: 2.5"), "seeds of a table needs a whole number above 0, got '2.5'"),
-        (("interval: true", "interval: [true]"), r"interval of a table needs text, got \['true'\]"),
-        (("interval: true", "base: [a, b]"), "base of a table needs text"),
-        (("[aggregator=krum, aggregator=boba aggregator.f=3]", "{K: {overrides: f=1}}"), "rows of a table needs over"),
-        (("{IPM: adversary=ipm,", "{IPM: [adversary=ipm],"), "columns of a table needs overrides"),
-        (("LIE: adversary=lie", "LIE: {overrides: [a]}"), r"overrides of column LIE needs text, got \['a'\]"),
-        (("{worst: all}", "{worst: []}"), r"worst of column worst needs columns, got \[\]"),
-        (("{IPM: adversary=ipm,", "{first: {worst: all}, IPM: adversary=ipm,"), "ones before it, got none"),
-        (("interval: true", "reference: krum"), "there is no row krum"),
-        (("interval: true", "published: [1]"), "published of a table needs a list of numbers for each row"),
-        (("interval: true", "published: {aggregator=krum: '123'}"), "published of a table needs a list of numbers"),
-        (("interval: true", "claims: [{left: {}, right: 1}]"), "each entry of claims needs relation"),
-        (("interval: true", "claims: [{left: {}, relation: '>', right: 1}]"), "there is no relation >"),
-        (("interval: true", "claims: [{left: {}, relation: '>=', right: LIE}]"), "needs cells or a number, got 'LIE'"),
-        (("interval: true", "claims: [{left: {rows: others}, relation: '>=', right: 1}]"), "rows of left of claims"),
-        (("interval: true", "claims: [{left: {rows: [a]}, relation: '>=', right: 1}]"), "there is no row a"),
-        (
-            ("interval: true", "claims: [{left: {}, relation: '>=', right: {rows: others}, pair: yes}]"),
-            "claims with pair need as many rows on the left as on the right",
-        ),
-        (("interval: true", "chance: low"), "chance of a table needs a number, got 'low'"),
-        (("interval: true", "cells: [{rows: [aggregator=krum]}]"), "each entry of cells needs overrides"),
-        (("interval: true", "cells: [{row: [aggregator=krum], overrides: f=1}]"), "no entry of cells called row"),
-        (("interval: true", "published: {krum: [1, 2, 3]}"), "there is no row krum; valid: aggregator=krum"),
-        (("interval: true", "published: {aggregator=krum: [1]}"), "published needs 3 numbers in row .*, got 1"),
-        (
-            ("interval: true", "claims: [{left: {row: [a]}, relation: '>=', right: 1}]"),
-            "no entry of left of claims called row",
-        ),
-    ],
-)
-def test_a_wrong_table_is_refused_in_one_line(tmp_path, changed, message):
-    path = tmp_path / "mine.yaml"
-    path.write_text(OWN.replace(*changed))
-    with pytest.raises(SettingError, match=message) as error:
-        Table.load(str(path))
-    assert "\n" not in str(error.value)
 
 
 def test_quotes_that_do_not_end_are_refused(tmp_path):

@@ -2,7 +2,6 @@
 
 import csv
 import random
-from itertools import product
 
 import pytest
 
@@ -13,7 +12,6 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import FileLock
 from lightning_fl.study import tournament as module
-from lightning_fl.study.factors import Factors
 from lightning_fl.study.standings import standings
 from lightning_fl.study.tournament import Cell, Entries, Tournament
 from lightning_fl.study.tournament_report import write
@@ -163,31 +161,6 @@ def test_a_line_that_a_kill_has_cut_is_not_a_result(tmp_path):
     play(again, again.missing(again.cells()))
     last = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
     assert last.missing(last.cells()) == []
-
-
-def test_choices_that_depend_on_each_other_are_composed_together():
-    """Krum's f follows another factor; so does, whatever comes first, the seed of a rule that has one."""
-    rules = {"average": ["aggregator=average"], "krum": ["aggregator=krum"], "krum, f": []}
-    rules["krum, f"] = ["aggregator=krum", "aggregator.f=${seed}"]
-    seeds = {"0": ["seed=0"], "1": ["seed=1"]}
-    for ordered in [rules, dict(reversed(rules.items()))]:
-        factors = Factors(["model=logistic"], {"f": {"1": ["f=1"], "2": ["f=2"]}, "rule": ordered, "seed": seeds})
-        for chosen in product("12", ordered, "01"):
-            choice = dict(zip(("f", "rule", "seed"), chosen, strict=True))
-            assert factors.name(choice) == identity(checked(factors.overrides(choice))), choice
-
-
-def test_a_choice_that_writes_the_same_value_otherwise_is_a_change():
-    """f is 1 in both rules at seed 1; only one of them follows the seed.  Or a path is relative to its own place."""
-    seeds = {"1": ["seed=1"], "2": ["seed=2"]}
-    rules = {"a": ["aggregator=krum", "aggregator.f=${seed}"], "b": ["aggregator=multi_krum", "aggregator.f=1"]}
-    rates = {"1": ["server.lr=1"], "2": ["server.lr=2"]}
-    zeno = {"b": ["aggregator=zeno"], "c": ["aggregator=zeno", "aggregator.rho=${..server.lr}"]}
-    for other, (ours, choices) in product(("1", "2"), [("seed", (seeds, rules)), ("rate", (rates, zeno))]):
-        factors = Factors(["model=logistic"], {ours: choices[0], "rule": choices[1]})
-        for rule in choices[1]:
-            chosen = {"rule": rule, ours: other}
-            assert factors.name(chosen) == identity(checked(factors.overrides(chosen))), chosen
 
 
 def test_an_error_in_ones_own_rule_costs_its_runs_alone(tmp_path, monkeypatch):
