@@ -108,7 +108,7 @@ def _check(entry: Any, kinds: Mapping[str, _Kind], needed: Sequence[str], where:
     if not isinstance(entry, dict):
         raise SettingError(f"{where} needs {', '.join(kinds)}, got {entry!r}.")
     for key, value in entry.items():
-        what, fits = kinds[choose(key, list(kinds), f"entry of {where} called")]
+        what, fits = kinds[choose(key, kinds, f"entry of {where} called")]
         if not fits(value):
             raise SettingError(f"{key} of {where} needs {what}, got {value!r}.")
     for key in needed:
