@@ -12,10 +12,10 @@ It writes compare.md, .csv, .tex and .png and curves.png; with more than seven r
 curves_2.png and so on.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
+from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run.explain import explained
 from lightning_fl.study.compare import METRICS, Comparison, find
@@ -23,9 +23,7 @@ from lightning_fl.study.compare import METRICS, Comparison, find
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a run, or a folder with runs in it")
     parser.add_argument("--rows", metavar="SETTING", help="what the rows are (the first setting that differs)")
     parser.add_argument("--columns", metavar="SETTING", help="what the columns are (the next one)")

@@ -5,7 +5,6 @@ python scripts/plot.py RUN RUN ... --out FOLDER                 runs compared; o
 python scripts/plot.py partition partition=dirichlet partition.alpha=0.2     who holds what, for any setting
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, cast
 from omegaconf import OmegaConf
 
 from lightning_fl import plot
+from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run import page
 from lightning_fl.run.assemble import make_data
@@ -76,9 +76,7 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; or partition and settings of train.py")
     parser.add_argument("--out", help="where to write: a folder; for partition a PNG file, else runs/partition.png")
     with explained():

@@ -21,6 +21,7 @@ from contextlib import closing
 from math import inf
 from pathlib import Path
 
+from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spelled, take_own
 from lightning_fl.run.explain import explained
@@ -44,9 +45,7 @@ def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("table", nargs="?", help="a name, or a file of your own; without: list them")
     parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
     parser.add_argument("--rows", help="only these, separated by commas")

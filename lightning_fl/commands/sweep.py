@@ -20,6 +20,7 @@ from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
+from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
@@ -75,9 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("file", type=Path, help="the sweep file")
     parser.add_argument("overrides", nargs="*", help="settings of every run, as train.py takes them")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")

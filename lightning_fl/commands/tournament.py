@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from lightning_fl.commands import parser_of
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.summary import version
@@ -32,9 +33,7 @@ _EVERY = 600.0  # seconds between reports of an unfinished tournament
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = parser_of(__doc__)
     add_selection(parser)
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
     parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
