@@ -1,6 +1,6 @@
 """The rows of a round, followed by copies of one vector of the attack's, for a search that asks about many vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -71,6 +71,7 @@ class Extension:
         self._asked: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._places: dict[int, _Places] = {}
         self._others: _Others | None = None
+        self._found: list[tuple[Callable[[Tensor], Tensor], Tensor]] = []
         self._recent = vectors
 
     def by(self, coefficients: Sequence[float], once: bool = False) -> "_Extended":
@@ -97,6 +98,15 @@ class Extension:
             self._asked[key] = extra, torch.cat([self.vectors, extra.to(self.vectors)])
         self._recent = self._asked[key][1]
         return self._recent
+
+    def of_rows(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a function makes of each of the rows, remembered."""
+        for known, found in self._found:
+            if known == function:
+                return found
+        found = function(self.rows.rows)
+        self._found = [*self._found[1 - SEEN :], (function, found)]
+        return found
 
     def places(self, n_extra: int) -> "_Places":
         """Find out where rows, y and so many further rows are."""
@@ -154,6 +164,10 @@ class _Extended(Updates):
     def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
         self.extension.sent[self.h :] = self.row
         return self.extension.sent
+
+    def by_row(self, function: Callable[[Tensor], Tensor]) -> Float[Tensor, " n"]:
+        of_rows = self.extension.of_rows(function)
+        return torch.cat([of_rows, function(self.row[None]).expand(self.extension.copies)])
 
     @cached_property
     def gram(self) -> Float64[Tensor, "n n"]:

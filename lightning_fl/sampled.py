@@ -19,7 +19,7 @@ from lightning_fl.columns import Ordered
 from lightning_fl.extension import Extension, _Extended
 from lightning_fl.updates import Updates, broken_rows
 
-# Draws of columns for which the rows' products are kept, and functions of rows whose values are.
+# Draws of columns for which the rows' products are kept.
 _SEEN = 4
 # Groups of columns that an estimate asks about.
 _GROUPS = 32
@@ -84,7 +84,6 @@ class SampledExtension:
         self.guesses = False
         """Whether a rule's choice of rows may have been."""
         self._drawn: list[tuple[Tensor | slice, Extension]] = []
-        self._found: list[tuple[Callable[[Tensor], Tensor], Tensor]] = []
 
     @cached_property
     def few(self) -> Extension:
@@ -97,15 +96,6 @@ class SampledExtension:
     def by(self, coefficients: Sequence[float]) -> "_Sampled":
         """Let the copies be y with these coefficients; see `Extension.by`."""
         return _Sampled(self, coefficients)
-
-    def of_rows(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a function makes of each of the rows, remembered."""
-        for known, found in self._found:
-            if known == function:
-                return found
-        found = function(self.whole.rows.rows)
-        self._found = [*self._found[1 - _SEEN :], (function, found)]
-        return found
 
     def drawn(self, index: Tensor | slice) -> Extension:
         """Rows and vectors in columns that a rule has chosen, remembered."""
@@ -164,10 +154,6 @@ class _Sampled(_Extended):
         found = self.extension.by(self._given)
         found.data_weights, found.ids = self.data_weights, self.ids
         return found
-
-    def by_row(self, function: Callable[[Tensor], Tensor]) -> Float[Tensor, " n"]:
-        of_rows = self.sampled.of_rows(function)
-        return torch.cat([of_rows, function(self.row[None]).expand(self.extension.copies)])
 
     def _weighed(self, columns: Tensor) -> Tensor:
         self.sampled.estimates = self.sampled.guesses = True

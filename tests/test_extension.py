@@ -6,6 +6,7 @@ import torch
 from lightning_fl import Updates
 from lightning_fl.extension import Extension
 from lightning_fl.products import squared_distances
+from lightning_fl.sampled import SampledExtension, sample_columns
 from tests.slow import slow_distances, slow_gram
 
 
@@ -63,3 +64,18 @@ def test_a_combination_is_known_by_its_inner_products_or_by_its_vector(draw):
 
 def test_a_combination_in_which_a_part_is_not_finite_is_not(draw):
     assert not extended(draw)[2].by([1.0, float("inf"), 0.0]).combine(torch.ones(12)).isfinite().all()
+
+
+def test_what_a_function_makes_of_rows_is_asked_once(draw):
+    rows, vectors, extension = extended(draw)
+    sampled, asked = SampledExtension(extension, sample_columns(vectors, 50)), []
+
+    def longest(x):
+        asked.append(len(x))
+        return x.abs().max(1).values
+
+    for c, source in [([1.0, 2.0, 0.0], extension), ([0.0, -1.0, 3.0], extension), ([0.0, 0.0, 9.0], sampled)]:
+        y = torch.tensor(c) @ vectors
+        expected = torch.cat([rows, y.expand(3, -1)]).abs().max(1).values
+        torch.testing.assert_close(source.by(c).by_row(longest), expected)
+    assert asked == [9, 1, 1, 1]

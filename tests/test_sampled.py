@@ -132,19 +132,6 @@ def test_a_group_of_columns_stands_for_others_or_for_itself():
     assert some.by([1.0, 0.0, 0.0, 0.0]).some_of(few)[0] == few
 
 
-def test_what_a_function_makes_of_honest_rows_is_asked_once():
-    rows, asked = heavy_tailed(), []
-
-    def longest(x):
-        asked.append(len(x))
-        return x.abs().max(1).values
-
-    some = sampled(rows)
-    for c in ([1.0, 0.0, 0.0, 0.0], [1.0, 5.0, 0.0, 0.0]):
-        torch.testing.assert_close(some.by(c).by_row(longest), whole(rows, c).abs().max(1).values)
-    assert asked == [H, 1, 1]
-
-
 def test_columns_and_products_that_a_rule_asks_for_are_exact():
     rows, c, v = heavy_tailed(), [1.0, -3.0, 0.0, 0.0], random(D, seed=3)
     some = sampled(rows)
