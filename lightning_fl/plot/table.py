@@ -1,12 +1,14 @@
 """Pictures of a table: against the paper, over a parameter, or by name."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from lightning_fl.plot._parts import MARKERS, PALETTE, STYLES, height, legend_beside, name_rows, one_axes, wrapped
+
+Bar = Callable[[Sequence[float]], float]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def against_paper(cells: Sequence[Compared], what: str, title: str) -> Figure:
     figure, axes = one_axes(wrapped(f"Measured less the paper's: {what}", 70), "", title, size)
     axes.axvline(0, color="grey", linewidth=1)
     for number, column in enumerate(columns):
-        shift = 0.8 * ((number + 0.5) / len(columns) - 0.5)
+        shift = _shift(number, len(columns))
         for later, apart in enumerate(sorted({cell.apart for cell in cells if cell.column == column})):
             own = [cell for cell in cells if (cell.column, cell.apart) == (column, apart)]
             axes.errorbar(
@@ -61,58 +63,66 @@ def against_paper(cells: Sequence[Compared], what: str, title: str) -> Figure:
 
 
 def over_parameter(
-    lines: Mapping[str, Mapping[str, Sequence[float]]], ticks: Sequence[str], x: str, y: str, title: str
+    lines: Mapping[str, Mapping[str, Sequence[float]]], ticks: Sequence[str], bar: Bar, x: str, y: str, title: str
 ) -> Figure:
-    """Draw lines over the values of a parameter, with bars of one deviation.
+    """Draw lines over the values of a parameter.
 
     Args:
         lines: Measured numbers of each line and tick; infinite ones are left out.
         ticks: What the lines go over, in order.
+        bar: How far a bar reaches to either side of the mean of several numbers.
         x: What the ticks are.
         y: What the numbers are.
         title: What the table is.
     """
     figure, axes = one_axes(x, wrapped(y, 40), title)
     for number, (name, line) in enumerate(lines.items()):
-        places, means, deviations = _finite(line, ticks)
+        places, means, halves = _finite(line, ticks, bar)
         style = {"linestyle": STYLES[number // len(PALETTE) % len(STYLES)], "linewidth": 1.4}
-        axes.errorbar(places, means, yerr=deviations, label=name, **style, **_point(number))
+        axes.errorbar(places, means, yerr=halves, label=name, **style, **_point(number))
     axes.set_xticks(range(len(ticks)), ticks)
     legend_beside(axes)
     return figure
 
 
-def by_name(lines: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str], x: str, title: str) -> Figure:
-    """Draw points beside names, with bars of one deviation.
+def by_name(
+    lines: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str], bar: Bar, x: str, title: str
+) -> Figure:
+    """Draw points beside names, those of one name one below the other.
 
     Args:
         lines: Measured numbers of each group and name; infinite ones are left out.
         names: The names, from top to bottom.
+        bar: How far a bar reaches to either side of the mean of several numbers.
         x: What the numbers are.
         title: What the table is.
     """
     figure, axes = one_axes(x, "", title, size=(8.0, 1.6 + height(names)))
     for number, (group, line) in enumerate(lines.items()):
-        places, means, deviations = _finite(line, names)
-        axes.errorbar(means, places, xerr=deviations, linestyle="", label=group, **_point(number))
+        places, means, halves = _finite(line, names, bar)
+        shift = _shift(number, len(lines))
+        axes.errorbar(
+            means, [place + shift for place in places], xerr=halves, linestyle="", label=group, **_point(number)
+        )
     name_rows(axes, names)
     if len(lines) > 1:
         legend_beside(axes)
     return figure
 
 
-def _finite(line: Mapping[str, Sequence[float]], names: Sequence[str]) -> tuple[list[int], list[float], list[float]]:
-    """List the places that have a number, with mean and deviation there."""
+def _finite(
+    line: Mapping[str, Sequence[float]], names: Sequence[str], bar: Bar
+) -> tuple[list[int], list[float], list[float]]:
+    """List the places that have a number, with the mean there and how far its bar reaches."""
     finite = [[value for value in line.get(name, []) if np.isfinite(value)] for name in names]
-    places = [place for place, values in enumerate(finite) if values]
-    return places, *_spread(finite[place] for place in places)
+    there = [(place, float(np.mean(values)), values) for place, values in enumerate(finite) if values]
+    halves = [bar(values) if len(values) > 1 else 0.0 for _, _, values in there]
+    return [place for place, _, _ in there], [value for _, value, _ in there], halves
 
 
-def _spread(measured: Iterable[Sequence[float]]) -> tuple[list[float], list[float]]:
-    """Compute mean and deviation of each; the deviation of one number is 0."""
-    every = list(measured)
-    deviations = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in every]
-    return [float(np.mean(values)) for values in every], deviations
+def _shift(number: int, of: int) -> float:
+    """Where in its row, which is 1 high, one of several points is."""
+    return 0.8 * ((number + 0.5) / of - 0.5)
 
 
 def _point(number: int) -> dict[str, object]:

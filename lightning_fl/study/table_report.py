@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import isinf
 from pathlib import Path
@@ -27,12 +27,15 @@ def _digits(grid: Grid, cell: Cell) -> int:
 
 def _spread(grid: Grid, cell: Cell, values: Sequence[float]) -> str:
     """Write the spread over seeds: the deviation, or half of the mean's 95 % interval."""
-    digits = _digits(grid, cell)
     if len(values) < 2 or isinf(mean(values)):
         return ""
-    if grid.table.interval:
-        return f" ± {half_interval(values):.{digits}f}"
-    return f" ({stdev(values):.{digits}f})"
+    half = f"{_half(grid.table)(values):.{_digits(grid, cell)}f}"
+    return f" ± {half}" if grid.table.interval else f" ({half})"
+
+
+def _half(table: Table) -> Callable[[Sequence[float]], float]:
+    """What a table shows around the mean of several numbers."""
+    return half_interval if table.interval else stdev
 
 
 def _plain(grid: Grid, cell: Cell) -> str:
@@ -202,11 +205,13 @@ def figure(grid: Grid) -> Any:
         return None
     rows = [row for row in table.rows if any((row, column) in found for column in columns)]
     what = VALUES[first][0].upper() + VALUES[first][1:]
+    if any(len(values) > 1 for values in found.values()):
+        what += f"; bars: {'95 % interval of the mean' if table.interval else 'standard deviation'}"
     if table.x is None:
         groups = {column: {row: found.get((row, column), []) for row in rows} for column in columns}
-        return plot.by_name(groups, rows, what, title)
+        return plot.by_name(groups, rows, _half(table), what, title)
     lines = {row: {column: found.get((row, column), []) for column in columns} for row in rows}
-    return plot.over_parameter(lines, columns, table.x, what, title)
+    return plot.over_parameter(lines, columns, _half(table), table.x, what, title)
 
 
 def report(grid: Grid) -> Path:

@@ -207,3 +207,27 @@ def test_a_picture_of_what_is_measured(small, changes, tmp_path):
     else:
         assert labels == ["Acc", "IPM", "LIE", "MRD"]
         assert [text.get_text() for text in axes.get_yticklabels()] == ["Average", "BOBA"]
+
+
+@pytest.mark.parametrize(("interval", "half"), [("false", 50**0.5), ("true", 12.7062047 * 5)])
+@pytest.mark.parametrize("x", [{}, {"x": "Attack"}])
+def test_bars_reach_as_far_as_the_text_says(small, x, interval, half):
+    """Of 80 and 90; Student's t of one degree of freedom is 12.706."""
+    accuracies = everything() | {("BOBA", "IPM", 0): 80.0, ("BOBA", "IPM", 1): 90.0}
+    axes = table_report.figure(small(accuracies, published={}, interval=interval, **x)).axes[0]
+    said = axes.get_ylabel() if x else axes.get_xlabel()
+    assert said.endswith("bars: 95 % interval of the mean" if interval == "true" else "bars: standard deviation")
+    ends = [segment[:, int(bool(x))] for drawn in axes.containers for segment in drawn.lines[2][0].get_segments()]
+    assert max(high - low for low, high in ends) == pytest.approx(2 * half)
+
+
+def test_points_of_one_name_are_side_by_side(small):
+    axes = table_report.figure(small(everything(), published={})).axes[0]
+    places = [place for drawn in axes.containers for place in drawn.lines[0].get_ydata()]
+    assert len(set(places)) == len(places)
+    assert {round(place) for place in places} == {0, 1}
+
+
+def test_one_seed_has_no_bars(small):
+    axes = table_report.figure(small({("BOBA", "IPM", 0): 80.0}, published={})).axes[0]
+    assert "bars" not in axes.get_xlabel()
