@@ -19,7 +19,7 @@ from lightning_fl.run.config import GROUPS, choices, compose, no_such
 _LAUNCHERS = {
     "ray": 'pip install -e ".[ray]"',
     "submitit_slurm": 'pip install -e ".[slurm]"',
-    "joblib": "pip install hydra-joblib-launcher",
+    "joblib": 'pip install -e ".[joblib]"',
 }
 # Errors that a disk can raise about a file.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}

@@ -102,7 +102,7 @@ def _reach(seeds: int) -> str:
         return "none: ranks are an order only"
     if seeds <= 3:
         share = 1 - 2 * 0.5**seeds  # of cases in which not all seeds are on one side
-        return f"from the least to the largest, which holds the true mean in about {share:.0%} of cases"
+        return f"from the least to the largest, which holds the true mean in about {100 * share:.0f} % of cases"
     return "over all resamples"
 
 
