@@ -76,7 +76,7 @@ def introduction(tournament: Tournament) -> list[str]:
     seeds = ", ".join(map(str, entries.seeds))
     tuned = (
         f"Each rule's rate is the one of {rates} with the best accuracy on validation samples of the clients, mean "
-        f"over {', '.join(entries.tuning)}, at seed {entries.seeds[0]}."
+        f"over {', '.join(entries.tuning)}, at seed {entries.seeds[0]}; a run that diverges counts 0 there."
         if len(entries.rates) > 1
         else f"The server's rate is {rates} for all."
     )
