@@ -60,9 +60,9 @@ class Client(nn.Module, ABC):
 
     Args:
         client_chunk: Clients computed at a time: 1 is a plain loop, more is ``vmap`` over that many.  None: clients of
-            few samples `side_by_side`, if the model can be computed so; others, and the server's virtual clients, 1
-            at a time for a model with convolutions on a CPU, else 10 on a CPU and 32 on other devices, as far as
-            256 MiB of gradients allow.  The numbers are the same up to rounding.
+            few samples `side_by_side`, if the model can be computed so, else as many as fit a cache; others, and the
+            server's virtual clients, 1 at a time for a model with convolutions on a CPU, else 10 on a CPU and 32 on
+            other devices, as far as 256 MiB of gradients allow.  The numbers are the same up to rounding.
 
     Raises:
         SettingError: If client_chunk is below 1.
@@ -247,8 +247,7 @@ def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
     if strangers:
         raise SettingError(
             f"{who} remembers something of {len(state)} clients, got client {strangers[0]} of the server; rules "
-            f"that let the server train (boba, fltrust, server_only, server_mixture) need client=gradient or another "
-            f"without memory."
+            f"that let the server train need client=gradient or another without memory."
         )
     return torch.tensor(list(batch.ids), device=state.device)
 

@@ -13,10 +13,8 @@ curves_2.png and so on.
 """
 
 import sys
-from pathlib import Path
 
-from lightning_fl.commands import parser_of
-from lightning_fl.errors import SettingError
+from lightning_fl.commands import out_folder, parser_of
 from lightning_fl.run.explain import explained
 from lightning_fl.study.compare import METRICS, Comparison, find
 
@@ -33,11 +31,10 @@ def main() -> None:
     parser.add_argument("--out", default="runs/compared", help="folder of the files (runs/compared)")
     with explained():
         given = parser.parse_args()
-        if Path(given.out).is_file():
-            raise SettingError(f"--out needs a folder, got the file {given.out}.")
+        folder = out_folder(given.out)
         panels = [name.strip() for name in given.panels.split(",") if name.strip()]
         found = Comparison(find(given.folders), given.rows, given.columns, panels, given.metric)
         print(found.text(given.worst))
-        for path in found.write(Path(given.out), given.worst):
+        for path in found.write(folder, given.worst):
             print(path)
         sys.stdout.flush()

@@ -13,41 +13,31 @@ from typing import Any, cast
 from omegaconf import OmegaConf
 
 from lightning_fl import plot
-from lightning_fl.commands import parser_of
+from lightning_fl.commands import out_folder, parser_of
 from lightning_fl.errors import SettingError
+from lightning_fl.logger.place import shown
 from lightning_fl.run import page
 from lightning_fl.run.assemble import make_data
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import default_settings, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.saved import SavedRun, named
-from lightning_fl.study.compare import Comparison
+from lightning_fl.study.compare import Comparison, find
 
 _MOST = 8  # more runs than a legend can name are compared in groups
 
 
-def draw(folders: Sequence[str], out: str | None) -> None:
+def draw(given: Sequence[str], out: str | None) -> None:
     """Draw one run, or several compared; a folder of several runs stands for all of them."""
-    saved = [SavedRun.read(folder) for name in folders for folder in _runs(Path(name))]
-    if len(saved) > _MOST:
-        many = Comparison([run.folder for run in saved])
+    folders = find(given)
+    folder = out_folder(out or (folders[0] if len(folders) == 1 else "runs/compared"))
+    if len(folders) > _MOST:
+        many = Comparison(folders)
         print(many.text())
-        print(*many.write(Path(out or "runs/compared")), sep="\n")
+        print(*map(shown, many.write(folder)), sep="\n")
         return
-    folder = Path(out or (saved[0].folder if len(saved) == 1 else "runs/compared"))
-    if folder.is_file():
-        raise SettingError(f"--out needs a folder, got the file {folder}.")
-    pictures = page.write(saved, folder, default_settings())
-    for path in [*pictures.values(), folder / "report.html"]:
-        print(path)
-
-
-def _runs(folder: Path) -> list[Path]:
-    """List the folder itself, or the runs in it as train.py -m leaves them."""
-    inner = [path.parent for path in folder.glob("*/config.yaml")]
-    if (folder / "config.yaml").exists() or not inner:
-        return [folder]
-    return sorted(inner, key=lambda path: (len(path.name), path.name))
+    pictures = page.write([SavedRun.read(run) for run in folders], folder, default_settings())
+    print(*map(shown, [*pictures.values(), folder / "report.html"]), sep="\n")
 
 
 def partition(overrides: Sequence[str], out: str | None) -> None:

@@ -90,7 +90,7 @@ def reproduce(given: argparse.Namespace) -> int:
                 grid.look(outcome.run)
     except KeyboardInterrupt:
         print("\nStopped; the same command goes on from here.", file=sys.stderr)
-        return 130
+        raise
     finally:
         print(f"Report: {report(grid)}" + (f"; kept: {keep(grid, given.prune)}" if given.keep else ""))
         if stale(grid):

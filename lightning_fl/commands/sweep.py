@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
                 failed |= {outcome.run} if outcome.error else set()
         except KeyboardInterrupt:
             print("\nStopped; the same command goes on from here.", file=sys.stderr)
-            return 130
+            raise
         finally:
             if sweep.values:
                 print(write(sweep, failed) + f"\nFiles in {folder}: sweep.md, sweep.csv, sweep.png", flush=True)

@@ -73,18 +73,20 @@ def main() -> None:
         try:
             failed: list[Row] = []
             tuning = tournament.missing(tournament.tuning())
+            if tuning:
+                print(f"{many(len(tuning), 'run')} to choose rates", flush=True)
             if tuning and not given.dry_run:
                 failed += play(tournament, tuning, given.workers, given.on, "Choosing rates")
             cells = tournament.cells()
             missing = tournament.missing(cells)
             unknown = tournament.size - len(cells)
             after = f", up to {unknown} more once the rates are known" if unknown else ""
-            print(f"{len(tuning)} runs to choose rates, {len(missing)} of the tournament to play{after}", flush=True)
+            print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
             if missing and not given.dry_run:
                 failed += play(tournament, missing, given.workers, given.on, "Playing")
         except KeyboardInterrupt:
             print("\nStopped; the same command goes on from here.", file=sys.stderr)
-            sys.exit(130)
+            raise
         finally:
             kept = f"; kept: {keep(tournament)}" if given.keep else ""
             print(f"Report after {duration(time.monotonic() - started)}: {write(tournament)}{kept}")

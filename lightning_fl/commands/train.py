@@ -22,7 +22,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import CONF, check_choices, own_folder, settle, spelled, take_own
 from lightning_fl.run.explain import explained
 
@@ -77,14 +77,16 @@ def _need_folder(overrides: Sequence[str]) -> None:
 
 def _compare() -> None:
     """Print one table of several runs: those of this process, and those that launchers have trained in others."""
-    runs = [folder.resolve() for folder in _trained if (folder / "config.yaml").exists()]
-    for folder, started in _sweeps:
-        fresh = sorted(path for path in folder.rglob("config.yaml") if path.stat().st_mtime >= started)
-        runs += [path.parent.resolve() for path in fresh if "run_name: reference\n" not in path.read_text("utf-8")]
-    if len(set(runs)) > 1:
-        from lightning_fl.study.compare import Comparison
+    runs = [folder for folder in _trained if (folder / "config.yaml").exists()]
+    if len(runs) < 2 and not _sweeps:
+        return
+    from lightning_fl.study.compare import Comparison, find
 
-        print(f"\n{Comparison(list(dict.fromkeys(runs))).text()}", flush=True)
+    for folder, started in _sweeps:
+        with suppress(DataError):  # none has begun
+            runs += [run for run in find([folder]) if (run / "config.yaml").stat().st_mtime >= started]
+    if len(unique := list(dict.fromkeys(run.resolve() for run in runs))) > 1:
+        print(f"\n{Comparison(unique).text()}", flush=True)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Check what composition cannot check of a run's settings."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def check(config: DictConfig) -> None:
     for key in [*GROUPS, "federation", "trainer"]:
         _check_part(key, given.get(key))
     _check_loggers(given.get("logger") or {})
-    _check_trainer(given["trainer"])
+    check_trainer(given["trainer"], "trainer.")
     for key in ("checkpoint_every", "trainer.max_steps", "trainer.val_check_interval", "trainer.log_every_n_steps"):
         rounds: Any = OmegaConf.select(config, key)
         check_kind(key, rounds, int)
@@ -141,11 +141,21 @@ def _check_loggers(given: dict[str, Any]) -> None:
             raise SettingError(f'logger={name} needs {package}, got none; pip install -e ".[{package}]".')
 
 
-def _check_trainer(given: dict[str, Any]) -> None:
+def check_trainer(given: dict[str, Any], spelled: str = "", taken: Collection[str] = ()) -> None:
+    """Check that settings of Lightning's trainer have a meaning for federated rounds.
+
+    Args:
+        given: The settings.
+        spelled: What stands before their names.
+        taken: Those that the caller has a meaning for.
+
+    Raises:
+        SettingError: If one has none.
+    """
     for key, why in _OURS.items():
         value = given.get(key)
-        if value is not None and value is not False:
-            raise SettingError(f"trainer.{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
+        if key not in taken and value is not None and value is not False:
+            raise SettingError(f"{spelled}{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
 
 
 def several(trainer: Any) -> bool:

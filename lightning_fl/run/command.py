@@ -1,13 +1,12 @@
 """Carry out one run from its settings to its summary, as a command does."""
 
-import logging
-import warnings
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from lightning_fl._threads import settle_threads
 from lightning_fl.run.check import check
+from lightning_fl.run.memory import silence
 from lightning_fl.run.reference import reference_recall
 from lightning_fl.run.train import train
 
@@ -21,13 +20,11 @@ def carry_out(config: DictConfig) -> None:
     Raises:
         KeyboardInterrupt: If the run was stopped after one of its rounds, with everything saved; says by what.
     """
-    for talk in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(talk).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
     chosen = settle_threads()
     if chosen:
         print(chosen, flush=True)
     check(config)
-    summary = train(config, Path(config.run_dir), reference_recall(config))
+    with silence():
+        summary = train(config, Path(config.run_dir), reference_recall(config))
     if summary["status"] == "interrupted":
         raise KeyboardInterrupt(summary["reason"])  # ends the other runs of -m, too

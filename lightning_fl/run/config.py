@@ -9,8 +9,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Collection, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
@@ -19,6 +19,7 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl.errors import SettingError
@@ -88,10 +89,27 @@ def choices(group: str) -> list[str]:
 
 def compose(arguments: Sequence[str]) -> DictConfig:
     """Compose what the command line would; unlike `check.checked`, check nothing."""
-    inside, own = GlobalHydra.instance().is_initialized(), own_folder()
+    own = own_folder()
     search = [f"hydra.searchpath=['file://{own}']"] if own else []
-    with nullcontext() if inside else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return settle(hydra.compose("train", [*arguments, *search]))
+    with _reading():
+        return settle(hydra.compose("train", [*spelled(arguments), *search]))
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Let Hydra read our configurations, also inside somebody else's application of Hydra."""
+    running, job = GlobalHydra.instance(), JobRuntime.instance()
+    theirs, name = running.hydra, job.get("name")
+    if theirs is not None and any(str(CONF) in str(path) for path in theirs.config_loader.get_search_path().get_path()):
+        yield
+        return
+    running.hydra = None
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            yield
+    finally:
+        GlobalHydra.instance().hydra = theirs  # leaving has put another in its place
+        job.set("name", name)
 
 
 @cache

@@ -58,20 +58,20 @@ def fit(
         trainer.fit(module, datamodule=data)
         if not module.diverged and not record.holds(module.evaluation):
             trainer.test(module, datamodule=data, verbose=False)
-    finished = trainer.global_step == trainer.max_steps
-    status = "diverged" if module.diverged else "completed" if finished else "interrupted"
-    return report.summarise(module, record, status, reason=f"stopped by {stop.received}" if stop.received else None)
+    status, reason = report.outcome(module, stop)
+    return report.summarise(module, record, status, reason=reason)
 
 
 @contextmanager
 def silence() -> Iterator[None]:
     """Suppress what Lightning says about devices, and its advice on data loaders, which a federation does not use."""
-    talk = logging.getLogger("pytorch_lightning")
-    level = talk.level
-    talk.setLevel(logging.WARNING)
+    levels = {talk: talk.level for talk in map(logging.getLogger, ("pytorch_lightning", "lightning_fabric"))}
+    for talk in levels:
+        talk.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="pytorch_lightning")
             yield
     finally:
-        talk.setLevel(level)
+        for talk, level in levels.items():
+            talk.setLevel(level)

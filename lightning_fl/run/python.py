@@ -31,6 +31,7 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import make_module, over_processes
+from lightning_fl.run.check import check_trainer
 from lightning_fl.run.config import own_folder
 from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
@@ -133,7 +134,7 @@ def train(
         reference_recall: Recall of each class by plain averaging without attack, for max-recall-drop.
         progress: Whether to show a bar.
         updates_dir: Folder, on a disk, for the clients' updates where they exceed the memory.  None: memory.
-        trainer: Settings of Lightning's trainer, such as ``accelerator``.
+        trainer: Settings of Lightning's trainer, such as ``accelerator``; its ``callbacks`` come after rule and attack.
 
     Returns:
         The result.
@@ -152,12 +153,18 @@ def train(
         _check_kind("attack", attack, Adversary, "fl.adversary.Ipm()")
     if client is not None:
         _check_kind("client", client, Client, "fl.client.Gradient()")
+    for name, ours in [("max_steps", "rounds"), ("val_check_interval", "evaluate_every")]:
+        if name in trainer:
+            raise SettingError(f"train counts rounds by {ours}, got {name}={trainer[name]}; give {ours} in its place.")
+    check_trainer(trainer, taken=("callbacks", "logger", "default_root_dir"))
+    further = trainer.pop("callbacks", None) or []
     module = FederatedModule(
         make_seeded(model, seed), deepcopy(client), partial(optimizer, lr=lr), schedule, reference_recall, updates_dir
     )
     data = data.reseeded(seed, attacked=attack is not None)
     record, stop = Record(None), GracefulStop()
     callbacks = [deepcopy(rule), deepcopy(attack), record, stop, RoundBar() if progress else None]
+    callbacks += further if isinstance(further, Sequence) else [further]
     if torch.backends.mps.is_available():
         trainer = {"accelerator": "cpu"} | trainer  # MPS has no float64
     quiet: dict[str, Any] = {

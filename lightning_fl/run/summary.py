@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from pytorch_lightning.loggers import Logger
 
 from lightning_fl import __version__, files
+from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record, Row, Table
 from lightning_fl.logger.place import place, shown
 from lightning_fl.module import FederatedModule
@@ -36,6 +37,16 @@ def version() -> str:
     except (OSError, subprocess.TimeoutExpired):
         commit = ""
     return f"{__version__}+g{commit}" if commit else __version__
+
+
+def outcome(module: FederatedModule, stop: GracefulStop) -> tuple[str, str | None]:
+    """Tell whether training was "completed", was "interrupted" or has "diverged", and why it ended early."""
+    done, planned = module.trainer.global_step, module.trainer.max_steps
+    if module.diverged:
+        return "diverged", module.diverged
+    if done >= planned:
+        return "completed", None
+    return "interrupted", f"stopped by {stop.received or f'the trainer after {done} of {planned} rounds'}"
 
 
 def summarise(

@@ -72,10 +72,8 @@ def train(
         evaluated = trainer.strategy.broadcast(record.holds(module.evaluation))  # other processes have no earlier rows
         if not module.diverged and not evaluated:
             trainer.test(module, datamodule=data, verbose=False)
-        unfinished = trainer.global_step < config.trainer.max_steps
-        status = "diverged" if module.diverged else "interrupted" if unfinished else "completed"
-        stopped = f"stopped by {stop.received}" if stop.received and status == "interrupted" else None
-        summary = report.summarise(module, record, status, version, stopped)
+        status, reason = report.outcome(module, stop)
+        summary = report.summarise(module, record, status, version, reason)
         if first:
             report.write(module, record, summary, folder, default_settings())
         if describe:

@@ -299,7 +299,10 @@ class Comparison:
         """Write one line per cell: mean, interval, how many runs are behind it, and their numbers."""
         text = io.StringIO(newline="")
         writer = csv.writer(text)
-        lost = ["diverged", "interrupted", "unfinished"]
+        every = Counter[str]()
+        for cell in self.cells.values():
+            every.update(cell.lost)
+        lost = list(dict.fromkeys(["diverged", "interrupted", "unfinished", *every]))
         writer.writerow(
             ["panel", self.rows_by, self.columns_by or "column", "runs", "mean", "low", "high", *lost, "values"]
         )

@@ -80,7 +80,7 @@ def selected(given: argparse.Namespace) -> Entries:
         [*chosen, *spelled(given.overrides)],
         given.quick,
         skew=listed(given.skew),
-        byzantine=_numbers("--byzantine", given.byzantine, int, "whole numbers"),
+        byzantine=_numbers("--byzantine", given.byzantine, int, "whole numbers above 0"),
         seeds=None if given.seeds is None else seeds_of(given.seeds),
         rates=_numbers("--rates", given.rates, float, "numbers above 0"),
     )
@@ -90,7 +90,7 @@ def _numbers(option: str, text: str | None, kind: type[int] | type[float], what:
     """Read numbers separated by commas."""
     try:
         found = [kind(number) for number in listed(text) or []]
-        if kind is int or all(number > 0 for number in found):
+        if all(number > 0 for number in found):
             return None if text is None else found
     except ValueError:
         pass

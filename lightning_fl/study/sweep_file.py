@@ -125,9 +125,11 @@ def _listed(name: str, spec: dict[str, Any]) -> Axis:
         )
     if "probabilities" not in spec:
         return values
-    ends = list(accumulate(spec["probabilities"]))
+    shares = spec["probabilities"]
+    numbers = isinstance(shares, list) and all(isinstance(share, int | float) and share >= 0 for share in shares)
+    ends = list(accumulate(shares)) if numbers else []
     if len(ends) != len(values) or abs(ends[-1] - 1) > 1e-6:
-        raise SettingError(f"{name} needs a probability for each value, with sum 1, got {spec['probabilities']}.")
+        raise SettingError(f"{name} needs a probability for each value, with sum 1, got {shares}.")
     return lambda u: values[min(sum(end <= u for end in ends), len(values) - 1)]
 
 

@@ -126,7 +126,9 @@ class Table:
                 printed = Printed.read(text)
                 if printed:
                     self.published[row, column] = printed
-        self.more = {cell: entry["overrides"] for entry in given.get("cells", []) for cell in self.cells(entry)}
+        self.more: dict[Cell, str] = {}
+        for cell, overrides in ((c, entry["overrides"]) for entry in given.get("cells", []) for c in self.cells(entry)):
+            self.more[cell] = f"{self.more.get(cell, '')} {overrides}"
         self.doubtful = {cell: entry["reason"] for entry in given.get("doubtful", []) for cell in self.cells(entry)}
         for claim in self.claims:
             self.pairs(claim)
@@ -174,9 +176,11 @@ class Table:
         ]
 
     def trained(self, rows: Sequence[str], columns: Sequence[str]) -> list[Cell]:
-        """List the cells with runs of their own that these rows and columns need, in the table's order of columns."""
+        """List the cells with runs of their own that these rows and columns need, those that mrd compares with too."""
         needed = {c for column in columns for c in (self.columns[column].worst or [column])}
-        return [(row, column) for row in rows for column in self.columns if column in needed]
+        cells = [(row, column) for row in rows for column in self.columns if column in needed]
+        compared = [(self.reference[row], c) for row, c in cells if self.columns[c].value == "mrd"]
+        return list(dict.fromkeys([*cells, *compared]))
 
     def runs(self) -> Iterator[tuple[Cell, list[str]]]:
         """Yield each cell that is trained, with its overrides: base, column, row, and what this cell alone has."""

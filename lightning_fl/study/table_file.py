@@ -65,7 +65,7 @@ _INSIDE: dict[str, tuple[dict[str, _Kind], Sequence[str]]] = {
     "claims": (
         {"text": _TEXT, "left": _ANY, "relation": _TEXT, "right": _ANY}
         | {"margin": _NUMBER, "pair": _TEXT, "share": _NUMBER, "note": _TEXT},
-        ["left", "relation", "right"],
+        ["text", "left", "relation", "right"],
     ),
 }
 
@@ -86,7 +86,10 @@ def check(given: Any, name: str) -> None:
             raise SettingError(f"a table needs {', '.join(NEEDED)}, {name} has no {key}.")
     if isinstance(given["columns"], dict):
         for label, entry in given["columns"].items():
-            _check({} if _is_text(entry) else entry, _COLUMN, (), f"column {label}")
+            entry = {} if _is_text(entry) else entry
+            _check(entry, _COLUMN, (), f"column {label}")
+            if "worst" in entry and len(entry) > 1:
+                raise SettingError(f"column {label} is the worst of others and has no more than that, got {entry}.")
     for key, (kinds, needed) in _INSIDE.items():
         for entry in given.get(key, []):
             _check(entry, kinds, needed, key)

@@ -4,7 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
-from math import isinf
+from math import isinf, isnan
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -148,10 +148,11 @@ def measured(grid: Grid) -> list[str]:
     if table.note:
         lines += [table.note.strip(), ""]
     if table.published:
+        chance = "" if isnan(table.chance) else f", {table.chance:g}"
         lines += [
             "Each cell: **measured mean** (s.d. over seeds) and its difference to the paper; below, the paper's mean "
             f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged: "
-            f"its accuracy counts as chance, {table.chance:g}{', but a largest one stays' * ('best' in kinds)}; "
+            f"its accuracy counts as chance{chance}{', but a largest one stays' * ('best' in kinds)}; "
             "`?` doubtful in the paper, not counted.",
             "",
         ]
@@ -233,7 +234,7 @@ def keep(grid: Grid, prune: bool = False) -> Path:
 
     Args:
         grid: The table's runs.
-        prune: Drop the `stale` rows.  Otherwise they stay, beside the cells' current rows.
+        prune: Drop all `stale` rows.  Otherwise they stay until their cells are measured with the current settings.
 
     Returns:
         The file.
@@ -243,7 +244,7 @@ def keep(grid: Grid, prune: bool = False) -> Path:
     with held(path.parent, wait=True):
         dropped = stale(grid) if prune else []
         rows = [row for row in read(path) if row not in dropped] + grid.rows()
-        latest = {(row["row"], row["column"], int(row["seed"]), row["identity"]): row for row in rows}
+        latest = {(row["row"], row["column"], int(row["seed"])): row for row in rows}
         write(path, [latest[key] for key in sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))])
     return path
 

@@ -56,10 +56,13 @@ def panels_of(tournament: Tournament) -> Panels:
 def heading(skew: str, byzantine: int) -> str:
     """Name a degree of skew and a number of attackers.
 
-    >>> heading("0.1", 15)
+    >>> heading("1e-1", 15)
     'Dirichlet 0.1, 15 Byzantine clients'
     """
-    named = f"Dirichlet {skew}" if skew.replace(".", "", 1).isdigit() else skew
+    try:
+        named = f"Dirichlet {float(skew):g}"
+    except ValueError:
+        named = skew
     return f"{named}, {byzantine} Byzantine clients"
 
 
@@ -103,7 +106,7 @@ def _reach(seeds: int) -> str:
     if seeds <= 3:
         share = 1 - 2 * 0.5**seeds  # of cases in which not all seeds are on one side
         return f"from the least to the largest, which holds the true mean in about {100 * share:.0f} % of cases"
-    return "over all resamples"
+    return "over resamples"
 
 
 def row_of(one: Standing) -> list[str]:

@@ -43,7 +43,9 @@ def test_table_of_train_and_of_compare(command, tmp_path):
 
 def test_plot_of_more_than_eight_runs(command, tmp_path):
     for i in range(9):
-        saved.run(tmp_path / "runs" / str(i), saved.changed(saved.CONFIG, seed=i))
+        saved.run(tmp_path / "runs" / "today" / str(i), saved.changed(saved.CONFIG, seed=i))
+    (tmp_path / "runs" / "today" / "0" / "summary.json").unlink()
+    assert command(plot.main, "runs", "--out", "runs/today/1/config.yaml")[0] == 2
     code, out, err = command(plot.main, "runs", "--out", "out")
     assert (code, err) == (0, "")
     assert "75.0 ± 0.0" in out

@@ -90,7 +90,7 @@ def test_several_folders_go_to_a_place_of_their_own(command, tmp_path):
     ("arguments", "message"),
     [
         (["nowhere"], "Error: nowhere is not a folder"),
-        (["a", "empty"], "Error: empty/config.yaml is not there; give the folder of a finished run."),
+        (["empty"], "Error: no run found in empty; a run's folder holds config.yaml."),
         (["a", "--aut", "b"], "unrecognized arguments: --aut"),
         ([], "required: RUN"),
     ],

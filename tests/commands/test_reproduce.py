@@ -117,15 +117,16 @@ def test_a_grid_that_is_stopped_goes_on(command, tmp_path, monkeypatch):
     assert kept.read_text() == report.with_suffix(".csv").read_text()
 
 
-def test_ctrl_c_keeps_what_is_finished(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("told", "expected"), [((), 130), (("stopped by SIGTERM",), 143)])
+def test_a_signal_keeps_what_is_finished(command, tmp_path, monkeypatch, told, expected):
     def interrupted(planned):
         finish(planned[0].folder, [(10, 90.0)])
         yield pool.Outcome(planned[0], planned[0].summary(), seconds=1.0)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(*told)
 
     monkeypatch.setattr(reproduce, "executor", lambda *where: interrupted)
     code, out, err = command("small")
-    assert code == 130
+    assert code == expected
     assert "Stopped; the same command goes on from here." in err
     assert "[1/6] Acc, Average, seed 0: 90.0 % in 1 s; about 5 s left" in out
     assert "1 of 9 cells measured" in (tmp_path / "runs" / "small.md").read_text()

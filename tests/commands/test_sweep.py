@@ -380,6 +380,8 @@ def test_counts_are_at_least_one(command, option):
         ({"values": []}, "needs a list of values"),
         ({"values": [None, 3]}, 'write null as "null"'),
         ({"values": [1, 2], "probabilities": [0.5, 0.6]}, "a probability for each value, with sum 1"),
+        ({"values": [1, 2], "probabilities": ["a", "b"]}, "a probability for each value, with sum 1, got .'a', 'b'."),
+        ({"values": [1, 2], "probabilities": 0.5}, "a probability for each value, with sum 1, got 0.5"),
         ({"min": 3, "max": 1}, "needs min < max"),
         ({"min": 0.0, "max": 1.0, "distribution": "log_uniform_values"}, "needs 0 < min < max"),
         ({"min": "1e-3", "max": 1.0}, "needs numbers, got .* to YAML 1e-3 is a word"),

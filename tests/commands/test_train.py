@@ -20,6 +20,7 @@ from lightning_fl.commands import train
 from lightning_fl.contract import conf
 from lightning_fl.data.mnist import CHECKSUMS
 from lightning_fl.run import check, reference
+from tests import saved
 from tests.commands.command import outcome
 
 ROOT = Path(lightning_fl.__file__).parents[1]
@@ -353,3 +354,21 @@ def test_a_launcher_starts_runs_in_processes_of_its_own(tmp_path, launcher):
     assert [summary(tmp_path / "many" / str(i))["status"] for i in range(2)] == ["completed"] * 2
     _, _, table = out.partition("mean of 1 completed run. Rows: aggregator.")
     assert re.findall(r"^ +(average|median) +[\d.]+$", table, re.M) == ["average", "median"]
+
+
+def test_files_of_a_logger_are_no_runs(tmp_path, monkeypatch, capsys):
+    """W&B keeps a config.yaml of its own in a run's folder."""
+    for i, rule in enumerate(["krum", "median"]):
+        run = tmp_path / "many" / str(i)
+        saved.run(
+            run, saved.changed(saved.CONFIG, aggregator___target_=f"lightning_fl.aggregator.{rule}.{rule.title()}")
+        )
+        (run / "wandb/run-1/files").mkdir(parents=True)
+        (run / "wandb/run-1/files/config.yaml").write_text("wandb_version: 1")
+    monkeypatch.setattr(train, "_sweeps", [(tmp_path / "many", 0.0), (tmp_path / "nowhere", 0.0)])
+    monkeypatch.setattr(train, "_trained", [])
+    train._compare()
+    out = capsys.readouterr().out
+    assert re.findall(r"^ +(krum|median)", out, re.M) == ["krum", "median"]
+    assert "unfinished" not in out
+    assert "older" not in out

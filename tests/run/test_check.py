@@ -1,11 +1,14 @@
 """What a run may go on with."""
 
 import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.utils import JobRuntime
 from omegaconf import OmegaConf
 
 from lightning_fl import SettingError
 from lightning_fl.run import identity
-from lightning_fl.run.check import check
+from lightning_fl.run.check import check, checked
 from lightning_fl.run.config import compose
 
 
@@ -41,3 +44,16 @@ def test_a_run_goes_on_elsewhere_longer_and_with_a_reference(begun):
     begun.server.lr = 0.5
     with pytest.raises(SettingError, match=r"others than .*config.yaml: server.lr: 0.5, there "):
         check(begun)
+
+
+def test_what_can_be_checked_can_be_composed():
+    arguments = ["+adversary=lie", "--seed=3", "logger=[]", "run_dir=x", "run_name=x"]
+    assert identity.identity(compose(arguments)) == identity.identity(checked(arguments[:2]))
+
+
+def test_it_composes_inside_another_application_of_hydra(tmp_path):
+    (tmp_path / "app.yaml").write_text("mine: 1")
+    with initialize_config_dir(str(tmp_path), version_base="1.3", job_name="theirs"):
+        assert compose(["aggregator=krum", "f=2", "run_dir=x", "run_name=x"]).aggregator.f == 2
+        assert hydra_compose("app") == {"mine": 1}
+        assert JobRuntime.instance().get("name") == "theirs"

@@ -1,6 +1,7 @@
 """A run in plain Python."""
 
 import json
+import signal
 from functools import partial
 
 import pytest
@@ -16,6 +17,7 @@ from lightning_fl.adversary.non_finite import NonFinite
 from lightning_fl.aggregator.foolsgold import Foolsgold
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
+from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import conf, world
 from lightning_fl.module import FederatedModule
@@ -235,3 +237,48 @@ def test_accuracy_on_validation_samples_stands_beside_the_test_samples():
     assert run.summary["validation_accuracy"] == pytest.approx(right, abs=1e-6)
     assert [row["round"] for row in run.metrics if "validation_accuracy" in row] == [2, 4]
     assert train(net, data(), Median(), rounds=1).summary["validation_accuracy"] is None
+
+
+def test_further_callbacks_come_after_rule_and_attack():
+    class Seen(pl.Callback):
+        rounds = 0
+
+        def on_train_batch_end(self, trainer, *_):
+            self.rounds = trainer.global_step
+
+    seen = Seen()
+    expected = train(net, data(), Median(), Ipm(), rounds=3)
+    found = train(net, data(), Median(), Ipm(), rounds=3, callbacks=[seen])
+    assert seen.rounds == 3
+    assert torch.equal(weights(found.model), weights(expected.model))
+    assert (found.title, len(found.metrics), found.accuracy) == (expected.title, 3, expected.accuracy)
+    assert len(train(net, data(), rounds=3, callbacks=seen).metrics) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_steps": 2}, "train counts rounds by rounds, got max_steps=2; give rounds in its place"),
+        ({"val_check_interval": 2}, "by evaluate_every, got val_check_interval=2"),
+        ({"gradient_clip_val": 1.0}, "^gradient_clip_val is not for federated rounds, got 1.0"),
+        ({"max_epochs": 3}, "^max_epochs is not for federated rounds"),
+    ],
+)
+def test_settings_of_the_trainer_without_a_meaning_are_refused(settings, message):
+    with pytest.raises(SettingError, match=message):
+        train(net, data(), Median(), rounds=3, **settings)
+
+
+def test_a_signal_in_the_last_round_does_not_interrupt_a_run(monkeypatch):
+    monkeypatch.setattr(GracefulStop, "on_train_end", lambda *_: signal.raise_signal(signal.SIGINT))
+    summary = train(net, data(), rounds=2).summary
+    assert (summary["status"], summary["reason"]) == ("completed", None)
+
+
+def test_a_run_that_the_trainer_stops_says_so():
+    class Enough(pl.Callback):
+        def on_train_batch_end(self, trainer, *_):
+            trainer.should_stop = trainer.global_step == 2
+
+    summary = train(net, data(), rounds=5, callbacks=Enough()).summary
+    assert (summary["status"], summary["reason"]) == ("interrupted", "stopped by the trainer after 2 of 5 rounds")

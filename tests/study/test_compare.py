@@ -167,6 +167,9 @@ def test_files(grid, tmp_path):
     assert lines[0] == "panel,aggregator,adversary,runs,mean,low,high,diverged,interrupted,unfinished,values"
     assert lines[1] == ",boba,ipm,3,72,67.0317,76.9683,0,0,0,70 72 74"
     assert lines[-1].endswith(",1,0,0,40 50")
+    without = Comparison(find([grid]), "aggregator", "adversary", metric="attack").csv().splitlines()
+    assert without[0].endswith(",diverged,interrupted,unfinished,without attack,values")
+    assert without[1].endswith(",,,,0,0,0,3,")
     latex = paths[2].read_text(encoding="utf-8")
     assert r"boba & 72.0 $\pm$ 5.0 & 60.0 $\pm$ 0.0 & 60.0 $\pm$ 0.0 \\" in latex
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths[3:])

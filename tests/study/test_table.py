@@ -291,3 +291,17 @@ def test_a_table_of_ours_by_its_path_is_ours():
 def test_a_file_that_is_not_there():
     with pytest.raises(SettingError, match=r"nowhere\.yaml cannot be read as a table: .*No such file"):
         Table.load("nowhere.yaml")
+
+
+def test_what_mrd_compares_with_is_trained_too(tmp_path):
+    table = Table("small", SMALL)
+    assert table.trained(["BOBA"], ["MRD"]) == [("BOBA", "MRD"), ("Average", "MRD")]
+    assert table.trained(["BOBA"], ["Acc"]) == [("BOBA", "Acc")]
+
+
+def test_overrides_of_one_cell_add_up():
+    entry = {"rows": ["BOBA"], "columns": ["IPM"]}
+    table = Table(
+        "small", SMALL | {"cells": [{**entry, "overrides": "f=3"}, {**entry, "overrides": "adversary.factor=2"}]}
+    )
+    assert dict(table.runs())["BOBA", "IPM"][-2:] == ["f=3", "adversary.factor=2"]

@@ -89,7 +89,7 @@ def test_a_report_has_what_other_processes_finished(small):
     assert "**12.5**" in table_report.report(made).read_text()
 
 
-def test_what_was_kept_of_a_cell_with_other_settings_is_dropped_on_demand_only(small):
+def test_what_was_kept_with_other_settings_is_replaced_by_a_new_measurement_else_dropped_on_demand(small):
     made = small({("BOBA", "Acc", 0): 90.0})
     path = table_report.keep(made)
     rows = grid.read(path)
@@ -103,8 +103,8 @@ def test_what_was_kept_of_a_cell_with_other_settings_is_dropped_on_demand_only(s
     acc, mrd = rows[0]["identity"][0], rows[1]["identity"][0]
     new = [("BOBA", "Acc", 0.0, acc), ("BOBA", "Acc", 7.0, "1"), ("BOBA", "MRD", 0.0, mrd)]
     table_report.keep(made)
-    assert sorted(found()) == sorted([*new, ("BOBA", "Acc", 0.0, "0"), ("Average", "Acc", 0.0, "2")])
-    assert {row["identity"] for row in table_report.stale(made)} == {"0" * 16, "2" * 16}
+    assert sorted(found()) == sorted([*new, ("Average", "Acc", 0.0, "2")])
+    assert {row["identity"] for row in table_report.stale(made)} == {"2" * 16}
     assert small().mean("BOBA", "Acc") == 90.0
     table_report.keep(made, prune=True)
     assert found() == new
@@ -151,6 +151,7 @@ def test_the_report(small):
     empty = table_report.markdown(small(base=SMALL["base"] + " server.lr=0.3"))
     assert "0 of 9 cells measured." in empty
     assert "<br>" not in empty
+    assert "its accuracy counts as chance; `?`" in table_report.markdown(small(everything(), chance="nan"))
 
 
 def test_cells_that_another_table_keeps_need_no_run(small, tmp_path):
