@@ -18,6 +18,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassConfusionMatrix
+from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
@@ -337,8 +338,8 @@ class FederatedModule(pl.LightningModule):
         """Count samples by true class (rows) and predicted class."""
         counts = torch.zeros(self.data.n_classes, self.data.n_classes, dtype=torch.int64)
         for inputs, targets in samples.batches(self.data.eval_batch_size):
-            pairs = targets * self.data.n_classes + outputs(self.model, inputs, samples).argmax(1)
-            counts += pairs.bincount(minlength=counts.numel()).view_as(counts).cpu()
+            predictions = outputs(self.model, inputs, samples)
+            counts += multiclass_confusion_matrix(predictions, targets, self.data.n_classes, validate_args=False).cpu()
         return counts
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:

@@ -8,7 +8,6 @@ python scripts/train.py --help                               every group and set
 """
 
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -47,8 +46,8 @@ def run(config: DictConfig) -> None:
 
         try:
             if config.ckpt_path == "auto":
-                given = HydraConfig.get().overrides
-                _need_folder([*given.hydra, *given.task])
+                given, many = HydraConfig.get().overrides, HydraConfig.get().mode == RunMode.MULTIRUN
+                _need_folder([*given.hydra, *given.task], "hydra.sweep.dir" if many else "hydra.run.dir")
             settled = settle(config)
             if HydraConfig.get().mode == RunMode.MULTIRUN and several(config.trainer):
                 raise SettingError(
@@ -63,15 +62,19 @@ def run(config: DictConfig) -> None:
             raise
 
 
-def _need_folder(overrides: Sequence[str]) -> None:
+def _need_folder(overrides: Sequence[str], setting: str) -> None:
     """Check that the same command finds the same folder again.
+
+    Args:
+        overrides: What the command sets.
+        setting: The one that names the folder; run_dir does, too.
 
     Raises:
         SettingError: If the folder is named by the time of day.
     """
-    if not any(re.match(r"\+*(hydra\.run\.dir|hydra\.sweep\.dir|run_dir)=", override) for override in overrides):
+    if not any(override.lstrip("+").partition("=")[0] in (setting, "run_dir") for override in overrides):
         raise SettingError(
-            "ckpt_path=auto goes on in the folder of the run, got a new folder for each call; set hydra.run.dir=FOLDER."
+            f"ckpt_path=auto goes on in the folder of the run, got a new folder for each call; set {setting}=FOLDER."
         )
 
 

@@ -9,10 +9,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import atan, cos, pi, sin, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+from scipy.special import stdtrit
 
 from lightning_fl import files, plot
 from lightning_fl.errors import DataError, SettingError
@@ -41,11 +43,7 @@ def t_quantile(degrees: int) -> float:
     >>> [round(t_quantile(degrees), 3) for degrees in (1, 2, 4, 29)]
     [12.706, 4.303, 2.776, 2.045]
     """
-    low, high = 0.0, 20.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, degrees) < 0.95 else (low, middle)
-    return low
+    return float(stdtrit(degrees, 0.975))
 
 
 def half_interval(values: Sequence[float]) -> float:
@@ -55,19 +53,6 @@ def half_interval(values: Sequence[float]) -> float:
     2.484
     """
     return t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values))
-
-
-def _within(t: float, degrees: int) -> float:
-    """Compute P(|T| <= t) by its finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    angle = atan(t / sqrt(degrees))
-    odd = degrees % 2
-    term, total = (cos(angle), cos(angle)) if odd else (1.0, 1.0)
-    for k in range(2 + odd, degrees - 1, 2):
-        term *= (k - 1) / k * cos(angle) ** 2
-        total += term
-    if not odd:
-        return sin(angle) * total
-    return 2 / pi * (angle + (sin(angle) * total if degrees > 1 else 0.0))
 
 
 @dataclass(frozen=True)

@@ -146,12 +146,14 @@ def test_a_new_run_in_an_old_folder_leaves_nothing_to_be_taken_for_its_own(comma
     same(tmp_path / "x", tmp_path / "whole")
 
 
-def test_auto_needs_a_folder(command, tmp_path):
-    code, _, err = command("aggregator=average")
-    assert (code, err) == (
-        2,
-        "Error: ckpt_path=auto goes on in the folder of the run, got a new folder for each call; set "
-        "hydra.run.dir=FOLDER.\n",
+@pytest.mark.parametrize(
+    ("arguments", "setting"), [([], "hydra.run.dir"), (["-m", "hydra.run.dir=x"], "hydra.sweep.dir")]
+)
+def test_auto_needs_a_folder(command, tmp_path, arguments, setting):
+    code, _, err = command(*arguments, "aggregator=average")
+    assert code == 2
+    assert err.endswith(
+        f"Error: ckpt_path=auto goes on in the folder of the run, got a new folder for each call; set {setting}=FOLDER.\n"
     )
 
 
