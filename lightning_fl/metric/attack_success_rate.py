@@ -34,10 +34,12 @@ def attack_success_rate(
     >>> attack_success_rate(torch.tensor([2, 1, 2, 0]), 2, truth)  # the two of class 2 do not count
     tensor(0.5000)
     """
-    counted = targets != goals
-    if not counted.any():
+    metric = AttackSuccessRate().to(targets.device)
+    metric.update(predictions, torch.as_tensor(goals, device=targets.device).expand_as(targets), targets)
+    if not metric.total:
         raise SettingError("attack_success_rate needs a sample whose true class is not the goal, got none.")
-    return (predictions == goals)[counted].float().mean()
+    rate: Tensor = metric.compute()
+    return rate
 
 
 class AttackSuccessRate(Metric):
