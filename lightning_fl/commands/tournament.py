@@ -1,12 +1,13 @@
 """Which rule survives: every rule under every attack and degree of label skew, over seeds.
 
 python scripts/tournament.py --quick                                     nine rules, six attacks: ten minutes
-python scripts/tournament.py --workers 2                                 all of them: twelve hours
+python scripts/tournament.py --workers 2                                 all of them: a night on two cores
 python scripts/tournament.py --rules boba,krum --attacks ipm,lie --skew iid,0.1
 python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
 python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train.py
 
+The first seed plays every attack, the others those that came close to the rule's worst there (--within).
 Your own rules in conf/aggregator take part.  If stopped, the same command continues; several may share a folder.
 FOLDER/tournament.html, .md, .csv and .tex show what is finished so far, cells.csv has every run.
 """
@@ -77,13 +78,17 @@ def main() -> None:
                 print(f"{many(len(tuning), 'run')} to choose rates", flush=True)
             if tuning and not given.dry_run:
                 failed += play(tournament, tuning, given.workers, given.on, "Choosing rates")
-            cells = tournament.cells()
-            missing = tournament.missing(cells)
-            unknown = tournament.size - len(cells)
-            after = f", up to {unknown} more once the rates are known" if unknown else ""
-            print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
-            if missing and not given.dry_run:
+            begun: set[Cell] = set()
+            while True:  # what further seeds play is known after the first
+                cells = tournament.cells()
+                missing = [cell for cell in tournament.missing(cells) if cell not in begun]
+                unknown = tournament.size - len(cells)
+                after = f", up to {unknown} more once these are known" if unknown else ""
+                print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
+                if not missing or given.dry_run:
+                    break
                 failed += play(tournament, missing, given.workers, given.on, "Playing")
+                begun.update(missing)
         except KeyboardInterrupt:
             print("\nStopped; the same command goes on from here.", file=sys.stderr)
             raise

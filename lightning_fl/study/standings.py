@@ -7,7 +7,7 @@ from statistics import mean
 
 import numpy as np
 
-from lightning_fl.study.tournament import NOBODY, Cell, Row, Tournament
+from lightning_fl.study.tournament import NOBODY, Tournament, accuracy
 
 _RESAMPLES = 10_000
 
@@ -67,11 +67,11 @@ class Standing:
         rule: Its label.
         rate: The server's rate that was chosen for it; None: not yet.
         played: How many of the `planned` runs are finished.
-        planned: Runs over all attacks, none included, and seeds.
+        planned: Runs over attacks, none included, and seeds: all that there may be, as long as they are not known.
         clean: Accuracy without an attack.
-        worst: Accuracy under the worst attack, over the seeds in which every attack has been played.
+        worst: Accuracy under the worst attack, over the seeds in which every attack of theirs has been played.
         worst_recall: Recall of the least recognised class, under the attack that hurts it most.
-        attack: The attack with the least mean accuracy.
+        attack: Of those played at all of these seeds the one with the least mean accuracy.
         kappa: Largest mean over rounds and seeds of the measured kappa, over attacks.
         rule_ms: Mean time of the rule per round, in milliseconds.
         refused: Why the rule cannot be run.
@@ -110,30 +110,27 @@ def standings(tournament: Tournament, skew: str, byzantine: int) -> list[Standin
 
 
 def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> Standing:
-    rate, entries = tournament.rate(rule, skew, byzantine), tournament.entries
-    planned = len(entries.attacks) * len(entries.seeds)
-    if rate is None:
-        return Standing(rule, None, 0, planned)
-    rows = {
-        (attack, seed): row
-        for attack in entries.attacks
-        for seed in entries.seeds
-        if (row := tournament.row(Cell(rule, attack, skew, byzantine, rate, seed))) is not None
-    }
-    n_played = len(rows)
+    cells, following = tournament.of(rule, skew, byzantine)
+    rows = {(cell.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
+    rate, n_played, planned = tournament.rate(rule, skew, byzantine), len(rows), len(cells) + following
     reasons = {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
     rows = {place: row for place, row in rows.items() if row["status"] != "refused"}
     left_out = {attack: reason for attack, reason in reasons.items() if not any(a == attack for a, _ in rows)}
     refused = left_out.pop(NOBODY, None)
     if refused is not None:
         return Standing(rule, rate, n_played, planned, refused=refused)
-    attacks = [attack for attack in entries.attacks if attack != NOBODY and attack not in left_out]
-    whole = [seed for seed in entries.seeds if attacks and all((attack, seed) in rows for attack in attacks)]
-    worst = [min(accuracy(rows[attack, seed]) for attack in attacks) for seed in whole]
-    by_attack = {a: mean(accuracy(rows[a, seed]) for seed in whole) for a in attacks} if whole else {}
+    seeds, spared = tournament.entries.seeds, {NOBODY, *left_out}
+    met = {seed: [cell.attack for cell in cells if cell.seed == seed and cell.attack not in spared] for seed in seeds}
+    whole = [seed for seed, attacks in met.items() if attacks and all((attack, seed) in rows for attack in attacks)]
+    worst = [min(accuracy(rows[attack, seed]) for attack in met[seed]) for seed in whole]
+    by_attack = {
+        attack: mean(accuracy(rows[attack, seed]) for seed in whole)
+        for attack in met[seeds[0]]
+        if whole and all((attack, seed) in rows for seed in whole)
+    }
     kappas = [
         mean(known)
-        for attack in attacks
+        for attack in met[seeds[0]]
         if (known := [k for (a, _), row in rows.items() if a == attack and (k := row["kappa"]) is not None])
     ]
     times = [row["rule_ms"] for row in rows.values() if row["rule_ms"] is not None]
@@ -142,20 +139,15 @@ def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> S
         rate,
         n_played,
         planned,
-        Estimate.of([accuracy(rows[NOBODY, seed]) for seed in entries.seeds if (NOBODY, seed) in rows]),
+        Estimate.of([accuracy(rows[NOBODY, seed]) for seed in seeds if (NOBODY, seed) in rows]),
         Estimate.of(worst),
-        Estimate.of([min(rows[attack, seed]["worst_recall"] or 0.0 for attack in attacks) for seed in whole]),
+        Estimate.of([min(rows[attack, seed]["worst_recall"] or 0.0 for attack in met[seed]) for seed in whole]),
         min(by_attack, key=lambda attack: by_attack[attack]) if by_attack else None,
         max(kappas, default=None),
         mean(times) if times else None,
         left_out=left_out,
         worst_by_seed=worst,
     )
-
-
-def accuracy(row: Row) -> float:
-    """Tell a run's accuracy, in [0, 1]; a diverged run has that of guessing, 1 / c."""
-    return float(row["accuracy"]) if row["accuracy"] is not None else 1 / (row["classes"] or 10)
 
 
 def _rank(one: Standing, others: Sequence[Standing]) -> int | None:

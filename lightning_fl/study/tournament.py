@@ -2,7 +2,8 @@
 
 A cell is one short run, trained in memory.  Its result is a row of ``cells.csv``, found again by the run's `identity`;
 several processes may share the folder.  The server's rate of each rule is chosen first: the one with the best accuracy
-on validation samples of the clients, in the mean over a few attacks.
+on validation samples of the clients, in the mean over a few attacks.  The first seed plays every attack, the others
+those that came close to the rule's worst at the first.
 """
 
 import csv
@@ -89,6 +90,8 @@ class Entries:
         rates: Of the server, to choose from.
         tuning: Attacks under which they are chosen, by the mean accuracy on validation samples.
         base: Overrides of every run.
+        within: Points of accuracy: seeds after the first play the attacks that came so close to the rule's worst at the
+            first; from 100 on all of them.
     """
 
     rules: Mapping[str, Sequence[str]]
@@ -99,6 +102,7 @@ class Entries:
     rates: Sequence[float]
     tuning: Sequence[str]
     base: Sequence[str]
+    within: float = 100.0
 
     @classmethod
     def choose(
@@ -108,6 +112,7 @@ class Entries:
         added: Sequence[str] = (),
         more: Sequence[str] = (),
         quick: bool = False,
+        within: float | None = None,
         **given: Sequence[Any] | None,
     ) -> "Entries":
         """Choose by what ``tournament.yaml`` has.
@@ -118,6 +123,7 @@ class Entries:
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
             quick: Whether to play the small tournament of ten minutes.
+            within: Of accuracy, in points; None: the file's.
             given: ``skew``, ``byzantine``, ``seeds``, ``rates``; None: the file's.
 
         Raises:
@@ -156,6 +162,7 @@ class Entries:
             list(dict.fromkeys([NOBODY, *(choose(name, choices("adversary"), "attack") for name in attacked)])),
             tuning=ours["tuning"],
             base=[*(part for text in parts for part in shlex.split(text)), *more],
+            within=float(ours["within"] if within is None else within),
             **values,
         )
 
@@ -274,23 +281,53 @@ class Tournament:
             scores[cell.rate] += row["validation_accuracy"] or 0.0  # a run that diverged has none
         return max(scores, key=lambda rate: scores[rate])
 
+    def of(self, rule: str, skew: str, byzantine: int) -> tuple[list[Cell], int]:
+        """List the cells of one rule that are known by now, seed by seed, and count at most how many may follow.
+
+        They are known once its rate is; those of further seeds, once all attacks of the first have been played.
+        """
+        entries, rate = self.entries, self.rate(rule, skew, byzantine)
+        first, *others = entries.seeds
+        if rate is None:
+            return [], len(entries.attacks) * len(entries.seeds)
+        cells = [Cell(rule, attack, skew, byzantine, rate, first) for attack in entries.attacks]
+        again = entries.attacks if entries.within >= 100 else self._close(cells)
+        if again is None:
+            return cells, len(entries.attacks) * len(others)
+        return cells + [Cell(rule, attack, skew, byzantine, rate, seed) for seed in others for attack in again], 0
+
+    def _close(self, cells: Sequence[Cell]) -> list[str] | None:
+        """Choose the attacks of a rule's further seeds; None as long as a cell of the first is missing.
+
+        No attack, those that came close to the least accuracy, the one that did most to a class, and those that could
+        not be run.
+        """
+        rows = {cell.attack: row for cell in cells if (row := self.row(cell)) is not None}
+        if len(rows) < len(cells):
+            return None
+        met = {name: row for name, row in rows.items() if name != NOBODY and row["status"] != "refused"}
+        limit = min(map(accuracy, met.values()), default=0.0) + self.entries.within / 100
+        harm = {name: (row["worst_recall"] or 0.0, accuracy(row)) for name, row in met.items()}
+        spared = {name for name, (_, left) in harm.items() if left > limit and harm[name] > min(harm.values())}
+        return [name for name in rows if name not in spared]
+
     def cells(self) -> list[Cell]:
-        """List the cells of rules whose rate is known: seed by seed, so that an unfinished tournament is a fair one."""
-        chosen = {(rule, *panel): self.rate(rule, *panel) for rule in self.entries.rules for panel in self.panels()}
-        return [
-            Cell(rule, attack, skew, b, rate, seed)
-            for seed in self.entries.seeds
-            for skew, b in self.panels()
-            for attack in self.entries.attacks
-            for rule in self.entries.rules
-            if (rate := chosen[rule, skew, b]) is not None
-        ]
+        """List the cells that are known by now: seed by seed, so that an unfinished tournament is a fair one."""
+        entries = self.entries
+        found = {
+            (cell.seed, panel, cell.attack, cell.rule): cell
+            for panel in self.panels()
+            for rule in entries.rules
+            for cell in self.of(rule, *panel)[0]
+        }
+        places = product(entries.seeds, self.panels(), entries.attacks, entries.rules)
+        return [found[place] for place in places if place in found]
 
     @property
     def size(self) -> int:
-        """How many cells there will be once all rates are known."""
-        entries = self.entries
-        return len(entries.rules) * len(entries.attacks) * len(self.panels()) * len(entries.seeds)
+        """How many cells there will be at most."""
+        known = [self.of(rule, *panel) for panel in self.panels() for rule in self.entries.rules]
+        return sum(len(cells) + following for cells, following in known)
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """Leave out what is finished, and of cells with the same run all but one."""
@@ -425,6 +462,11 @@ def result(overrides: Sequence[str], name: str) -> Row:
         "seconds": summary["seconds"],
         "classes": summary["n_classes"],
     }
+
+
+def accuracy(row: Row) -> float:
+    """Tell a run's accuracy, in [0, 1]; a diverged run has that of guessing, 1 / c."""
+    return float(row["accuracy"]) if row["accuracy"] is not None else 1 / (row["classes"] or 10)
 
 
 def _line_of(error: Exception) -> str:

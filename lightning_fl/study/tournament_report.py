@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from lightning_fl import files, plot
 from lightning_fl.run import page
 from lightning_fl.run.lock import held
-from lightning_fl.study.standings import Estimate, Standing, accuracy, standings
-from lightning_fl.study.tournament import NOBODY, Cell, Tournament
+from lightning_fl.study.standings import Estimate, Standing, standings
+from lightning_fl.study.tournament import NOBODY, Entries, Tournament, accuracy
 from lightning_fl.text import latex, many, markdown
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
@@ -86,10 +86,17 @@ def introduction(tournament: Tournament) -> list[str]:
     last = {setting.partition("=")[0]: setting for setting in entries.base}
     settings = ", ".join(f"`{setting}`" for setting in last.values())
     played = f"{many(len(entries.rules), 'rule')} under {many(len(entries.attacks) - 1, 'attack')}"
+    again = (
+        f" Seed {entries.seeds[0]} plays every attack, the others those that came within {entries.within:g} points of "
+        "the rule's least accuracy there, and the one that did most to a class; where another attack does more at "
+        "another seed, a rule is shown too high."
+        if _screens(entries)
+        else ""
+    )
     return [
         f"{played}, seed{'s' * (len(entries.seeds) > 1)} {seeds}: {len(finished)} of {planned} runs finished, "
         f"{hours:.1f} hours of training, code {', '.join(versions) or 'unknown'}. Settings: {settings}. Rules are told "
-        f"the number of Byzantine clients. {tuned}",
+        f"the number of Byzantine clients. {tuned}{again}",
         f"Accuracy and recall in percent, mean over seeds with the 95 % interval of the percentile bootstrap (of "
         f"{many(len(entries.seeds), 'seed')}: {_reach(len(entries.seeds))}). Worst attack: the least accuracy over "
         "attacks in each seed. Worst class: the least recall of a class over attacks. Attack: the one with the least "
@@ -98,6 +105,10 @@ def introduction(tournament: Tournament) -> list[str]:
         "largest. ms: mean time of the rule per round, with other runs beside it. A run that diverges counts as "
         "guessing.",
     ]
+
+
+def _screens(entries: Entries) -> bool:
+    return len(entries.seeds) > 1 and entries.within < 100
 
 
 def _reach(seeds: int) -> str:
@@ -212,22 +223,20 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
     """Draw the heat map of each panel, and the worst case over skew of the best rules."""
     figures = {}
     seeds, attacks = tournament.entries.seeds, tournament.entries.attacks
-    for (skew, b), found in panels.items():
+    for panel, found in panels.items():
         table: dict[str, dict[str, list[float]]] = {}
         for one in found:
             if one.rate is None or one.refused or not one.played:
                 continue
             table[one.rule] = {WORST: [100 * worst for worst in one.worst_by_seed]}
-            for attack in attacks:
-                if attack not in one.left_out:
-                    rows = [tournament.row(Cell(one.rule, attack, skew, b, one.rate, seed)) for seed in seeds]
-                    table[one.rule][attack] = [
-                        100 * accuracy(row) for row in rows if row and row["status"] != "refused"
-                    ]
+            for cell in tournament.of(one.rule, *panel)[0]:
+                row = tournament.row(cell)
+                if row is not None and row["status"] != "refused":
+                    table[one.rule].setdefault(cell.attack, []).append(100 * accuracy(row))
         if table:
             shown = [attack for attack in attacks[1:] if any(row.get(attack) for row in table.values())]
-            title = f"Accuracy, {heading(skew, b)}, {many(len(seeds), 'seed')}"
-            figures[_heat(skew, b)] = plot.outcomes(table, shown, [NOBODY, WORST], title)
+            title = f"Accuracy, {heading(*panel)}, {'1 to ' * _screens(tournament.entries)}{many(len(seeds), 'seed')}"
+            figures[_heat(*panel)] = plot.outcomes(table, shown, [NOBODY, WORST], title)
     first, skews = tournament.entries.byzantine[0], tournament.entries.skew
     lines: dict[str, dict[str, tuple[float, float, float]]] = {}
     for skew in skews:

@@ -1,5 +1,6 @@
 """Standings from results made by hand."""
 
+from dataclasses import replace
 from itertools import product
 from statistics import mean
 
@@ -122,6 +123,41 @@ def test_an_attack_refused_for_one_rule_leaves_it_the_others(played):
     assert [found[rule].rank for rule in ("krum", "median", "average")] == [1, 2, 2]
     assert found["median"].dominated_by == ()  # krum has met fewer attacks
     assert remarks(list(found.values()))[-1] == "ipm cannot be run against krum: too few"
+
+
+@pytest.mark.parametrize(("cruel", "again"), [("ipm", ["ipm", "lie"]), ("mimic", ["ipm", "lie", "mimic"])])
+def test_further_seeds_play_what_came_close_and_what_does_most_to_a_class(tmp_path, cruel, again):
+    """IPM is the worst and LIE within ten points; Mimic counts where it takes a class away."""
+    level = {"none": 0.95, "ipm": 0.6, "lie": 0.69, "mimic": 0.9}
+    rules = {"krum": RULES["krum"]}
+    entries = Entries(rules, list(level), ["iid"], [3], (0, 1, 2), [0.1], ["none"], ["model=logistic"], within=10.0)
+    tournament = Tournament(entries, tmp_path)
+
+    def play():
+        cells = tournament.cells()
+        for cell in cells:
+            recall = 0.0 if cell.attack == cruel else 0.3
+            tournament.rows[tournament.name(cell)] = {**row(level[cell.attack]), "worst_recall": recall}
+        return [(cell.attack, cell.seed) for cell in cells]
+
+    assert tournament.size == 12
+    first = [(attack, 0) for attack in level]
+    assert play() == first
+    everything = first + [(attack, seed) for seed in (1, 2) for attack in ["none", *again]]
+    assert play() == everything
+    assert tournament.size == len(everything)
+    (one,) = standings(tournament, "iid", 3)
+    assert (one.worst.mean, one.attack) == (pytest.approx(0.6), "ipm")
+    assert one.worst_recall.mean == 0
+    assert one.played == one.planned == len(everything)
+
+
+def test_an_attack_of_one_seed_is_no_worst_of_all(played, tournament):
+    """IPM leaves 50, 90 and 90 %, LIE 70 % at its only seed: the least mean, of which little is known."""
+    tournament.entries = replace(tournament.entries, within=15.0)
+    for _ in range(2):  # the first seed, then the others
+        found = played(lambda rule, attack, seed: {"none": 0.95, "lie": 0.7}.get(attack, 0.9 if seed else 0.5))
+    assert all(one.attack == "ipm" and list(one.worst_by_seed) == [0.5, 0.9, 0.9] for one in found)
 
 
 def test_seeds_with_attacks_still_to_be_played_do_not_count(played):
