@@ -27,7 +27,7 @@ _SUMMARY: dict[str, tuple[str, ...]] = {
     "robustness": ("mean", "max", "infinite_rounds", "bound"),
     "communication": ("floats_up", "floats_down", "sample_gradients"),
 }
-_FIRST = ["aggregator", "adversary", "client", "data", "partition", "model", "federation"]
+_FIRST = ["aggregator", "adversary", "client", "partition", "data", "federation", "model"]
 _DAMAGED = "the file is damaged: train the run again, or give another one"
 _NOTHING = {"aggregator": "average", "adversary": "no attack", "schedule": "constant rate"}
 
@@ -246,7 +246,7 @@ def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
         return found
     if all(isinstance(node, dict) for node in nodes):
         found = [[] for _ in nodes]
-        for key in _ordered(key for node in nodes for key in node):
+        for key in ordered(key for node in nodes for key in node):
             inner = _differing([node.get(key, _ABSENT) for node in nodes], f"{path}.{key}" if path else key)
             found = [[*some, *more] for some, more in zip(found, inner, strict=True)]
         return found
@@ -255,13 +255,18 @@ def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
     return [[] if node is _ABSENT else [f"{name}={text_of(node)}"] for node in nodes]
 
 
-def _ordered(keys: Iterable[str]) -> list[str]:
-    """List each key once, most interesting first."""
-    return sorted(dict.fromkeys(keys), key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+def ordered(settings: Iterable[str]) -> list[str]:
+    """List each setting once, by its group, the most interesting one first.
+
+    >>> ordered(["seed", "model", "aggregator.f", "seed"])
+    ['aggregator.f', 'model', 'seed']
+    """
+    place = {group: i for i, group in enumerate(_FIRST)}
+    return sorted(dict.fromkeys(settings), key=lambda name: place.get(name.split(".")[0], len(place)))
 
 
 def _changed(config: Config, default: Config, path: str) -> Iterator[tuple[str, str, str]]:
-    for key in _ordered([*(_NOTHING if not path else []), *config]):
+    for key in ordered([*(_NOTHING if not path else []), *config]):
         name, ours, theirs = f"{path}{key}", config.get(key), default.get(key)
         if name in PLACES or _made(ours, name) == _made(theirs, name):
             continue

@@ -20,7 +20,7 @@ from lightning_fl import files, plot
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.identity import Config, comparable
-from lightning_fl.run.saved import SavedRun, differing, named, saved_config, text_of
+from lightning_fl.run.saved import SavedRun, differing, named, ordered, saved_config, text_of
 from lightning_fl.text import latex, many, markdown, table
 
 Key = tuple[str, str, str]  # panel, row, column
@@ -34,7 +34,6 @@ _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, 
 }
 METRICS = tuple(_METRICS)
 _CURVES = {"accuracy": "accuracy", "mrd": "mrd", "attack": "attack/success_rate", "kappa": "robustness/kappa"}
-_FIRST = ["aggregator", "adversary", "client", "partition", "data", "federation", "model"]
 
 
 def t_quantile(degrees: int) -> float:
@@ -354,8 +353,7 @@ def varying(configs: Sequence[Config]) -> list[str]:
     found = [path for path in _varying(configs, "") if path != "seed"]
     if any(path.endswith(".f") for path in found):
         found = [path for path in found if path != "f"]  # the rules' follow it
-    place = {group: i for i, group in enumerate(_FIRST)}
-    return sorted(found, key=lambda path: place.get(path.split(".")[0], len(place)))
+    return ordered(found)
 
 
 def _varying(nodes: Sequence[Any], path: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ A run is known by its `identity`: its folder, or a row of scripts/tables/measure
 """
 
 import csv
-import os
+import io
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from lightning_fl import files
 from lightning_fl.errors import SettingError
 from lightning_fl.metric.max_recall_drop import max_recall_drop
 from lightning_fl.run.check import checked
@@ -254,11 +255,9 @@ def read(path: Path) -> list[Record]:
 
 def write(path: Path, rows: Sequence[Record]) -> None:
     """Write measured cells, numbers to six digits."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may write the same file
-    with draft.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({k: f"{row[k]:.6g}" if isinstance(row.get(k), float) else row.get(k) for k in FIELDS})
-    draft.replace(path)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, FIELDS)
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: f"{row[k]:.6g}" if isinstance(row.get(k), float) else row.get(k) for k in FIELDS})
+    files.write(path, text.getvalue().encode())

@@ -1,13 +1,14 @@
 """A sweep file of Weights & Biases, run on this machine."""
 
 import csv
+import io
 import json
 from collections.abc import Generator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from lightning_fl import plot
+from lightning_fl import files, plot
 from lightning_fl.errors import SettingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
@@ -15,7 +16,7 @@ from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
 from lightning_fl.study.pool import Execute, Outcome, Run
-from lightning_fl.text import table
+from lightning_fl.text import markdown, table
 
 Values = dict[str, Any]
 
@@ -167,7 +168,7 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
         results = {key: summary.get(key) for key in ("accuracy", "validation_accuracy", "mrd", "status", "seconds")}
         rows.append(values | results | {"folder": run.folder.name})
     title = f"{sweep.name} ({sweep.method})"
-    plot.sweep(rows, list(sweep.axes), sweep.metric, title, sweep.drawn).savefig(sweep.folder / "sweep.png")
+    picture = plot.sweep(rows, list(sweep.axes), sweep.metric, title, sweep.drawn)
     sign = -1 if sweep.maximize else 1
     rows.sort(key=lambda row: (row[sweep.metric] is None, sign * (row[sweep.metric] or 0)))
     measured = [
@@ -175,15 +176,18 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
         *(name for name in ("validation_accuracy", "mrd") if any(row[name] is not None for row in rows)),
     ]
     header = [*sweep.axes, *measured, "status", "seconds", "folder"]
-    with (sweep.folder / "sweep.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, header, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, header, extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
     cells = [[_cell(name, row[name]) for name in header] for row in rows]
     order = f"{'highest' if sweep.maximize else 'lowest'} {sweep.metric} first"
     lines = [f"# {sweep.name}", "", f"Method {sweep.method}, {order}; all with `{' '.join(sweep.fixed)}`.", ""]
-    lines += ["| " + " | ".join(line) + " |" for line in [header, ["---:"] * len(header), *cells]]
-    (sweep.folder / "sweep.md").write_text("\n".join([*lines, "", "![](sweep.png)", ""]))
+    lines += [*markdown(header, cells), "", "![](sweep.png)", ""]
+    with held(sweep.folder, wait=True):  # several processes may share it
+        picture.savefig(sweep.folder / "sweep.png")
+        files.write(sweep.folder / "sweep.csv", text.getvalue().encode())
+        files.write(sweep.folder / "sweep.md", "\n".join(lines).encode())
     return table(header, cells)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from lightning_fl import plot
+from lightning_fl import files, plot
 from lightning_fl.run.lock import held
 from lightning_fl.study.compare import half_interval
 from lightning_fl.study.grid import MISS, Grid, Record, read, write
@@ -217,15 +217,15 @@ def figure(grid: Grid) -> Any:
 
 def report(grid: Grid) -> Path:
     """Write the table's Markdown, CSV, LaTeX and picture of all that is measured by now; give the first."""
-    grid.refresh()
     path = grid.folder / f"{grid.stem}.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(markdown(grid))
-    path.with_name(f"{grid.stem}.tex").write_text(latex(grid))
-    write(path.with_name(f"{grid.stem}.csv"), grid.rows())
-    picture = figure(grid)
-    if picture is not None:
-        picture.savefig(path.with_name(f"{grid.stem}.png"))
+    with held(grid.folder, wait=True):  # several processes may share it
+        grid.refresh()
+        files.write(path, markdown(grid).encode())
+        files.write(path.with_name(f"{grid.stem}.tex"), latex(grid).encode())
+        write(path.with_name(f"{grid.stem}.csv"), grid.rows())
+        picture = figure(grid)
+        if picture is not None:
+            picture.savefig(path.with_name(f"{grid.stem}.png"))
     return path
 
 

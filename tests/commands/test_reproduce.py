@@ -40,7 +40,7 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     assert (code, err) == (0, "")
     assert "1 run to do" in out
     assert "aggregator=boba server.lr=0.3 seed=0" in out
-    files = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    files = sorted(path.name for path in (tmp_path / "runs").glob("[!.]*"))
     assert files == ["small_server.lr=0.3.csv", "small_server.lr=0.3.md", "small_server.lr=0.3.tex"]
 
 
