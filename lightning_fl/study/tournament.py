@@ -312,16 +312,8 @@ class Tournament:
         return [name for name in rows if name not in spared]
 
     def cells(self) -> list[Cell]:
-        """List the cells that are known by now: seed by seed, so that an unfinished tournament is a fair one."""
-        entries = self.entries
-        found = {
-            (cell.seed, panel, cell.attack, cell.rule): cell
-            for panel in self.panels()
-            for rule in entries.rules
-            for cell in self.of(rule, *panel)[0]
-        }
-        places = product(entries.seeds, self.panels(), entries.attacks, entries.rules)
-        return [found[place] for place in places if place in found]
+        """List the cells that are known by now."""
+        return [cell for panel in self.panels() for rule in self.entries.rules for cell in self.of(rule, *panel)[0]]
 
     @property
     def size(self) -> int:
@@ -330,9 +322,13 @@ class Tournament:
         return sum(len(cells) + following for cells, following in known)
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Leave out what is finished, and of cells with the same run all but one."""
-        by_name = {self.name(cell): cell for cell in cells}
-        return [cell for name, cell in by_name.items() if name not in self.rows]
+        """Leave out what is finished, and of cells with the same run all but one.
+
+        Seed by seed, so that an unfinished tournament is a fair one, and in each by name, as if drawn: slow runs come
+        among fast ones, so that the time left can be told.
+        """
+        left = {name: cell for cell in cells if (name := self.name(cell)) not in self.rows}
+        return [left[name] for name in sorted(left, key=lambda name: (self.entries.seeds.index(left[name].seed), name))]
 
     def play(self, cells: Sequence[Cell], workers: int, version: str, on: str | None = None) -> Iterator[Row | None]:
         """Train cells, several at a time.

@@ -45,10 +45,11 @@ def test_further_seeds_play_what_came_close_to_the_worst(command, played):
     """Averaging's worst is IPM's 60 %, Krum's LIE's 30 %; what does most to a class is, of equals, the same one."""
     code, out, _ = command("--seeds", "3", "--within", "15")
     assert code == 0
-    first = [(rule, attack, 0) for attack in ("none", "ipm", "lie") for rule in ("average", "krum")]
+    first = sorted((rule, attack, 0) for attack in ("none", "ipm", "lie") for rule in ("average", "krum"))
     again = {("average", "none"), ("average", "ipm"), ("krum", "none"), ("krum", "lie")}
-    assert played[:6] == first
-    assert sorted(played[6:]) == sorted((rule, attack, seed) for rule, attack in again for seed in (1, 2))
+    assert sorted(played[:6]) == first
+    for seed, runs in ((1, played[6:10]), (2, played[10:])):
+        assert sorted(runs) == sorted((rule, attack, seed) for rule, attack in again)
     assert re.findall(r"\d+ runs? of the tournament to play.*", out) == [
         "6 runs of the tournament to play, up to 12 more once these are known",
         "8 runs of the tournament to play",
@@ -79,7 +80,7 @@ def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     monkeypatch.setattr(module, "_played", failing)
     code, _, err = command("--rules", "average", "--seeds", "2")
     assert code == 1
-    assert played == [("average", "none", 0), ("average", "ipm", 0), ("average", "lie", 0)]
+    assert sorted(played) == [("average", "ipm", 0), ("average", "lie", 0), ("average", "none", 0)]
     assert "1 run failed, of average; the first: E: no. The same command tries them again." in err
 
 

@@ -172,7 +172,7 @@ def test_an_error_in_ones_own_rule_costs_its_runs_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(median, "Median", Broken)
     tournament = small(tmp_path, rules=["median", "average"], skew=["iid"], seeds=[0])
     rows = play(tournament, tournament.cells())
-    assert [(row["rule"], row["status"]) for row in rows] == [("median", "failed"), ("average", "completed")] * 2
+    assert [(row["rule"], row["status"]) for row in rows] == [("median", "failed")] * 2 + [("average", "completed")] * 2
     assert rows[0]["reason"] == "ZeroDivisionError: no rows"
     assert "raise ZeroDivisionError" in rows[0]["trace"]
     again = small(tmp_path, rules=["median", "average"], skew=["iid"], seeds=[0])
