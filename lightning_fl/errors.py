@@ -55,7 +55,7 @@ def check_counts(who: str, **counts: int | Iterable[int]) -> None:
         SettingError: If one is below 1; ``who`` names whose settings they are in the message.
     """
     for name, given in counts.items():
-        if min([given] if isinstance(given, int) else given, default=1) < 1:
+        if min(given if isinstance(given, Iterable) else [given], default=1) < 1:
             raise SettingError(f"{who} needs {name} of at least 1, got {given}.")
 
 

@@ -32,6 +32,7 @@ from lightning_fl.errors import DivergedError, ProcessError, SettingError, conce
 from lightning_fl.images import outputs
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
+from lightning_fl.metric.non_finite import NonFinite
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.parallel import ColumnBlock, Columns, Spread, collect, homes
 from lightning_fl.round import Round
@@ -139,6 +140,8 @@ class FederatedModule(pl.LightningModule):
                 f"{data.federation.n_byzantine} Byzantine clients need an adversary, got none; choose one "
                 f"(adversary=...) or set federation.n_byzantine=0."
             )
+        if data.n_classes < 2:
+            raise SettingError(f"a classifier needs at least 2 classes, the data have {data.n_classes}; choose others.")
         with concerning("aggregator"):
             self.aggregator.check(data.federation.n, data.n_classes)
             _check_server_data(self.aggregator, self.client, data)
@@ -170,7 +173,10 @@ class FederatedModule(pl.LightningModule):
 
     def _prepare_metrics(self, c: int) -> None:
         # Accuracy and recalls follow from it; `Samples` has checked the targets.
-        metrics: dict[str, Any] = {"confusion": MulticlassConfusionMatrix(c, validate_args=False)}
+        metrics: dict[str, Any] = {
+            "confusion": MulticlassConfusionMatrix(c, validate_args=False),
+            "broken": NonFinite(),
+        }
         if self.reference_recall is not None:
             if len(self.reference_recall) != c:
                 raise SettingError(f"the reference has {len(self.reference_recall)} recalls, the data {c} classes.")
@@ -356,7 +362,13 @@ class FederatedModule(pl.LightningModule):
         """
         values = self.metrics.compute()
         self.metrics.reset()
-        counts = values.pop("confusion")
+        counts, broken = values.pop("confusion"), int(values.pop("broken"))
+        if broken and self.trainer.state.fn == TrainerFn.FITTING:
+            self.diverged = (
+                f"round {self.trainer.global_step}: the model's outputs are not finite for {broken} of {counts.sum()} "
+                f"test samples"
+            )
+            self.trainer.should_stop = True
         values = {"accuracy": counts.trace() / counts.sum()} | values
         self.confusion = counts.tolist()
         self.evaluation = {name: round(value.item(), 6) for name, value in values.items()} | _recalls(counts)
@@ -613,6 +625,8 @@ def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
             f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
         )
     inputs, _ = data.train.gather(torch.zeros(1, dtype=torch.int64, device=data.train.targets.device))
+    if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest one
+        inputs.view(-1)[-1] = max(int(samples.inputs.max()) for samples in (data.train, data.test))
     name, shape = type(model).__name__, tuple(inputs.shape[1:])
     states = _random_states(inputs.device)
     try:

@@ -1,5 +1,6 @@
 import copy
 import csv
+import re
 import traceback
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, Updates
+from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, TensorData, Updates
 from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.adversary.label_flip import LabelFlipPair
@@ -165,6 +166,39 @@ def test_a_diverged_run_stops_with_its_reason_and_keeps_its_rows(tmp_path):
     assert "round" in run.diverged
     assert 1 <= len(record.metrics.rows) < 50
     assert (tmp_path / "metrics.csv").read_text().count("\n") == len(record.metrics.rows) + 1
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 10])
+def test_a_model_that_no_longer_predicts_has_diverged_even_if_in_the_last_round(tmp_path, rounds):
+    """The updates of round 2 are finite, the model after them gives none; the trainer evaluates every second round."""
+
+    class Late(Ipm):
+        def attack(self, honest, n_byzantine, context):
+            forged = super().attack(honest, n_byzantine, context)
+            return torch.full_like(forged, 3e38) if context.round.index == 1 else forged
+
+    run, record = module(lr=1e3, momentum=0.0), Record(tmp_path)
+    trainer(tmp_path, rounds, record, Late(1.0)).fit(run, datamodule=data())
+    assert re.fullmatch(r"round 2: the model's outputs are not finite for \d+ of 30 test samples", run.diverged)
+    assert record.metrics.rows[-1]["round"] == 2
+
+
+def test_one_class_is_none_to_tell_apart(tmp_path):
+    x, y = torch.zeros(12, 2), torch.zeros(12, dtype=torch.int64)
+    alone = TensorData((x, y), (x, y), Iid(), n_clients=3)
+    with pytest.raises(SettingError, match="a classifier needs at least 2 classes, the data have 1"):
+        trainer(tmp_path, 1).fit(module(), datamodule=alone)
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_a_model_must_know_the_largest_token(tmp_path, split):
+    tokens, y = torch.ones(12, 3, dtype=torch.int64), torch.arange(12) % 2
+    pairs = [(tokens.clone(), y), (tokens.clone(), y)]
+    pairs[split][0][5, 1] = 9
+    net = nn.Sequential(nn.EmbeddingBag(9, 4), nn.Linear(4, 2))
+    words = TensorData(*pairs, Iid(), n_clients=3)
+    with pytest.raises(SettingError, match="Sequential does not take inputs of shape"):
+        trainer(tmp_path, 1).fit(FederatedModule(net), datamodule=words)
 
 
 def test_a_round_of_broken_updates_ends_a_run_as_diverged():

@@ -141,10 +141,9 @@ def test_honest_and_byzantine_clients_apart(rows):
     assert drawn["equal shares"][1] == pytest.approx([20, 20])
     colours = {line.get_label().split(",")[0]: line.get_color() for line in figure.axes[0].lines}
     assert (colours["honest"], colours["Byzantine"]) == (HONEST, BYZANTINE)
-    # 5 to 95 % of 10, 20, 30 by linear interpolation: 11 to 29; of 0, 50, 50: 5 to 50.
-    band = next(c for c in figure.axes[0].collections if c.get_label() == "honest, 5 to 95 %")
+    band = next(c for c in figure.axes[0].collections if c.get_label() == "honest, least to most")
     corners = {(float(x), round(float(y), 6)) for x, y in band.get_paths()[0].vertices}
-    assert corners == {(1, 11), (1, 29), (2, 5), (2, 50)}
+    assert corners == {(1, 10), (1, 30), (2, 0), (2, 50)}
 
 
 def test_without_byzantine_clients_there_is_one_line():
@@ -440,6 +439,12 @@ def test_weights_of_clients_of_whom_nothing_is_known(tmp_path):
     assert groups(axes) == {"honest": 0.5, "Byzantine": 2}
     assert axes.images[0].norm.vmin == -50
     figure.savefig(tmp_path / "clients.png")
+
+
+def test_one_chosen_client_among_many_has_all_of_the_weight():
+    rows = [{"round": 1, **{str(client): float(client == 7) for client in range(250)}}]
+    norm = client_weights(rows, [], [], "").axes[0].images[0].norm
+    assert (norm.vmin, norm.vmax) == (0, 100)
 
 
 def test_many_rounds_are_averaged():

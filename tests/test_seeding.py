@@ -1,10 +1,14 @@
 """Draws depend on seed and purpose alone."""
 
+from inspect import unwrap
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightning_fl import SettingError
 from lightning_fl.seeding import derive_seed, generator
 
 
@@ -64,3 +68,12 @@ def test_the_global_generator_stays_as_it_is():
     before = torch.get_rng_state()
     torch.rand(4, generator=generator(0, "attack"))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_every_kind_of_integer_is_the_number_it_is():
+    kinds = [np.int64(3), np.uint8(3), torch.tensor(3)]
+    assert {derive_seed(kind, "attack", kind) for kind in kinds} == {derive_seed(3, "attack", 3)}
+    assert derive_seed(True) == derive_seed(1)
+    for wrong in (3.0, "3", None):
+        with pytest.raises(SettingError, match=f"a seed must be an integer, got {wrong!r}"):
+            unwrap(derive_seed)(wrong)  # without the types that tests check

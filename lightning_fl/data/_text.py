@@ -45,9 +45,6 @@ class TextDataModule(FederatedDataModule):
     classes: tuple[str, ...]
     """Names of the classes, in the order of their numbers."""
 
-    embedding: Tensor | None = None
-    """With ``glove``, after `load`: (tokens, width) float32 vectors, rows 0 and 1 zeros."""
-
     def __init__(
         self,
         vocabulary: int = 20000,
@@ -88,8 +85,7 @@ class TextDataModule(FederatedDataModule):
 
         model = models.WordLevel(unk_token=_SPECIAL[1])
         if self.glove is not None:
-            words, vectors = read_vectors(Path(self.glove), self.vocabulary - len(_SPECIAL))
-            self.embedding = torch.cat([torch.zeros(len(_SPECIAL), vectors.shape[1]), vectors])
+            words, _ = read_vectors(Path(self.glove), self.vocabulary - len(_SPECIAL))
             model = models.WordLevel({word: z for z, word in enumerate(_SPECIAL + words)}, unk_token=_SPECIAL[1])
         tokenizer = Tokenizer(model)
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

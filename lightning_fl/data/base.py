@@ -1,10 +1,12 @@
 """The data of a federation: load, spread over clients, keep the server's few samples, hand out rounds."""
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import SupportsIndex
 
 import pytorch_lightning as pl
 import torch
@@ -27,9 +29,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         partition: Spreads the training samples over the clients that hold data.  None: `Pathological`.
         federation: Who takes part.  None: 100 honest clients and 15 Byzantine ones beside them.
         server_samples: Samples of each class that the server holds, drawn from the training samples: one number, or
-            one for each class; at least 0, and all 0 or none.
+            one for each class; at least 0, and all 0 or none.  None: 20, or as many as the rarest class has.
         seed: Seed of the run.
-        partition_seed: Seed of the partition, of the server's draw and of corruptions.  None: the run's.
+        partition_seed: Seed of who holds what: the partition, the draws of the server, of validation samples and of the
+            Byzantine clients, noise and corruptions.  None: the run's.
         eval_batch_size: Samples at a time in evaluation.
         server_held_out: False: they stay with their clients too (as in the BOBA authors' code).  True: no client has
             them.
@@ -49,7 +52,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self,
         partition: Partition | None = None,
         federation: Federation | None = None,
-        server_samples: int | Sequence[int] = 20,
+        server_samples: SupportsIndex | Sequence[int] | None = 20,
         seed: int = 0,
         partition_seed: int | None = None,
         eval_batch_size: int = 10000,
@@ -60,7 +63,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         validation_share: float | None = None,
     ):
         super().__init__()
-        counts = {server_samples} if isinstance(server_samples, int) else set(server_samples)
+        if not isinstance(server_samples, Sequence) and server_samples is not None:
+            server_samples = operator.index(server_samples)
+        counts = set(server_samples) if isinstance(server_samples, Sequence) else {server_samples or 0}
         if min(counts, default=-1) < 0 or (0 in counts and len(counts) > 1):
             raise SettingError(
                 f"server_samples must be at least 0, and at least 1 of every class if of any, got {server_samples}."
@@ -183,8 +188,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def _draw_server(self, train: Samples, kept: torch.Tensor) -> list[torch.Tensor]:
         """Draw the server's samples of each class, none of them kept for validation; empty if it holds none."""
-        wanted = self.server_samples
-        wanted = [wanted] * train.n_classes if isinstance(wanted, int) else list(wanted)
+        draw = seeding.generator(self.partition_seed, "server samples")
+        classes = shuffled_classes(train.targets, train.n_classes, draw)
+        classes = [members[~torch.isin(members, kept)] for members in classes] if len(kept) else classes
+        given = self.server_samples
+        if given is None:
+            given = min(20, *map(len, classes))
+        wanted = [given] * train.n_classes if isinstance(given, int) else list(given)
         if len(wanted) != train.n_classes:
             raise SettingError(
                 f"server_samples needs one number, or one for each of {train.n_classes} classes, got "
@@ -192,9 +202,6 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             )
         if not any(wanted):
             return []
-        draw = seeding.generator(self.partition_seed, "server samples")
-        classes = shuffled_classes(train.targets, train.n_classes, draw)
-        classes = [members[~torch.isin(members, kept)] for members in classes] if len(kept) else classes
         for z, (members, count) in enumerate(zip(classes, wanted, strict=True)):
             if len(members) < count:
                 raise SettingError(

@@ -27,13 +27,14 @@ class TensorData(FederatedDataModule):
         n_byzantine: b, how many attack, beside those.
         federation: Who takes part, if these two numbers are not enough; it replaces them.
         n_classes: c.  None: one more than the largest class number.
-        settings: See the base class.
+        settings: See the base class; without ``server_samples`` the server holds 20 of each class, fewer where the
+            rarest class has fewer.
 
     Raises:
         DataError: If inputs and targets do not match.
 
     >>> x, y = torch.randn(60, 2), torch.arange(60) % 3
-    >>> data = TensorData((x, y), (x, y), n_clients=9, server_samples=2)
+    >>> data = TensorData((x, y), (x, y), n_clients=9)
     >>> data.setup()
     >>> data.clients.class_counts()[1].tolist()
     [3, 3, 0]
@@ -51,11 +52,11 @@ class TensorData(FederatedDataModule):
         **settings: Any,
     ):
         made = Federation(n_clients, n_byzantine, seed=settings.get("seed", 0)) if federation is None else federation
-        super().__init__(partition, made, **settings)
+        super().__init__(partition, made, **{"server_samples": None} | settings)
         self._follow["federation"] = federation is None
         pairs = [_tensors(split, *pair) for split, pair in [("training", train), ("test", test)]]
         largest = max(int(targets.max()) if len(targets) else 0 for _, targets in pairs)
-        self._samples = [Samples(*pair, n_classes or largest + 1) for pair in pairs]
+        self._samples = [Samples(*pair, largest + 1 if n_classes is None else n_classes) for pair in pairs]
         shapes = [tuple(samples.inputs.shape[1:]) for samples in self._samples]
         if shapes[0] != shapes[1]:
             raise DataError(f"training and test inputs need one shape, got {shapes[0]} and {shapes[1]}.")
@@ -132,7 +133,7 @@ def _as_tensor(value: Any) -> Tensor:
 
 
 def _tensors(split: str, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
-    x, y = torch.as_tensor(inputs), torch.as_tensor(targets)
+    x, y = torch.as_tensor(inputs).cpu(), torch.as_tensor(targets).cpu()
     if y.dim() != 1 or y.is_floating_point() or y.is_complex():
         raise DataError(f"the {split} targets are one class number per sample, got {tuple(y.shape)} of {y.dtype}.")
     return (x.float() if x.dtype in (torch.float64, torch.float16, torch.bfloat16) else x), y.long()

@@ -23,7 +23,7 @@ class Torchvision(FederatedDataModule):
     """Images and classes as torchvision has them; see the base class for the other settings.
 
     Classes are numbered from 0 in the order of torchvision's numbers.  A set without a test split gives a fifth of its
-    samples, drawn by ``seed``, for evaluation.
+    samples, drawn by ``partition_seed``, for evaluation.
 
     Args:
         dataset: Its name in ``torchvision.datasets``, such as KMNIST, SVHN, EuroSAT or FakeData.

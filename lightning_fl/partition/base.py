@@ -28,9 +28,15 @@ class Partition(ABC):
             For each client the numbers of its samples, ascending.
 
         Raises:
-            SettingError: If the partition cannot serve that many clients, or one would be empty.
+            SettingError: If the partition cannot serve that many clients, or one would be empty; or if `assign` does
+                not give each a part of the samples.
         """
         parts = [part.sort().values for part in self.assign(targets, n_clients, n_classes, generator)]
+        name, n = type(self).__name__, len(targets)
+        if len(parts) != n_clients:
+            raise SettingError(f"{name} must give each of {n_clients} clients a part, got {len(parts)} parts.")
+        if any(len(part) and (part[0] < 0 or part[-1] >= n) for part in parts):
+            raise SettingError(f"{name} must give numbers of samples, 0 to {n - 1}, got others.")
         empty = [client for client, part in enumerate(parts) if not len(part)]
         if empty:
             raise SettingError(

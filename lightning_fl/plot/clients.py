@@ -53,10 +53,10 @@ def client_weights(weights: Sequence[Row], clients: Sequence[Row], byzantine: Co
     step = -(-table.shape[1] // _MOST_ROUNDS)
     rounds = [int(row["round"]) for row in weights] or [1]
     figure, axes = one_axes("Round", "", title, size=(8.0, 2.5 + 0.04 * min(max(len(order), 40), 150)))
-    low, high = np.nanpercentile(table, [0, 99.5]) if np.isfinite(table).any() else (0.0, 1.0)
     extent = (rounds[0] - 0.5, rounds[-1] + 0.5, len(order) - 0.5, -0.5)
     shown = np.ma.masked_invalid(_averaged(table, step))
-    scale = {"vmin": min(low, 0.0), "vmax": max(high, 1e-9), "cmap": MAP}
+    low, high, most = np.percentile(shown.compressed(), [0, 99.5, 100]) if shown.count() else (0.0, 1.0, 1.0)
+    scale = {"vmin": min(low, 0.0), "vmax": high if high > 0 else max(most, 1e-9), "cmap": MAP}
     image = axes.imshow(shown, extent=extent, aspect="auto", interpolation="nearest", **scale)
     absent = "; light grey: absent" if np.isnan(table).any() else ""
     figure.colorbar(image, ax=axes, label=f"Weight of a client (%){absent}", extend="max")

@@ -151,9 +151,9 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
         if not (any(members) and rounds):
             continue
         seen = ~np.isnan(table[:, members]).all(1)
-        low, middle, high = np.nanpercentile(table[seen][:, members], [5, 50, 95], axis=1)
+        low, middle, high = np.nanpercentile(table[seen][:, members], [0, 50, 100], axis=1)
         when = np.array(rounds)[seen]
-        band = f"{label}, 5 to 95 %" if (high - low).max() > 1e-6 else None
+        band = f"{label}, least to most" if (high - low).max() > 1e-6 else None
         axes.fill_between(when, low, high, color=colour, alpha=0.25, linewidth=0, label=band)
         style = "-" if label == "honest" else "--"  # both show where they coincide
         axes.plot(when, middle, style, color=colour, linewidth=1.8, label=f"{label}, median of {sum(members)}")

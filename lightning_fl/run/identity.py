@@ -9,12 +9,15 @@ A name survives new versions of the package: it is a hash of the settings that c
   their cells of scripts/tables/measured are measured again.
 * Of a class that is not installed, such as a rule of your own, the file that its ``_target_`` names counts: edited, it
   makes another run.
+* Of a file that a setting names, such as ``partition.path``, the content counts, not the place.
 * `RESULTS` is raised when a change to the code changes the numbers of all runs.  Every name changes with it.
 """
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from sysconfig import get_paths
@@ -46,6 +49,7 @@ _WATCHING = {"ckpt_path", "checkpoint_every", "trainer.log_every_n_steps", "trai
 _COMPUTING = {f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes", "strategy")}
 _BESIDE = PLACES | _WATCHING | _COMPUTING
 
+_BY_ROOT = "lightning_fl.data.torchvision.Torchvision"
 _NOTHING = ("aggregator", "adversary", "schedule")  # null and absent mean the same there
 
 # Parts of the package itself, and those of whatever it runs with, wherever they are installed.
@@ -80,8 +84,9 @@ def counted(config: Config) -> Config:
     found: Config = {}
     for group, value in config.items():
         if isinstance(value, dict):
-            # A data set of another project may choose its data by root.
-            ours = group != "data" or str(value.get("_target_")).startswith("lightning_fl.")
+            # A data set of another project, and some of torchvision's, choose their data by root.
+            kind = str(value.get("_target_"))
+            ours = group != "data" or (kind.startswith("lightning_fl.") and kind != _BY_ROOT)
             value = {key: inner for key, inner in value.items() if not (ours and f"{group}.{key}" in _BESIDE)}
             if group == "federation" and not config.get("adversary"):
                 value["n_byzantine"] = 0
@@ -100,6 +105,8 @@ def essential(config: Config) -> Config:
 
 
 def _said(node: Any, kind: str) -> Any:
+    if isinstance(node, str):
+        return _content(node)
     if not isinstance(node, dict):
         return node
     added = ADDED.get(kind, {})
@@ -113,6 +120,23 @@ def _said(node: Any, kind: str) -> Any:
     if (source := _own_source(kind)) is not None:
         kept["_code_"] = hashlib.sha256(source.read_bytes()).hexdigest()
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
+
+
+def _content(text: str) -> str:
+    """Replace the name of a file by a hash of what it holds; other words stay."""
+    if os.sep not in text and "." not in text:
+        return text
+    try:
+        known = os.stat(text)
+    except (OSError, ValueError):
+        return text
+    return _hashed(os.path.abspath(text), known.st_mtime_ns, known.st_size) if os.path.isfile(text) else text
+
+
+@cache
+def _hashed(path: str, changed: int, size: int) -> str:
+    with open(path, "rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _own_source(target: str) -> Path | None:

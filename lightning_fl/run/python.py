@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from io import BytesIO
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,8 @@ def train(
         DataError: If the data cannot be read.
     """
     for name, value in [("rounds", rounds), ("evaluate_every", evaluate_every)]:
-        if value < 1:
-            raise SettingError(f"{name} must be at least 1, got {value}.")
+        if not isinstance(value, Integral) or value < 1:
+            raise SettingError(f"{name} must be a whole number of at least 1, got {value}.")
     _check_kind("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
     if rule is not None:
         _check_kind("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")

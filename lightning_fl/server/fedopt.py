@@ -79,7 +79,8 @@ class FedOpt(Optimizer, ABC):
                 if not state:
                     state["m"], state["v"] = torch.zeros_like(w), torch.full_like(w, group["tau"] ** 2)
                 m = state["m"].lerp_(w.grad, 1 - group["beta_1"])
-                self.second_moment(state["v"], w.grad.square(), group)
+                squares = w.grad.square().clamp_(max=torch.finfo(w.dtype).max)  # inf would make v NaN for good
+                self.second_moment(state["v"], squares, group)
                 w.addcdiv_(m, state["v"].sqrt().add_(group["tau"]), value=-group["lr"])
         return loss
 

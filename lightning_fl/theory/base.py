@@ -4,7 +4,7 @@ An estimate is the largest value over what was recorded, so it may be less than 
 for the runs recorded: the proofs use theta, G and sigma only at points that a run visits (local models included).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -49,7 +49,7 @@ def check_numbers(
         SettingError: If one is not.
     """
     for name, value in values.items():
-        numbers = [value] if isinstance(value, (int, float)) else list(value)
+        numbers = list(value) if isinstance(value, Iterable) else [value]
         if not numbers or not all(isfinite(x) and x >= least and x > above for x in numbers):
             limit = f" > {above:g}" if above > -inf else f" >= {least:g}" if least > -inf else ""
             raise SettingError(f"{theorem} needs finite {name}{limit}, got {value}.")

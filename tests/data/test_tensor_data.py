@@ -137,3 +137,21 @@ def test_another_seed_draws_another_partition_unless_it_has_its_own():
     assert own.reseeded(5).federation.seed == 7
     assert own.reseeded(5).federation.byzantine_ids == [0, 3]
     assert own.reseeded(5, attacked=False).federation.honest_ids == [0, 1, 2, 3]
+
+
+def test_the_server_holds_what_the_rarest_class_allows():
+    def held(targets, **settings):
+        data = TensorData((X, targets), (X, targets), Iid(), n_clients=2, **settings)
+        data.setup()
+        return data.server.sizes
+
+    assert held(Y) == [4, 4, 4]
+    assert held(torch.tensor([0] * 9 + [1] * 3)) == [3, 3]
+    assert held(Y, n_classes=4) == []  # of the fourth class there is none
+    assert held(Y, server_samples=np.int64(2)) == [2, 2, 2]
+    with pytest.raises(SettingError, match="the server needs 5 samples of class 0, got 4"):
+        held(Y, server_samples=5)
+    big = torch.arange(90) % 3
+    data = TensorData((torch.zeros(90, 1), big), (torch.zeros(90, 1), big), Iid(), n_clients=2)
+    data.setup()
+    assert data.server.sizes == [20, 20, 20]

@@ -97,6 +97,25 @@ def test_a_class_of_ones_own_is_another_one_once_it_is_edited(tmp_path, monkeypa
     assert names[0] == names[2] != names[1]
 
 
+def test_of_a_file_the_content_counts_not_the_place(tmp_path):
+    def name_with(text, place):
+        (tmp_path / place).write_text(text)
+        return name("partition=from_file", f"partition.path={tmp_path / place}")
+
+    first = name_with("0,1", "p.csv")
+    assert name_with("0,1", "q.csv") == first
+    assert name_with("0,1,2", "p.csv") != first
+    assert name_with("0,1", "p.csv") == first
+    assert name("partition=from_file", f"partition.path={tmp_path / 'missing.csv'}") != first
+
+
+def test_images_in_a_folder_are_chosen_by_root():
+    images = ("data=torchvision", "data.dataset=ImageFolder")
+    assert name(*images, "data.root=a") != name(*images, "data.root=b")
+    assert name("data=torchvision", "data_dir=a") == name("data=torchvision", "data_dir=b")
+    assert name("data=mnist", "data.root=a") == name("data=mnist", "data.root=b")
+
+
 def test_what_is_installed_is_not_one_s_own_wherever_it_lies(tmp_path, monkeypatch):
     elsewhere = tmp_path / "lib" / "site-packages"
     elsewhere.mkdir(parents=True)

@@ -169,7 +169,7 @@ def test_pictures_are_the_reports():
 
 @pytest.mark.parametrize("setting", [{"rounds": 0}, {"evaluate_every": 0}])
 def test_counts_are_at_least_one(setting):
-    with pytest.raises(SettingError, match="must be at least 1, got 0"):
+    with pytest.raises(SettingError, match="must be a whole number of at least 1, got 0"):
         train(net, data(), **setting)
 
 

@@ -158,3 +158,14 @@ def test_settings_out_of_range(setting, value, message):
         make = conf.make("server", name, **{setting: value})
         with pytest.raises(SettingError, match=message):
             make([torch.nn.Parameter(torch.zeros(1))])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_square_beyond_float32_is_not_the_end(name):
+    """1e20 squared is inf in float32; what is finite when it comes leaves finite parameters for good."""
+    w = torch.nn.Parameter(torch.zeros(1))
+    server = conf.make("server", name)([w])
+    for gradient in (1e20, 1e20, 1.0, -1.0):
+        w.grad = torch.tensor([gradient])
+        server.step()
+        assert w.isfinite()

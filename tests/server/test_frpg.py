@@ -93,3 +93,9 @@ def test_refuses_a_schedule():
 def test_conf_gives_the_papers_constants():
     optimizer = conf.make("server", "frpg")([torch.nn.Parameter(torch.zeros(1))])
     assert optimizer.param_groups[0]["lr"] == pytest.approx(1 / (0.003 / 14 * 9 + 442.5))
+
+
+def test_its_constant_follows_the_clients():
+    assert conf.compose("method=frpg", "client.lipschitz=524").server.lipschitz == 524
+    assert conf.compose("method=frpg", "client.lipschitz=524", "server.lipschitz=600").server.lipschitz == 600
+    assert conf.compose("server=frpg").server.lipschitz == 295

@@ -1,0 +1,37 @@
+"""What every partition is checked for, one's own included."""
+
+import pytest
+import torch
+
+from lightning_fl import SettingError
+from lightning_fl.partition.base import Partition
+
+
+class Given(Partition):
+    """Give these parts."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def assign(self, targets, n_clients, n_classes, generator):
+        return [torch.tensor(part, dtype=torch.int64) for part in self.parts]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([[0, 1]], "Given must give each of 2 clients a part, got 1 parts"),
+        ([[0], [1], [2]], "Given must give each of 2 clients a part, got 3 parts"),
+        ([[0], [1, 4]], "Given must give numbers of samples, 0 to 3, got others"),
+        ([[0], [-1, 1]], "Given must give numbers of samples, 0 to 3, got others"),
+        ([[0], []], r"none for 1 of 2 clients \(first: 1\)"),
+    ],
+)
+def test_what_is_no_partition_is_refused(parts, message):
+    with pytest.raises(SettingError, match=message):
+        Given(*parts)(torch.zeros(4, dtype=torch.int64), 2, 1, torch.Generator())
+
+
+def test_parts_are_sorted_and_need_not_hold_everything():
+    parts = Given([2, 0], [1])(torch.zeros(4, dtype=torch.int64), 2, 1, torch.Generator())
+    assert [part.tolist() for part in parts] == [[0, 2], [1]]
