@@ -3,13 +3,13 @@
     python scripts/benchmark.py round [OVERRIDES...]   a round of experiment=boba_mnist against its floor
     python scripts/benchmark.py boba                   BOBA's rule against one float64 Gram matrix
     python scripts/benchmark.py aggregators [--d ...]  every rule of conf against its floor, and against byzfl
-    python scripts/benchmark.py simulation [--rules ...] [--threads ...] [OVERRIDES...]   whole rounds, and byzfl's
-    python scripts/benchmark.py scale [--sizes ...] [OVERRIDES...]   rounds of many clients: time, memory, their growth
+    python scripts/benchmark.py simulation [OVERRIDES...] [--rules ...] [--threads ...]   whole rounds, and byzfl's
+    python scripts/benchmark.py scale [OVERRIDES...] [--sizes ...]   rounds of many clients: time, memory, their growth
     python scripts/benchmark.py startup                what a user waits for before anything is computed
     python scripts/benchmark.py flower                 a Flower strategy against its rule, and against Flower's own
     python scripts/benchmark.py processes [OVERRIDES]  rounds over two processes against rounds in one, one thread each
 
-Times are medians; the spread is the middle half of the ratios taken turn by turn.
+Times are medians, rounds per second means; the spread is the middle half of the ratios taken turn by turn.
 """
 
 import argparse
@@ -48,7 +48,7 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.products import gram_matrix
 from lightning_fl.round import Round
 from lightning_fl.run.assemble import make, make_data, make_model, make_module, make_trainer
-from lightning_fl.run.config import choices, compose, spelled
+from lightning_fl.run.config import choices, choose, compose, spelled
 from lightning_fl.run.explain import explained
 from lightning_fl.run.train import train
 from lightning_fl.samples import RoundBatch
@@ -260,7 +260,8 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
     samples = Samples(torch.randn(2 * c, d // c, generator=draw), torch.arange(2 * c) % c, c)
     classes = ClientBatch(samples, [torch.tensor([z, z + c]) for z in range(c)], range(c))
     rules: dict[str, Any] = {}
-    for name in names or choices("aggregator"):
+    known = choices("aggregator")
+    for name in [choose(name, known, "rule") for name in names] or known:
         rules[name] = make(compose([f"aggregator={name}", f"f={f}"]).aggregator)
 
     def apply(rule: Any) -> Aggregation:
@@ -727,7 +728,7 @@ def main() -> None:
     rounds.add_argument("overrides", nargs="*", help="as for train.py")
     rule = commands.add_parser("boba", help="BOBA's rule against one Gram matrix")
     every = commands.add_parser("aggregators", help="every rule against its floor")
-    every.add_argument("--d", type=int, nargs="+", default=[100_000, 1_000_000], help="length of an update")
+    every.add_argument("--d", type=int, nargs="+", default=[100_000, 1_000_000], help="length of an update, in tens")
     every.add_argument("--names", nargs="+", default=[], help="only these rules")
     startup = commands.add_parser("startup", help="from the command to the first computation")
     simulation = commands.add_parser("simulation", help="whole rounds against byzfl's")
@@ -782,8 +783,11 @@ def main() -> None:
     elif arguments.command == "flower":
         benchmark_flower(arguments.turns)
     else:
-        for d in arguments.d:
-            benchmark_aggregators(d, arguments.turns, arguments.names)
+        if any(d < 10 or d % 10 for d in arguments.d):
+            parser.error(f"--d must be multiples of 10, the classes of the server's samples, got {arguments.d}")
+        with explained():
+            for d in arguments.d:
+                benchmark_aggregators(d, arguments.turns, arguments.names)
 
 
 if __name__ == "__main__":
