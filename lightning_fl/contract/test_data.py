@@ -11,34 +11,34 @@ from lightning_fl.partition.iid import Iid
 every_data_set = pytest.mark.parametrize("name", conf.names("data"))
 
 
-@pytest.fixture
-def make(tmp_path, monkeypatch):
-    """Make a data set whose folder is empty."""
-    monkeypatch.chdir(tmp_path)
+def settings(name, folder):
+    """Compose a data set whose root is an empty folder."""
+    config = conf.compose(f"data={name}").data.copy()
+    config.update({key: str(folder) for key in ("root",) if key in config})
+    return config
 
-    def made(name):
-        config = conf.compose(f"data={name}").data.copy()
-        config.update({key: str(tmp_path) for key in ("root",) if key in config})
-        federation = Federation(4, 0, "supplement", "uniform")
-        return instantiate(config, partition=Iid(), federation=federation, _convert_="all")
 
-    return made
+def make(config):
+    """Make it, for four clients."""
+    return instantiate(config, partition=Iid(), federation=Federation(4, 0, "supplement", "uniform"), _convert_="all")
 
 
 @every_data_set
-def test_making_it_does_nothing_yet(name, make, tmp_path):
-    assert isinstance(make(name), FederatedDataModule)
+def test_making_it_does_nothing_yet(name, tmp_path, monkeypatch):
+    config = settings(name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(make(config), FederatedDataModule)
     assert not list(tmp_path.iterdir())
 
 
 @every_data_set
-def test_samples_do_not_depend_on_torch_s_global_stream(name, make):
+def test_samples_do_not_depend_on_torch_s_global_stream(name, tmp_path):
     """Where it loads without being fetched first."""
     loaded = []
     for seed in (0, 1):
         torch.manual_seed(seed)
         try:
-            loaded.append(make(name).load())
+            loaded.append(make(settings(name, tmp_path)).load())
         except (DataError, SettingError, OSError) as error:
             pytest.skip(f"it does not load here: {error}")
     for first, second in zip(*loaded, strict=True):

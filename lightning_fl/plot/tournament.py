@@ -55,10 +55,11 @@ def worst_over_skew(
     axes.set_xticks(range(len(skews)), skews)
     lowest = min(low for points in lines.values() for _, low, _ in points.values())
     axes.set_ylim(max(lowest - 5, -2), 102)
+    apart = 0.05 if any(low < high for points in lines.values() for _, low, high in points.values()) else 0.0
     for i, (rule, points) in enumerate(lines.items()):
         there = [k for k, skew in enumerate(skews) if skew in points]
         means, lows, highs = np.array([points[skews[k]] for k in there]).reshape(-1, 3).T
-        shift = 0.05 * (i - (len(lines) - 1) / 2)  # intervals and markers side by side
+        shift = apart * (i - (len(lines) - 1) / 2)  # intervals side by side
         axes.errorbar(
             np.array(there) + shift,
             means,
