@@ -60,7 +60,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skew", help="partitions, or the alpha of Dirichlet ones (iid,0.1,pathological)")
     parser.add_argument("--byzantine", help="numbers of Byzantine clients beside the 100 honest ones (15)")
     parser.add_argument("--seeds", help="how many (3), or which (0,1,2; one alone: 7,)")
-    parser.add_argument("--within", metavar="POINTS", help="of a rule's worst: attacks of further seeds (15; 100: all)")
+    parser.add_argument("--again", metavar="SHARE", help="of the worst attack's cost: what further seeds play (0.5)")
     parser.add_argument("--rates", help="of the server, to choose each rule's from (0.02,0.1,0.5)")
     parser.add_argument("--data", help="another data set than mnist_5k")
     parser.add_argument("--model", help="another model than the MLP 784-32-10")
@@ -80,7 +80,7 @@ def selected(given: argparse.Namespace) -> Entries:
         given.add,
         [*chosen, *spelled(given.overrides)],
         given.quick,
-        None if given.within is None else _points("--within", given.within),
+        None if given.again is None else _share("--again", given.again),
         skew=listed(given.skew),
         byzantine=_numbers("--byzantine", given.byzantine, int, "whole numbers above 0"),
         seeds=None if given.seeds is None else seeds_of(given.seeds),
@@ -88,14 +88,13 @@ def selected(given: argparse.Namespace) -> Entries:
     )
 
 
-def _points(option: str, text: str) -> float:
-    """Read a difference of percentages."""
+def _share(option: str, text: str) -> float:
     try:
-        if (found := float(text)) >= 0:
-            return found
+        if 0 <= (share := float(text)) <= 1:
+            return share
     except ValueError:
         pass
-    raise SettingError(f"{option} needs a number of points, 0 or more, got {text!r}.")
+    raise SettingError(f"{option} needs a share from 0 to 1, got {text!r}.")
 
 
 def _numbers(option: str, text: str | None, kind: type[int] | type[float], what: str) -> list[Any] | None:

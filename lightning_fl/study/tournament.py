@@ -3,7 +3,7 @@
 A cell is one short run, trained in memory.  Its result is a row of ``cells.csv``, found again by the run's `identity`;
 several processes may share the folder.  The server's rate of each rule is chosen first: the one with the best accuracy
 on validation samples of the clients, in the mean over a few attacks.  The first seed plays every attack, the others
-those that came close to the rule's worst at the first.
+those that come close to the rule's worst there.
 """
 
 import csv
@@ -90,8 +90,8 @@ class Entries:
         rates: Of the server, to choose from.
         tuning: Attacks under which they are chosen, by the mean accuracy on validation samples.
         base: Overrides of every run.
-        within: Points of accuracy: seeds after the first play the attacks that came so close to the rule's worst at the
-            first; from 100 on all of them.
+        again: Seeds after the first play the attacks that cost a rule at least this share, in [0, 1], of the accuracy
+            that the worst one costs it at the first; 0: all.
     """
 
     rules: Mapping[str, Sequence[str]]
@@ -102,7 +102,7 @@ class Entries:
     rates: Sequence[float]
     tuning: Sequence[str]
     base: Sequence[str]
-    within: float = 100.0
+    again: float = 0.0
 
     @classmethod
     def choose(
@@ -112,7 +112,7 @@ class Entries:
         added: Sequence[str] = (),
         more: Sequence[str] = (),
         quick: bool = False,
-        within: float | None = None,
+        again: float | None = None,
         **given: Sequence[Any] | None,
     ) -> "Entries":
         """Choose by what ``tournament.yaml`` has.
@@ -123,7 +123,7 @@ class Entries:
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
             quick: Whether to play the small tournament of ten minutes.
-            within: Of accuracy, in points; None: the file's.
+            again: What further seeds play; None: the file's.
             given: ``skew``, ``byzantine``, ``seeds``, ``rates``; None: the file's.
 
         Raises:
@@ -162,7 +162,7 @@ class Entries:
             list(dict.fromkeys([NOBODY, *(choose(name, choices("adversary"), "attack") for name in attacked)])),
             tuning=ours["tuning"],
             base=[*(part for text in parts for part in shlex.split(text)), *more],
-            within=float(ours["within"] if within is None else within),
+            again=float(ours["again"] if again is None else again),
             **values,
         )
 
@@ -291,7 +291,7 @@ class Tournament:
         if rate is None:
             return [], len(entries.attacks) * len(entries.seeds)
         cells = [Cell(rule, attack, skew, byzantine, rate, first) for attack in entries.attacks]
-        again = entries.attacks if entries.within >= 100 else self._close(cells)
+        again = entries.attacks if not entries.again else self._close(cells)
         if again is None:
             return cells, len(entries.attacks) * len(others)
         return cells + [Cell(rule, attack, skew, byzantine, rate, seed) for seed in others for attack in again], 0
@@ -299,14 +299,14 @@ class Tournament:
     def _close(self, cells: Sequence[Cell]) -> list[str] | None:
         """Choose the attacks of a rule's further seeds; None as long as a cell of the first is missing.
 
-        No attack, those that came close to the least accuracy, the one that did most to a class, and those that could
-        not be run.
+        No attack, those that cost enough, the one that did most to a class, and those that could not be run.
         """
         rows = {cell.attack: row for cell in cells if (row := self.row(cell)) is not None}
         if len(rows) < len(cells):
             return None
         met = {name: row for name, row in rows.items() if name != NOBODY and row["status"] != "refused"}
-        limit = min(map(accuracy, met.values()), default=0.0) + self.entries.within / 100
+        clean, worst = accuracy(rows[NOBODY]), min(map(accuracy, met.values()), default=0.0)
+        limit = max(worst, clean - self.entries.again * (clean - worst))
         harm = {name: (row["worst_recall"] or 0.0, accuracy(row)) for name, row in met.items()}
         spared = {name for name, (_, left) in harm.items() if left > limit and harm[name] > min(harm.values())}
         return [name for name in rows if name not in spared]

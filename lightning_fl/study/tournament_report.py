@@ -87,9 +87,9 @@ def introduction(tournament: Tournament) -> list[str]:
     settings = ", ".join(f"`{setting}`" for setting in last.values())
     played = f"{many(len(entries.rules), 'rule')} under {many(len(entries.attacks) - 1, 'attack')}"
     again = (
-        f" Seed {entries.seeds[0]} plays every attack, the others those that came within {entries.within:g} points of "
-        "the rule's least accuracy there, and the one that did most to a class; where another attack does more at "
-        "another seed, a rule is shown too high."
+        f" Seed {entries.seeds[0]} plays every attack, the others those that cost the rule at least {entries.again:g} "
+        "of the accuracy that the worst one costs there, and the one that did most to a class; where another attack "
+        "does more at another seed, a rule is shown too high."
         if _screens(entries)
         else ""
     )
@@ -108,7 +108,7 @@ def introduction(tournament: Tournament) -> list[str]:
 
 
 def _screens(entries: Entries) -> bool:
-    return len(entries.seeds) > 1 and entries.within < 100
+    return len(entries.seeds) > 1 and entries.again > 0
 
 
 def _reach(seeds: int) -> str:

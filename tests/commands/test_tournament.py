@@ -42,8 +42,8 @@ def command(tmp_path, monkeypatch, capsys, played):
 
 
 def test_further_seeds_play_what_came_close_to_the_worst(command, played):
-    """Averaging's worst is IPM's 60 %, Krum's LIE's 30 %; what does most to a class is, of equals, the same one."""
-    code, out, _ = command("--seeds", "3", "--within", "15")
+    """IPM costs averaging 30 points and LIE 10, Krum 30 and 60; of equals the worst does most to a class."""
+    code, out, _ = command("--seeds", "3", "--again", "0.6")
     assert code == 0
     first = sorted((rule, attack, 0) for attack in ("none", "ipm", "lie") for rule in ("average", "krum"))
     again = {("average", "none"), ("average", "ipm"), ("krum", "none"), ("krum", "lie")}
@@ -57,9 +57,9 @@ def test_further_seeds_play_what_came_close_to_the_worst(command, played):
     ]
     assert "14 of 14 runs finished" in module.Path("runs/tournament/tournament.md").read_text()
     played.clear()
-    assert command("--seeds", "3", "--within", "15")[0] == 0
+    assert command("--seeds", "3", "--again", "0.6")[0] == 0
     assert played == []
-    command("--seeds", "3", "--within", "100")
+    command("--seeds", "3", "--again", "0")
     assert len(played) == 18 - 14
 
 
@@ -84,8 +84,8 @@ def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     assert "1 run failed, of average; the first: E: no. The same command tries them again." in err
 
 
-@pytest.mark.parametrize("points", ["-1", "nan", "few", ""])
-def test_wrong_points_are_refused(command, points):
-    code, _, err = command(f"--within={points}")
+@pytest.mark.parametrize("share", ["-1", "1.1", "nan", "few", ""])
+def test_a_wrong_share_is_refused(command, share):
+    code, _, err = command(f"--again={share}")
     assert code != 0
-    assert f"--within needs a number of points, 0 or more, got {points!r}" in err
+    assert f"--again needs a share from 0 to 1, got {share!r}" in err
