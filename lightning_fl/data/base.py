@@ -188,12 +188,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def _draw_server(self, train: Samples, kept: torch.Tensor) -> list[torch.Tensor]:
         """Draw the server's samples of each class, none of them kept for validation; empty if it holds none."""
-        draw = seeding.generator(self.partition_seed, "server samples")
-        classes = shuffled_classes(train.targets, train.n_classes, draw)
-        classes = [members[~torch.isin(members, kept)] for members in classes] if len(kept) else classes
         given = self.server_samples
         if given is None:
-            given = min(20, *map(len, classes))
+            counts = [batch.bincount(minlength=train.n_classes) for batch in (train.targets, train.targets[kept])]
+            given = min(20, int((counts[0] - counts[1]).min()))
         wanted = [given] * train.n_classes if isinstance(given, int) else list(given)
         if len(wanted) != train.n_classes:
             raise SettingError(
@@ -202,6 +200,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             )
         if not any(wanted):
             return []
+        draw = seeding.generator(self.partition_seed, "server samples")
+        classes = shuffled_classes(train.targets, train.n_classes, draw)
+        classes = [members[~torch.isin(members, kept)] for members in classes] if len(kept) else classes
         for z, (members, count) in enumerate(zip(classes, wanted, strict=True)):
             if len(members) < count:
                 raise SettingError(

@@ -118,7 +118,7 @@ def _said(node: Any, kind: str) -> Any:
     if kind in REVISED:
         kept["_revised_"] = REVISED[kind]
     if (source := _own_source(kind)) is not None:
-        kept["_code_"] = hashlib.sha256(source.read_bytes()).hexdigest()
+        kept["_code_"] = _digest(source)
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
 
 
@@ -126,17 +126,24 @@ def _content(text: str) -> str:
     """Replace the name of a file by a hash of what it holds; other words stay."""
     if os.sep not in text and "." not in text:
         return text
+    path = Path(text)
     try:
-        known = os.stat(text)
-    except (OSError, ValueError):
-        return text
-    return _hashed(os.path.abspath(text), known.st_mtime_ns, known.st_size) if os.path.isfile(text) else text
+        if path.is_file():
+            known = path.stat()
+            return f"sha256:{_known_digest(path.absolute(), known.st_mtime_ns, known.st_size)}"
+    except OSError:  # who reads it says so in better words
+        pass
+    return text
 
 
-@cache
-def _hashed(path: str, changed: int, size: int) -> str:
-    with open(path, "rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+@cache  # a file of word vectors is large, and a table asks for it in every cell
+def _known_digest(path: Path, changed: int, size: int) -> str:
+    return _digest(path)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _own_source(target: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_further_seeds_play_what_came_close_to_the_worst(command, played):
         "8 runs of the tournament to play",
         "0 runs of the tournament to play",
     ]
-    assert "14 of 14 runs finished" in module.Path("runs/tournament/tournament.md").read_text()
+    assert "14 of 14 runs finished" in Path("runs/tournament/tournament.md").read_text()
     played.clear()
     assert command("--seeds", "3", "--again", "0.6")[0] == 0
     assert played == []

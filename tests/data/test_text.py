@@ -78,6 +78,7 @@ def test_the_first_words_of_glove_are_taken(tmp_path):
     data = make(glove=str(write(tmp_path / "glove.txt", GLOVE + "not a line of glove\n")), vocabulary=4)
     train, _ = data.load()
     assert train.inputs.tolist() == [[3, 3, 3, 1], [1, 3, 1, 1]]
+    assert read_vectors(tmp_path / "glove.txt", 2)[1].shape == (2, 3)
 
 
 @pytest.mark.parametrize(

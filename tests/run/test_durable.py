@@ -152,8 +152,10 @@ def test_a_new_run_in_an_old_folder_leaves_nothing_to_be_taken_for_its_own(comma
 def test_auto_needs_a_folder(command, tmp_path, arguments, setting):
     code, _, err = command(*arguments, "aggregator=average")
     assert code == 2
-    assert err.startswith("Error: ckpt_path=auto goes on in the folder of the run, got a new folder for each call;")
-    assert err.endswith(f"; set {setting}=FOLDER.\n")
+    assert err.endswith(
+        "Error: ckpt_path=auto goes on in the folder of the run, got a new folder for each call; "
+        f"set {setting}=FOLDER.\n"
+    )
 
 
 def test_auto_goes_on_with_the_run_s_own_settings(command):
