@@ -18,6 +18,8 @@ from lightning_fl._threads import in_threads
 
 # Entries sorted at a time: 2^18 of them (1 to 2 MB) fit a core's cache, 2^26 a GPU's memory.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
+# Relative difference that is rounding.
+_ROUNDING = 2.0**-40
 
 
 def reduce_columns(
@@ -95,17 +97,18 @@ def kth_smallest(values: Float[Tensor, "m n"], k: int) -> Float[Tensor, " m"]:
 
 
 def smallest(values: Float[Tensor, "m n"], k: int) -> Bool[Tensor, "m n"]:
-    """Mark the k smallest values of every row; of equal ones the first.
+    """Mark the k smallest values of every row; of equal ones, up to rounding, the first.
 
     Args:
-        values: No NaN.
+        values: Float64, no NaN.  A relative difference of 2^-40 or less is rounding.
         k: 1 <= k <= n.
 
-    >>> smallest(torch.tensor([[3.0, 1.0, 2.0, 2.0]]), 2)
+    >>> smallest(torch.tensor([[3.0, 1.0, 2.0 + 1e-15, 2.0]]).double(), 2)
     tensor([[False,  True,  True, False]])
     """
     last = kth_smallest(values.clone(memory_format=torch.contiguous_format), k)[:, None]
-    below, ties = values < last, values == last
+    rounding = _ROUNDING * last.abs()
+    below, ties = values < last - rounding, (values - last).abs() <= rounding
     return below | (ties & (ties.cumsum(1) <= k - below.sum(1, keepdim=True)))
 
 

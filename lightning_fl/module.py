@@ -23,7 +23,7 @@ from torchmetrics.functional.classification import multiclass_confusion_matrix
 from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_integers
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
@@ -101,6 +101,10 @@ class FederatedModule(pl.LightningModule):
         _check_trainer(self.trainer)
         self._prepare_metrics(data.n_classes)
         if stage != "fit":
+            self.adversary = _only(list(self.trainer.callbacks), Adversary)  # type: ignore[attr-defined]
+            if self.adversary is not None:
+                with concerning("adversary"):
+                    self.adversary.check_data(data)
             if self.trainer.world_size > 1:  # Lightning is about to give every process what the first one remembers
                 collect(self.client, self._homes, self.trainer.strategy.root_device)
             return
@@ -143,13 +147,16 @@ class FederatedModule(pl.LightningModule):
         if data.n_classes < 2:
             raise SettingError(f"a classifier needs at least 2 classes, the data have {data.n_classes}; choose others.")
         with concerning("aggregator"):
+            check_integers(self.aggregator)
             self.aggregator.check(data.federation.n, data.n_classes)
             _check_server_data(self.aggregator, self.client, data)
         honest, byzantine = data.federation.participants(0)
         if self.adversary is not None:
             with concerning("adversary"):
+                check_integers(self.adversary)
+                if byzantine:
+                    self.adversary.check(len(honest), len(byzantine), data.n_classes)
                 self.adversary.check_data(data)
-                self.adversary.check(len(honest), len(byzantine), data.n_classes)
         self.model.to(data.train.targets.device)  # client state is allocated on the model's device
         with concerning("model"):
             _check_model(self.model, data)

@@ -398,6 +398,24 @@ def test_evaluations_report_what_an_attack_observes(tmp_path):
     assert run.evaluation["attack/source_as_target"] == pytest.approx(run.confusion[0][1] / 10, abs=1e-6)
 
 
+def test_an_evaluation_by_itself_knows_its_own_attack(tmp_path):
+    run = module()
+    trainer(tmp_path, 2, LabelFlipPair(0, 1)).fit(run, datamodule=data())
+    for fresh in [run, module(run.model)]:
+        (found,) = trainer(tmp_path, 2, LabelFlipPair(2, 1)).test(fresh, datamodule=data())
+        assert found["attack/source_recall"] == pytest.approx(found["recall/2"], abs=1e-6)
+        (found,) = trainer(tmp_path, 2).test(fresh, datamodule=data())
+        assert not any(name.startswith("attack/") for name in found)
+
+
+def test_nobody_s_attack_is_not_asked_whether_it_fits(tmp_path):
+    class Shared(Ipm):
+        def check(self, n_honest, n_byzantine, n_classes):
+            n_honest / n_byzantine
+
+    trainer(tmp_path, 1, Shared(1.0)).fit(module(), datamodule=data(n_byzantine=0))
+
+
 def test_half_precision_is_refused(tmp_path):
     with pytest.raises(SettingError, match=r"float32.*got trainer.precision=bf16-mixed"):
         training.trainer([], 1, precision="bf16-mixed").fit(module(), datamodule=data())

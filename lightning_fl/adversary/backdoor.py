@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.adversary.base import Adversary, AttackContext, check_held
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 from lightning_fl.samples import ClientBatch, Samples
@@ -27,11 +27,11 @@ class Backdoor(Adversary):
     Args:
         target: Class that a sample with the trigger should be taken for.  None: the one after its own, y + 1 mod c.
         source: Class whose samples get the trigger, in training and test.  None: every class.
-        share: Of each Byzantine client's samples (of the source class), in (0, 1]; at least one of them.
+        share: Of each Byzantine client's samples (of the source class), in (0, 1]; at least one of them, if any.
 
     Raises:
         SettingError: If a setting is out of range; before training, if there is no such class, the trigger does not
-            fit the samples, or the Byzantine clients have no samples.
+            fit the samples, or the Byzantine clients have no samples (of the source class).
     """
 
     def __init__(self, target: int | None, source: int | None, share: float):
@@ -87,6 +87,7 @@ class Backdoor(Adversary):
                 "a backdoor needs Byzantine clients with data, got supplementary ones, who hold none; set "
                 "federation.byzantine=replacement, or federation.byzantine_data to iid or copies."
             )
+        check_held(data, self.source)
         self.triggered(data.test)
 
     def triggered(self, test: Samples) -> Samples:

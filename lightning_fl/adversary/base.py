@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.errors import SettingError
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.updates import Combination, Updates
@@ -51,6 +52,26 @@ class AttackContext:
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for this round's draws of the attack."""
         return self.round.generator("adversary", purpose)
+
+
+def check_held(data: FederatedDataModule, source: int | None) -> None:
+    """Check that some Byzantine client, if there are any, holds samples of the class that is attacked.
+
+    Args:
+        data: The run's, loaded and partitioned.
+        source: The class.  None: any will do.
+
+    Raises:
+        SettingError: If none does: all would be honest.
+    """
+    attackers = set(data.federation.byzantine_ids)
+    everybody = data.everybody
+    held = [indices for client, indices in zip(everybody.ids, everybody.indices, strict=True) if client in attackers]
+    if source is not None and held and not (everybody.samples.targets[torch.cat(held)] == source).any():
+        raise SettingError(
+            f"this attack changes samples of class {source}, got none among those of {len(held)} Byzantine clients; "
+            f"set another source, or let supplementary ones hold samples of all classes: federation.byzantine_data=iid."
+        )
 
 
 class Adversary(pl.Callback, ABC):

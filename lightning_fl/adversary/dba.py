@@ -53,7 +53,7 @@ def bars(height: int, width: int, length: int, gap: int, shift: int) -> Bool[Ten
 class Dba(Backdoor):
     """Train on images with a part of the trigger, the j-th attacker with part j mod 4; see `bars` and `Backdoor`.
 
-    Test samples have all four parts.
+    Test samples have all four parts; of fewer than four attackers nobody trains on the last ones.
 
     Args:
         target: See `Backdoor`.

@@ -56,6 +56,8 @@ class EdgeCase(Backdoor):
         factor: float = 1.0,
     ):
         super().__init__(target, None, share)
+        if target is None:
+            raise SettingError("edge_case needs a target, a class of at least 0, got None.")
         if not 0 < train_share < 1:
             raise SettingError(f"train_share must be above 0 and below 1, got {train_share}.")
         if radius is not None and not 0 < radius < inf:

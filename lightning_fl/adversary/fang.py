@@ -4,7 +4,7 @@ Minghong Fang, Xiaoyu Cao, Jinyuan Jia, Neil Zhenqiang Gong. Local Model Poisoni
 Learning. USENIX Security 2020. arXiv:1911.11815.
 """
 
-from math import sqrt
+from math import inf, sqrt
 from typing import Literal, get_args
 
 import torch
@@ -29,7 +29,8 @@ def fang(
 ) -> Float[Tensor, "b d"]:
     """Move the server against s, the signs of the honest mean, as far as the rule lets it.
 
-    "krum": send -lambda s, with lambda halved from lambda_0 until Krum with f = b chooses a copy (section 3.2),
+    "krum": send -lambda s, with lambda halved from lambda_0 until Krum with f = b chooses a copy, or it is below 1e-5
+    in the unit of the updates (section 3.2),
 
         lambda_0 = sqrt(min_i sum_{j near i} ||x_i - x_j||^2 / ((n - 2b - 1) d)) + max_i ||x_i|| / sqrt(d),
 
@@ -84,7 +85,7 @@ def _krum_factor(honest: Updates, signs: Tensor, b: int) -> float:
     nearest = squared_distances(gram[:h, :h]).sort(1).values[:, : h - 1].sum(1)  # itself at 0, and n - b - 2 others
     factor = sqrt(nearest.min().item() / ((h - b - 1) * d)) + sqrt(gram.diagonal()[:h].max().item() / d)
     order = torch.tensor([*range(h), *[h] * b], device=gram.device)
-    while factor >= _SMALLEST:
+    while _SMALLEST <= factor < inf:
         scale = torch.ones(h + 1, dtype=gram.dtype, device=gram.device)
         scale[h] = -factor
         if krum_weights((gram * scale * scale[:, None])[order][:, order], f=b)[h:].any():

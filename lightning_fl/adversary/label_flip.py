@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.adversary.base import Adversary, AttackContext, check_held
+from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.samples import Samples
 from lightning_fl.updates import Updates
@@ -112,6 +113,9 @@ class LabelFlipPair(_Relabelling):
     Args:
         source: Whose samples are labelled wrongly.  None: those of every class.
         target: What they are labelled as.
+
+    Note:
+        An attacker without the source class is honest; under label skew that may be most of them.
     """
 
     def __init__(self, source: int | None = 2, target: int = 7):
@@ -128,6 +132,10 @@ class LabelFlipPair(_Relabelling):
         most = max(self.target, self.source or 0)
         if most >= n_classes:
             raise SettingError(f"label_flip_pair needs classes below {n_classes}, got {most}; set source and target.")
+
+    def check_data(self, data: FederatedDataModule) -> None:
+        """Check that there is something to label wrongly; see the base class."""
+        check_held(data, self.source)
 
     def labels(self, samples: Samples, context: AttackContext) -> Samples:
         """Replace the source's labels."""

@@ -54,10 +54,11 @@ def lie_factor(h: int, b: int) -> float:
         b: Byzantine clients, at most h; n = h + b.
 
     Returns:
-        z; with one attacker or two it is 0 or near: an attack by the honest mean.
+        z.  With one attacker or two among many clients it is 0 or near, an attack by the honest mean; with one and an
+        odd h it is below 0, -0.43 for h = 3.
 
     Raises:
-        SettingError: If b > h: the share is then no probability.
+        SettingError: If b > h or n < 3: the share is then no probability.
 
     >>> round(lie_factor(100, 15), 4), round(lie_factor(160, 54), 4)
     (0.1764, 0.4193)
@@ -84,7 +85,7 @@ def lie(honest: Float[Tensor, "h d"], n_byzantine: int, factor: float | None = N
         The forged updates, one vector expanded to n_byzantine rows.
 
     Raises:
-        SettingError: If there are fewer than 2 honest updates, or factor is None and b > h.
+        SettingError: If there are fewer than 2 honest updates, or factor is None and b > h or n < 3.
 
     Note:
         The BOBA authors send mean - z std of *models* w - eta g, which is mean + z std of updates.  RAGA sends mean +

@@ -7,6 +7,7 @@ ICLR 2022. arXiv:2006.09365.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -34,7 +35,8 @@ def mimic(honest: Float[Tensor, "h d"], n_byzantine: int, target: int = 0) -> Fl
 
     Note:
         The BOBA paper copies "a particular client with biased label distribution"; its code copies row 0, which under
-        the pathological partition by pairs holds class 0 only.  Karimireddy et al. choose the target by its variance.
+        the pathological partition by pairs, where every client takes part, holds class 0 only.  Karimireddy et al.
+        choose the target by its variance.
 
     >>> import torch
     >>> mimic(torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n_byzantine=2, target=1)
@@ -47,7 +49,10 @@ def mimic(honest: Float[Tensor, "h d"], n_byzantine: int, target: int = 0) -> Fl
 
 
 class Mimic(Adversary):
-    """Copy one honest client's update; see `mimic`."""
+    """Copy one honest row; see `mimic`.
+
+    Where clients are drawn for each round, the row is another client's in each.
+    """
 
     def __init__(self, target: int = 0):
         if target < 0:
@@ -113,9 +118,10 @@ class Direction:
         return Direction(z, mean, self.rounds + 1, self.target)
 
     def choose(self, honest: Updates, ids: Sequence[int]) -> "Direction":
-        """Choose the client farthest along z, the first of equal ones."""
+        """Choose the client farthest along z, the first of equal ones, whose update is finite."""
         lengths = honest.over_columns(torch.matmul, self.z)
-        return Direction(self.z, self.mean, self.rounds, ids[int(lengths.argmax())])
+        farthest = lengths.where(lengths.isfinite(), -inf).argmax()
+        return Direction(self.z, self.mean, self.rounds, ids[int(farthest)])
 
 
 def _lengths_along(rows: Tensor, mean: Tensor, z: Tensor) -> Tensor:
@@ -139,7 +145,8 @@ class MimicLearned(Adversary):
         warm_up: T0, how many rounds are learned from, at least 1.  None: all.
 
     Note:
-        Learning starts from a random direction, drawn from the run's seed.
+        Learning starts from a random direction, drawn from the run's seed.  A round in which an honest update has NaN
+        or inf teaches nothing.
     """
 
     def __init__(self, warm_up: int | None = None):
@@ -161,7 +168,8 @@ class MimicLearned(Adversary):
         z, mean = (vector.to(honest.device, honest.dtype) for vector in (learned.z, learned.mean))
         learned = Direction(z, mean, learned.rounds, learned.target)
         if self.warm_up is None or learned.rounds < self.warm_up:
-            learned = learned.learn(honest).choose(honest, ids)
+            now = learned.learn(honest)
+            learned = now.choose(honest, ids) if now.mean.isfinite().all() else learned
         self._last = learned
         target = learned.target if learned.target in ids else learned.choose(honest, ids).target
         place = list(ids).index(target)  # type: ignore[arg-type]

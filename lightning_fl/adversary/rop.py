@@ -39,7 +39,7 @@ def rop(
         n_byzantine: How many copies to send.
         previous: u, the last round's aggregated update.  None: in the first round m stands in for it.
         factor: z, the length of the perturbation in the unit of updates, at least 0; against centred clipping about its
-            radius.  None: LIE's own factor.
+            radius.  None: LIE's own factor, and 0 where that is negative, with one attacker and few clients.
         angle: theta in degrees.
         location: pi in [0, 1].
         reference: lambda in [0, 1].
@@ -74,7 +74,7 @@ def _rop(
 ) -> Tensor:
     _check(factor, angle, location, reference)
     if factor is None:
-        factor = lie_factor(h, n_byzantine)
+        factor = max(lie_factor(h, n_byzantine), 0.0)
     last = mean if previous is None else previous.to(mean)
     along = _unit((reference * last + (1 - reference) * mean).double())
     # A projection of rounding is none: ones along the reference have nothing across it.

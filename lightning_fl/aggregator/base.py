@@ -5,7 +5,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Literal
+from inspect import signature
+from typing import Any, Literal, get_args
 
 import pytorch_lightning as pl
 import torch
@@ -207,6 +208,23 @@ def check_hooks(rule: Aggregator, asker: str) -> None:
             raise SettingError(
                 f"{asker} does not call {name} of its rule, got {type(rule).__name__} with it; use that rule by itself."
             )
+
+
+def check_integers(part: pl.Callback) -> None:
+    """Check that what the class of a rule or an attack declares as an integer is one, unlike f = 0.15 n.
+
+    Args:
+        part: The rule or attack; rules inside it are checked, too.
+
+    Raises:
+        SettingError: If it is not.
+    """
+    for name, parameter in signature(type(part)).parameters.items():
+        value, kinds = getattr(part, name, None), get_args(parameter.annotation) or (parameter.annotation,)
+        if isinstance(value, float) and int in kinds and float not in kinds:
+            raise SettingError(f"{type(part).__name__} needs an integer {name}, got {value}; round it.")
+        if isinstance(value, pl.Callback):
+            check_integers(value)
 
 
 def check_minority(n: int, f: int, rule: str) -> None:

@@ -162,7 +162,10 @@ class Bucketing(Mixing):
     def check(self, n: int, n_classes: int) -> None:
         """Check s and leftover, and the rule for the number of buckets; see the base class."""
         _check(n, self.s, self.leftover)
-        super().check(n, n_classes)
+        try:
+            super().check(n, n_classes)
+        except SettingError as error:
+            raise SettingError(f"{error}  Here n counts buckets: {n} clients, {self.s} in each.") from error
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Pass on what the rule says of so many buckets; see the base class."""

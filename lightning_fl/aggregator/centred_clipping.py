@@ -60,7 +60,7 @@ def sequential_centred_clipping_weights(
     Returns:
         Coefficients of all rows, with sum 1, and by which factor each row's step was shortened.
     """
-    _check(radius)
+    _check(radius, rule="sequential_centred_clipping")
     inner, finite = _known(gram)
     centre = torch.zeros_like(inner[0])
     centre[-1] = 1
@@ -79,9 +79,9 @@ def sequential_centred_clipping_weights(
     return centre, factors
 
 
-def _check(radius: float, n_iterations: int = 1) -> None:
+def _check(radius: float, n_iterations: int = 1, rule: str = "centred_clipping") -> None:
     if not 0 < radius < torch.inf:
-        raise SettingError(f"centred_clipping needs a finite radius > 0, got {radius}.")
+        raise SettingError(f"{rule} needs a finite radius > 0, got {radius}.")
     if n_iterations < 1:
         raise SettingError(f"centred_clipping needs n_iterations >= 1, got {n_iterations}.")
 
@@ -270,7 +270,7 @@ class SequentialCentredClipping(_FromTheLast):
 
     def __init__(self, radius: float = 1.0, n_clusters: int = 3, average_first: bool = False):
         super().__init__()
-        _check(radius)
+        _check(radius, rule="sequential_centred_clipping")
         self.radius = radius
         self.n_clusters = n_clusters
         self.average_first = average_first

@@ -88,7 +88,8 @@ def divide_and_conquer(
     Note:
         Where no update is good in every iteration, which the paper leaves open, those good most often are averaged.  An
         update with NaN or inf anywhere is left out and counts among the f.  Where the largest variance is that of
-        several directions, v is whichever the eigensolver returns.
+        several directions, v is whichever the eigensolver returns.  Several large updates in different directions hide
+        each other: v follows the largest, and with one iteration one of the others may pass.
 
     The first two coordinates drop the last row, the others the first one:
 

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from lightning_fl._threads import in_threads
 from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, check_hooks, check_minority
+from lightning_fl.aggregator.flame import Flame
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.aggregator.mixing import told_fewer
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
@@ -47,6 +48,9 @@ def gas_weights(
 
     Returns:
         Equal weights for the n - f rows of least score.
+
+    Raises:
+        DivergedError: If no row is finite, or the rule passes on what is not.
     """
     check_minority(updates.n, f, "gas")
     norms = updates.norms()
@@ -59,6 +63,8 @@ def gas_weights(
             blocks = blocks.masked_fill(broken[:, None], torch.nan)
         shares, stand_for = stand_for.tensor_split([len(blocks)])
         scores += (shares[:, None] * distances(blocks)).sum(0)
+    if not scores[rows].isfinite().all():
+        raise DivergedError("gas needs a rule that leaves out updates with NaN or inf, got one that passes them on.")
     kept = len(rows) - max(f - (updates.n - len(rows)), 0)
     weights = torch.zeros_like(scores)
     weights[rows[scores[rows].argsort(stable=True)[:kept]]] = 1 / kept
@@ -178,11 +184,12 @@ def gradient_splitting(
         The mean of the n - f updates of least score; of equal scores the first.
 
     Raises:
-        SettingError: If updates are not a floating-point matrix, no update is finite, there is no group, or f does not
-            fit n or the rule.
+        SettingError: If updates are not a floating-point matrix, there is no group, or f does not fit n or the rule.
+        DivergedError: If no update is finite, or the rule passes on what is not.
 
     Note:
-        An update with NaN or inf anywhere is left out of every group and counts among the f.
+        An update with NaN or inf anywhere is NaN in every group, so that the rule leaves it out, and counts among the
+        f.
 
     Krum chooses row 0 in both groups; the scores are 0, 2, 4 and 18:
 
@@ -212,7 +219,7 @@ class Gas(Weighting):
         n_groups: p, groups drawn each round, at least 1; as many as coordinates where there are fewer.
 
     Raises:
-        SettingError: If the rule remembers rounds or needs server data, or n_groups is out of range.
+        SettingError: If the rule remembers rounds or needs the server's data or model, or n_groups is out of range.
     """
 
     def __init__(self, rule: Aggregator, f: int, n_groups: int = 1000):
@@ -225,10 +232,10 @@ class Gas(Weighting):
                 f"gas asks its rule once per group and needs one without memory, got {type(inner).__name__}; use "
                 f"another, such as krum."
             )
-        if rule.needs_server is not None:
+        if rule.needs_server is not None or isinstance(inner, Flame):
             raise SettingError(
                 f"gas shows its rule some coordinates at a time, {type(rule).__name__} compares whole updates with the "
-                f"server's data; use another, such as krum."
+                f"server's {'model' if isinstance(inner, Flame) else 'data'}; use another, such as krum."
             )
         if n_groups < 1:
             raise SettingError(f"gas needs n_groups >= 1, got {n_groups}; the paper takes 1000.")

@@ -8,6 +8,7 @@ which clips, then mixes, then asks the rule.
 """
 
 from abc import abstractmethod
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float64
@@ -60,7 +61,8 @@ class Mixing(Wrapper):
         if trust is not None:
             totals = matrix.sum(1, keepdim=True)
             trust = trust.to(matrix) @ torch.where(totals != 0, matrix / totals, 0)
-        return Aggregation(result.answer, weights, result.diagnostics, trust)
+        labels = None if self.hides_clients else result.label_distributions
+        return replace(result, weights=weights, trust=trust, label_distributions=labels)
 
 
 def tolerated(rule: Aggregator) -> int | None:

@@ -57,8 +57,9 @@ def nearest_neighbor_mixing(updates: Float[Tensor, "n d"], f: int) -> Float[Tens
         SettingError: If updates are not a floating-point matrix, f is out of range, or no row is finite.
 
     Note:
-        Of equally near updates the first ones count.  Some public code takes n - f others beside x_i.  A row with NaN
-        or inf counts as one of the f, is never a neighbour and is left unchanged.  Data weights are not used.
+        Of equally near updates, up to rounding, the first ones count.  Some public code takes n - f others beside x_i.
+        A row with NaN or inf counts as one of the f, is never a neighbour and is left unchanged.  Data weights are not
+        used.
 
     >>> nearest_neighbor_mixing(torch.tensor([[0.0], [1.0], [5.0]]), f=1)
     tensor([[0.5000],

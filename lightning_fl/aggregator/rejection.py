@@ -70,6 +70,7 @@ def zeno_weights(
     order: Int64[Tensor, " n"] | None = None,
 ) -> Float64[Tensor, " n"]:
     """Weigh the updates by `zeno`."""
+    _check_price(rho)
     updates = _round(updates)
     clients = _finite(updates, f, "zeno", order)
     scores = _of_each(losses, updates) + rho * learning_rate**2 * updates.squares
@@ -86,6 +87,11 @@ def _check(n: int, f: int, rule: str) -> None:
             f"{rule} needs 0 <= f < n, so that n - f updates are left to average, got n={n} and f={f}; "
             f"change f or add clients."
         )
+
+
+def _check_price(rho: float) -> None:
+    if not 0 <= rho < inf:
+        raise SettingError(f"zeno needs a finite rho >= 0, got {rho}.")
 
 
 def _finite(updates: Updates, f: int, rule: str, order: Tensor | None) -> Int64[Tensor, " m"]:
@@ -197,7 +203,7 @@ def zeno(
         The aggregated update.
 
     Raises:
-        SettingError: As `self_rejection`.
+        SettingError: As `self_rejection`, or if rho is out of range.
 
     Note:
         As in the BOBA paper rho weighs the step eta u_i; Xie et al. weigh the gradient, ||u_i||^2.
@@ -257,8 +263,7 @@ class Zeno(_Rejection):
 
     def __init__(self, f: int, rho: float = 0.0005):
         super().__init__(f)
-        if not 0 <= rho < inf:
-            raise SettingError(f"zeno needs a finite rho >= 0, got {rho}.")
+        _check_price(rho)
         self.rho = rho
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:

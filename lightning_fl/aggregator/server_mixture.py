@@ -4,6 +4,8 @@ Wenxuan Bao, Jun Wu, Jingrui He. BOBA: Byzantine-Robust Federated Learning with 
 arXiv:2208.12932, Appendix C.2 (server-augmented majority rules, Figure 6).
 """
 
+from dataclasses import replace
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -73,4 +75,4 @@ class ServerMixture(Wrapper):
         result = self.rule.aggregate(updates, server)
         weights, trust = (None if w is None else (1 - self.share) * w for w in (result.weights, result.trust))
         mixed = server_mixture(result.update, server.class_updates, self.share)
-        return Aggregation(mixed, weights, result.diagnostics, trust)
+        return replace(result, answer=mixed, weights=weights, trust=trust)

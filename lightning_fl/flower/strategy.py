@@ -24,7 +24,7 @@ except ImportError as error:
     raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
 
 from lightning_fl import files, seeding
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_hooks
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_hooks, check_integers
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import DivergedError, SettingError
@@ -103,6 +103,7 @@ class RobustStrategy(FedAvg):
         if samples is not None and model is None:
             raise SettingError("the server trains a model on its samples, got none; give model as well.")
         self.rule = _rule(rule, f)
+        check_integers(self.rule)
         if self.rule.needs_server and samples is None:
             raise SettingError(
                 f"{type(self.rule).__name__} needs server data, got none; give model, samples and client."

@@ -152,6 +152,8 @@ def train(
         _check_kind("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")
     if attack is not None:
         _check_kind("attack", attack, Adversary, "fl.adversary.Ipm()")
+        if not data.federation.n_byzantine:
+            raise SettingError("an attack needs Byzantine clients, got n_byzantine=0 in the data; raise it there.")
     if client is not None:
         _check_kind("client", client, Client, "fl.client.Gradient()")
     for name, ours in [("max_steps", "rounds"), ("val_check_interval", "evaluate_every")]:

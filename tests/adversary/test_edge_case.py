@@ -104,6 +104,11 @@ def test_its_file(tmp_path, path):
         training.fit(training.trainer([EdgeCase(path, **SETTINGS)], 2), module(), data())
 
 
+def test_needs_a_class(path, unchecked):
+    with pytest.raises(SettingError, match="edge_case needs a target, a class of at least 0, got None"):
+        EdgeCase(path, **(SETTINGS | {"target": None}))
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [

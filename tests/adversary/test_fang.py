@@ -39,6 +39,11 @@ def test_gives_up_where_krum_never_chooses_a_copy():
     assert (forged[0] < -0.4e-5).all()
 
 
+def test_an_infinite_honest_update_does_not_hold_it_up():
+    x = torch.tensor([[-1.0, 2.0], [-2.0, 1.0], [torch.inf, 3.0], [-1.5, 2.5], [-1.0, 2.0]])
+    assert not fang(x, 1, "krum").isfinite().any()
+
+
 @SAME
 @pytest.mark.parametrize(
     ("x", "intervals"),

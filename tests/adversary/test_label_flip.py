@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightning_fl import SettingError
+from lightning_fl import FederatedModule, Federation, SettingError, TensorData
 from lightning_fl.adversary.label_flip import (
     LabelFlip,
     LabelFlipPair,
@@ -16,8 +16,10 @@ from lightning_fl.adversary.label_flip import (
 from lightning_fl.client.base import ClientResult
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
+from lightning_fl.partition.iid import Iid
 from lightning_fl.round import Round
 from lightning_fl.samples import Samples
+from tests import training
 
 
 def test_flip_mirrors_the_labels():
@@ -130,3 +132,22 @@ def test_refuses_classes_that_are_not_there(unchecked):
     LabelFlipPair(2, 4).check(10, 2, 5)
     with pytest.raises(SettingError, match="one of all, others, got 'some'"):
         LabelFlipRandom("some", False)
+
+
+def test_some_attacker_must_hold_what_is_labelled_wrongly():
+    """One client per class, and the last one attacks."""
+
+    class Apart(Iid):
+        def assign(self, targets, n_clients, n_classes, generator):
+            return [(targets == z).nonzero().flatten() for z in range(n_clients)]
+
+    def fit(source, b):
+        held, federation = world.samples(6), Federation(3, b, "replacement", "uniform")
+        split = (held.inputs, held.targets)
+        data = TensorData(split, split, Apart(), federation=federation, server_samples=2)
+        training.fit(training.trainer([LabelFlipPair(source, 0)], 1), FederatedModule(world.model()), data)
+
+    fit(2, 1)
+    fit(1, 0)
+    with pytest.raises(SettingError, match="changes samples of class 1, got none among those of 1 Byzantine clients"):
+        fit(1, 1)

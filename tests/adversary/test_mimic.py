@@ -145,6 +145,21 @@ def test_goes_on_from_a_checkpoint():
     assert copied(fresh, rounds[0]) == expected[0]
 
 
+def test_a_broken_honest_update_teaches_nothing_and_is_not_copied():
+    attack, spared = MimicLearned(), MimicLearned()
+    rounds = [world.honest_updates(seed=t) for t in range(3)]
+    broken = rounds[1].clone()
+    broken[4, 0] = torch.nan
+    targets = []
+    for honest in [rounds[0], broken, rounds[2]]:
+        targets.append(copied(attack, honest, 0))
+        end(attack)
+    assert targets[:2] == [copied(spared, rounds[0], 0)] * 2
+    end(spared)
+    assert copied(spared, rounds[2], 0) == targets[2]
+    assert copied(MimicLearned(), broken, 0) != 4
+
+
 def test_needs_a_round_to_learn_from():
     with pytest.raises(SettingError, match=r"at least 1 round, or from all \(null\), got warm_up=0"):
         MimicLearned(0)

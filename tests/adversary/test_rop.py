@@ -42,6 +42,12 @@ def test_directions_that_do_not_exist_count_as_0():
     torch.testing.assert_close(rop(0 * ones, 1, None, 5**0.5, 90.0), ones[:1])
 
 
+def test_a_negative_factor_of_lie_counts_as_0():
+    """Of one attacker among four clients it is -0.43: at 180 degrees that would be a push forwards."""
+    x = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
+    torch.testing.assert_close(rop(x, 1, None, None, 180.0), torch.tensor([[2.0, 0.0]]))
+
+
 def test_refuses_settings_out_of_range():
     with pytest.raises(SettingError, match=r"factor of at least 0, or null for LIE's, got -1.0"):
         rop(HC, 1, None, -1.0)

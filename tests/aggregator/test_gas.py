@@ -11,6 +11,7 @@ from lightning_fl.aggregator import gas
 from lightning_fl.aggregator.bulyan import bulyan
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering
+from lightning_fl.aggregator.flame import Flame
 from lightning_fl.aggregator.gas import Gas, gradient_splitting
 from lightning_fl.aggregator.geometric_median import GeometricMedian, geometric_median
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, multi_krum
@@ -20,6 +21,7 @@ from lightning_fl.aggregator.nnm import Nnm, nearest_neighbor_mixing
 from lightning_fl.aggregator.server_only import ServerOnly
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean, trimmed_mean
 from lightning_fl.contract import conf, hostile, world
+from lightning_fl.errors import DivergedError
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
@@ -245,6 +247,19 @@ def test_errors(unchecked):
         gradient_splitting(x * torch.nan, 2, indices(GROUPS), krum)
     with pytest.raises(SettingError, match="floating point"):
         gradient_splitting(torch.ones(3, 3, dtype=torch.int64), 1, indices([[0]]), median)
+
+
+def test_a_rule_that_passes_on_nan_has_no_answer(draw):
+    x = torch.randn(N, D, generator=draw)
+    x[8, 0] = torch.nan
+    with pytest.raises(DivergedError, match="gas needs a rule that leaves out updates with NaN or inf"):
+        gradient_splitting(x, 2, indices(GROUPS), lambda rows: rows.mean(0))
+
+
+def test_a_rule_that_compares_whole_models_is_refused():
+    for rule in [Flame(), Nnm(Flame(), 2)]:
+        with pytest.raises(SettingError, match="compares whole updates with the server's model; use another"):
+            Gas(rule, 2, 10)
 
 
 def test_another_rule_is_chosen_by_name():

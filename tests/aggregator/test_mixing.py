@@ -5,12 +5,15 @@ import pytest
 import torch
 
 from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.arc import Arc
 from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.clipping import Clipping
 from lightning_fl.aggregator.foolsgold import Foolsgold
 from lightning_fl.aggregator.gas import Gas
 from lightning_fl.aggregator.mixing import Mixing, finite_shares
 from lightning_fl.aggregator.monna import Monna
+from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.contract import world
 
 X = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0], [4.0, -1.0, 0.0], [-2.0, 2.0, 5.0]])
@@ -85,6 +88,15 @@ def test_trust_divides_what_a_combination_got_among_its_parts():
     """By the rule's weights, or by its trust where it says so; a row that is scaled down keeps its trust."""
     np.testing.assert_allclose(aggregate(Told(WEIGHTS)).trust, divided(WEIGHTS), rtol=1e-14)
     np.testing.assert_allclose(aggregate(Told(WEIGHTS, TRUST)).trust, divided(TRUST), rtol=1e-14)
+
+
+def test_what_a_rule_believes_of_labels_is_about_clients():
+    """Clipping leaves rows the clients'; mixing makes others of them."""
+    updates, server = world.updates(), world.oracle()
+    expected = Boba(2).aggregate(updates, server).label_distributions
+    for clips in [Clipping(Boba(2), 1e9), Arc(Boba(2), 0)]:
+        torch.testing.assert_close(clips.aggregate(updates, server).label_distributions, expected)
+    assert Nnm(Boba(2), 2).aggregate(updates, server).label_distributions is None
 
 
 def test_a_coordinate_rule_says_nothing_of_clients():

@@ -8,7 +8,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.arc import Arc
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.bygars import Bygars
-from lightning_fl.aggregator.clipping import Clipping
+from lightning_fl.aggregator.clipping import Clipping, clip_scales
 from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
@@ -73,6 +73,18 @@ def test_a_row_is_its_own_neighbour_and_of_equals_the_first_counts():
         [1, 0, 0, 1, 0],
         [1, 0, 0, 0, 1],
     ]
+
+
+def test_of_clipped_rows_equally_far_from_zero_the_first_count(draw):
+    """In whatever order the columns are summed: clipping gives rows the same length up to rounding."""
+    x = torch.randn(12, 500, generator=draw)
+    x[0] = 0
+    matrices = []
+    for _ in range(5):
+        rows = Updates(x[:, torch.randperm(500, generator=draw)])
+        matrices.append(nnm_matrix(rows.mixed(clip_scales(rows.squares, 1.0).diag()).centred.gram, 3))
+    assert matrices[0][0].nonzero().flatten().tolist() == list(range(9))
+    assert all(torch.equal(matrix, matrices[0]) for matrix in matrices)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6, 1e7])

@@ -221,6 +221,9 @@ def test_errors(rule, unchecked):
         ours(torch.ones(3, 2, dtype=torch.int64), 1)
     with pytest.raises(SettingError, match="matrix"):
         ours(torch.ones(0, 2), 0)
+    for rho in (-1.0, torch.nan):
+        with pytest.raises(SettingError, match=f"zeno needs a finite rho >= 0, got {rho}"):
+            zeno(x, F, torch.ones(N), 0.1, rho)
     with pytest.raises(SettingError, match=r"one number for each of 9 updates, got \(3,\)"):
         self_rejection(x, F, torch.ones(3))
 

@@ -4,6 +4,7 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.bucketing import Bucketing
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum
@@ -75,6 +76,12 @@ def test_the_server_takes_its_share_of_the_trust():
     mixed = ServerMixture(Normalized(), 0.25).aggregate(updates, server)
     assert mixed.trust.tolist() == pytest.approx([0.75 / updates.n] * updates.n)
     torch.testing.assert_close(mixed.weights, 0.75 * Normalized().aggregate(updates, server).weights)
+
+
+def test_what_the_rule_believes_of_the_clients_labels_is_passed_on():
+    updates, server = world.updates(), world.oracle()
+    expected = Boba(2).aggregate(updates, server).label_distributions
+    assert torch.equal(ServerMixture(Boba(2), 0.25).aggregate(updates, server).label_distributions, expected)
 
 
 def test_a_rule_that_remembers_still_does():

@@ -12,11 +12,13 @@ from torch.optim import SGD
 
 import lightning_fl as fl
 from lightning_fl import DataError, Federation, SettingError, TensorData
+from lightning_fl.adversary.adaptive import Adaptive
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.adversary.non_finite import NonFinite
 from lightning_fl.aggregator.foolsgold import Foolsgold
-from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import conf, world
@@ -136,6 +138,19 @@ def test_nobody_is_byzantine_without_an_attack():
     run = train(net, data(federation=Federation(6, 2, "replacement", "uniform", which="random")), rounds=2)
     assert run.summary["byzantine_clients"] == []
     assert run.title == "Average, no attack"
+
+
+def test_an_attack_needs_attackers():
+    with pytest.raises(SettingError, match="an attack needs Byzantine clients, got n_byzantine=0 in the data"):
+        train(net, data(n_byzantine=0), Median(), Ipm())
+
+
+@pytest.mark.parametrize("rule", [Krum, lambda f: Nnm(Median(), f), lambda f: Nnm(Krum(f=1), f), MultiKrum])
+def test_an_f_between_integers_is_refused(rule, unchecked):
+    with pytest.raises(SettingError, match=r"needs an integer f, got 1.5; round it"):
+        train(net, data(), rule(0.25 * 6), Ipm())
+    with pytest.raises(SettingError, match=r"Adaptive needs an integer evaluations, got 160.0"):
+        train(net, data(), Krum(f=1), Adaptive(160.0))
 
 
 def test_optimizer_and_schedule_are_the_servers():
