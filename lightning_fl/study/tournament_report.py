@@ -158,9 +158,11 @@ def remarks(found: Sequence[Standing]) -> list[str]:
         for attack, reason in one.left_out.items():
             spared.setdefault((attack, reason), []).append(one.rule)
     played = sum(not one.refused for one in found if one.played)
+    together: dict[tuple[str, str], list[str]] = {}
     for (attack, reason), rules in spared.items():
         against = "" if len(rules) == played else f" against {', '.join(rules)}"
-        lines.append(f"{attack} cannot be run{against}: {reason}")
+        together.setdefault((against, reason), []).append(attack)
+    lines += [f"{', '.join(attacks)} cannot be run{against}: {why}" for (against, why), attacks in together.items()]
     unfinished = [f"{one.rule} ({one.played} of {one.planned})" for one in found if one.played < one.planned]
     if unfinished:
         lines.append(f"Not finished: {', '.join(unfinished)}.")

@@ -125,6 +125,13 @@ def test_an_attack_refused_for_one_rule_leaves_it_the_others(played):
     assert remarks(list(found.values()))[-1] == "ipm cannot be run against krum: too few"
 
 
+def test_attacks_refused_for_the_same_reason_are_named_together(played):
+    found = played(lambda rule, attack, seed: 0.5 if attack == "none" else "refused")
+    left = sorted({attack for one in found for attack in one.left_out})
+    assert len(left) > 1
+    assert [line for line in remarks(found) if "run" in line] == [f"{', '.join(left)} cannot be run: too few"]
+
+
 @pytest.mark.parametrize(("cruel", "again"), [("ipm", ["ipm", "lie"]), ("mimic", ["ipm", "lie", "mimic"])])
 def test_further_seeds_play_what_came_close_and_what_does_most_to_a_class(tmp_path, cruel, again):
     """IPM costs 35 points, LIE 26 and Mimic 5; Mimic counts where it takes a class away."""
