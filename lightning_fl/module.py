@@ -101,7 +101,7 @@ class FederatedModule(pl.LightningModule):
         _check_trainer(self.trainer)
         self._prepare_metrics(data.n_classes)
         if stage != "fit":
-            self.adversary = _only(list(self.trainer.callbacks), Adversary)  # type: ignore[attr-defined]
+            self.adversary = _only(self.trainer, Adversary)
             if self.adversary is not None:
                 with concerning("adversary"):
                     self.adversary.check_data(data)
@@ -136,9 +136,8 @@ class FederatedModule(pl.LightningModule):
             SettingError: If it does not.
         """
         _check_trainer(trainer)
-        callbacks = list(trainer.callbacks)  # type: ignore[attr-defined]
-        self.aggregator = _only(callbacks, Aggregator) or Average()
-        self.adversary = _only(callbacks, Adversary)
+        self.aggregator = _only(trainer, Aggregator) or Average()
+        self.adversary = _only(trainer, Adversary)
         if data.federation.n_byzantine and self.adversary is None:
             raise SettingError(
                 f"{data.federation.n_byzantine} Byzantine clients need an adversary, got none; choose one "
@@ -539,8 +538,8 @@ def _ids(batch: RoundBatch, rows: list[int]) -> str:
     return f"{named}{f' and {len(rows) - 3} more' if len(rows) > 3 else ''}" if rows else "none"
 
 
-def _only(callbacks: Iterable[object], kind: type) -> Any:
-    found = [callback for callback in callbacks if isinstance(callback, kind)]
+def _only(trainer: pl.Trainer, kind: type) -> Any:
+    found = [callback for callback in trainer.callbacks if isinstance(callback, kind)]  # type: ignore[attr-defined]
     if len(found) > 1:
         names = " and ".join(type(callback).__name__ for callback in found)
         raise SettingError(

@@ -64,10 +64,8 @@ def check_held(data: FederatedDataModule, source: int | None) -> None:
     Raises:
         SettingError: If none does: all would be honest.
     """
-    attackers = set(data.federation.byzantine_ids)
-    everybody = data.everybody
-    held = [indices for client, indices in zip(everybody.ids, everybody.indices, strict=True) if client in attackers]
-    if source is not None and held and not (everybody.samples.targets[torch.cat(held)] == source).any():
+    held = data.everybody.indices[len(data.federation.honest_ids) :]
+    if source is not None and held and not (data.train.targets[torch.cat(list(held))] == source).any():
         raise SettingError(
             f"this attack changes samples of class {source}, got none among those of {len(held)} Byzantine clients; "
             f"set another source, or let supplementary ones hold samples of all classes: federation.byzantine_data=iid."

@@ -107,6 +107,11 @@ class Aggregator(pl.Callback, ABC):
         return False
 
     @property
+    def needs_model(self) -> bool:
+        """Whether the rule compares updates with the whole global model, so that it must see all their coordinates."""
+        return False
+
+    @property
     def needs_server(self) -> ServerNeed | None:
         """What the rule asks of the server's data, so that a run without it is refused before it starts.
 
@@ -173,6 +178,11 @@ class Wrapper(Aggregator):
     def needs_ids(self) -> bool:
         """Whether the rule asked must know which client sent which row."""
         return self.rule.needs_ids
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the rule asked compares with the model; see the base class."""
+        return self.rule.needs_model
 
     @property
     def needs_server(self) -> ServerNeed | None:

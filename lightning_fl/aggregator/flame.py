@@ -168,6 +168,11 @@ class Flame(Aggregator):
         _check(1.0, noise)
         self.noise = noise
 
+    @property
+    def needs_model(self) -> bool:
+        """Return True: it clusters models; see the base class."""
+        return True
+
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         return _flame(updates, server.parameters, server.round.learning_rate, self.noise, server.generator("flame"))

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from lightning_fl._threads import in_threads
 from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, check_hooks, check_minority
-from lightning_fl.aggregator.flame import Flame
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.errors import DivergedError, SettingError
@@ -232,10 +231,10 @@ class Gas(Weighting):
                 f"gas asks its rule once per group and needs one without memory, got {type(inner).__name__}; use "
                 f"another, such as krum."
             )
-        if rule.needs_server is not None or isinstance(inner, Flame):
+        if rule.needs_server is not None or rule.needs_model:
             raise SettingError(
                 f"gas shows its rule some coordinates at a time, {type(rule).__name__} compares whole updates with the "
-                f"server's {'model' if isinstance(inner, Flame) else 'data'}; use another, such as krum."
+                f"server's {'model' if rule.needs_model else 'data'}; use another, such as krum."
             )
         if n_groups < 1:
             raise SettingError(f"gas needs n_groups >= 1, got {n_groups}; the paper takes 1000.")
