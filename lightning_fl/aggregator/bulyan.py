@@ -4,6 +4,7 @@ El Mahdi El Mhamdi, Rachid Guerraoui, Sébastien Rouault. The Hidden Vulnerabili
 ICML 2018. arXiv:1802.07927.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
@@ -27,20 +28,20 @@ def bulyan_selection(distances: Float64[Tensor, "n n"], f: int, once: bool = Fal
         Their numbers in the order of selection.
     """
     n = len(distances)
-    others = distances.clone().fill_diagonal_(torch.inf)
-    near = others.argsort(dim=1, stable=True)[:, :-1]
-    others = others.gather(1, near)
-    left = torch.ones(n, dtype=torch.bool, device=distances.device)
-    selected: list[Tensor] = []
+    ordered, order = distances.clone().fill_diagonal_(torch.inf).sort(dim=1, stable=True)
+    others, near, left = ordered[:, :-1].cpu().numpy(), order[:, :-1].cpu().numpy(), np.arange(n)
+    selected: list[int] = []
     for r in range(n, 2 * f, -1):
-        there = left[near]
-        counted = there & (there.cumsum(1) <= max(r - f - 2, 1))
-        scores = torch.where(counted, others, 0).sum(1).masked_fill(~left, torch.inf)
+        scores = others[:, : max(r - f - 2, 1)].sum(1)
         if once:
-            return scores.argsort(stable=True)[: n - 2 * f]
-        selected.append(scores.argmin())
-        left[selected[-1]] = False
-    return torch.stack(selected)
+            selected = scores.argsort(kind="stable")[: n - 2 * f].tolist()
+            break
+        selected.append(int(left[scores.argmin()]))
+        stays = left != selected[-1]
+        left, others, near = left[stays], others[stays], near[stays]
+        there, shape = near != selected[-1], (r - 1, max(r - 2, 0))
+        others, near = others[there].reshape(shape), near[there].reshape(shape)
+    return torch.tensor(selected, device=distances.device)
 
 
 def bulyan(updates: Float[Tensor, "n d"], f: int, once: bool = False) -> Float[Tensor, " d"]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
@@ -50,20 +51,20 @@ def agglomerate(distances: Float64[Tensor, "n n"], linkage: Linkage) -> Iterator
         the first rows are joined.
     """
     n = len(distances)
-    apart = distances.clone().fill_diagonal_(torch.inf)
-    sizes, label = torch.ones_like(apart[0]), torch.arange(n, device=apart.device)
+    apart = distances.clone().fill_diagonal_(torch.inf).cpu().numpy()
+    sizes, label = np.ones(n), np.arange(n)
     for _ in range(n - 1):
         a, b = divmod(int(apart.argmin()), n)  # a < b, the first pair of the first row
         if linkage == "average":
             joined = (sizes[a] * apart[a] + sizes[b] * apart[b]) / (sizes[a] + sizes[b])
         else:
-            joined = torch.minimum(apart[a], apart[b])
+            joined = np.minimum(apart[a], apart[b])
         apart[a], apart[:, a] = joined, joined
-        apart[b] = apart[:, b] = torch.inf
-        apart[a, a] = torch.inf
+        apart[b] = apart[:, b] = np.inf
+        apart[a, a] = np.inf
         sizes[a] += sizes[b]
-        label = torch.where(label == b, a, label)
-        yield label
+        label[label == b] = a
+        yield torch.tensor(label, device=distances.device)
 
 
 def larger_cluster(distances: Float64[Tensor, "n n"], linkage: Linkage = "average") -> Int64[Tensor, " m"]:

@@ -63,7 +63,8 @@ def _closest(distances: Tensor, f: int) -> list[int]:
         if not outside >> row & 1:
             without = outside | far[row]
             free = everybody & ~inside & ~without & ~(1 << row)
-            if search.coverable(far, free, f - without.bit_count()):
+            # A row that has no far pair among those left costs nothing.
+            if without == outside or search.coverable(far, free, f - without.bit_count()):
                 chosen.append(row)
                 inside, outside = inside | 1 << row, without
             else:
@@ -95,22 +96,26 @@ class _Search:
                 )
             if budget < 0:
                 return False
-            pairs, most, busiest, single = 0, 0, -1, -1
-            left = alive
+            degrees: list[int] = []
+            most, busiest, single = 0, -1, -1
+            left, paired = alive, 0
             while left:
                 bit = left & -left
                 left ^= bit
                 row = bit.bit_length() - 1
                 degree = (far[row] & alive).bit_count()
-                pairs += degree
+                if degree:
+                    paired |= bit
+                    degrees.append(degree)
                 if degree == 1:
                     single = row
                 if degree > most:
                     most, busiest = degree, row
             if not most:
                 return True
-            if pairs > 2 * budget * most:  # no budget rows have a part in so many pairs
+            if sum(degrees) > 2 * sum(sorted(degrees, reverse=True)[:budget]):  # no rows have a part in so many pairs
                 return False
+            alive = paired
             if single >= 0:  # its partner covers what it covers, and more
                 alive, budget = alive & ~far[single], budget - 1
                 continue

@@ -20,8 +20,8 @@ from lightning_fl.updates import Updates, finite_rows
 _MOST_SUBSETS = 50_000
 # Matrix entries decomposed at a time.
 _ENTRIES = 2**20
-# Parts into which an interval is cut in search of the least root.
-_STEPS = 128
+# Parts into which an interval is cut in search of the least root, and how often: 16^14 is beyond float64.
+_STEPS, _CUTS = 16, 14
 # A swap must lower the variance by more than rounding.
 _BETTER = 1 - 1e-10
 
@@ -140,6 +140,8 @@ def _best_swap(gram: Tensor, inside: Tensor) -> tuple[int, int] | None:
     if low >= high or not (found := lower(high)).any():
         return None
     for _ in range(40):
+        if _alike(about, outside[found.any(1)]) and _alike(about, own[found.any(0)]):
+            break
         middle = (low + high) / 2
         if (better := lower(middle)).any():
             high, found = middle, better
@@ -147,6 +149,11 @@ def _best_swap(gram: Tensor, inside: Tensor) -> tuple[int, int] | None:
             low = middle
     z, y = found.nonzero()[0].tolist()
     return int(outside[z]), int(own[y])
+
+
+def _alike(gram: Tensor, rows: Tensor) -> bool:
+    """Whether these rows are copies of one another, so that it does not matter which of them is chosen."""
+    return len(rows) == 1 or bool((gram[rows] == gram[rows[0]]).all())
 
 
 def _best_drop(gram: Tensor) -> int:
@@ -161,8 +168,8 @@ def _best_drop(gram: Tensor) -> int:
     parts = m / (m - 1) * values.clamp(min=0) * vectors.square()  # of y_j along v_k, squared
     rows, low, high = torch.arange(m, device=gram.device), values[-2], values[-1]
     shares = torch.linspace(0, 1, _STEPS + 1).to(values)[1:]
-    for _ in range(8):  # 128^8 is more than float64 tells apart
-        if len(rows) == 1:
+    for _ in range(_CUTS):
+        if _alike(gram, rows):
             break
         between = torch.lerp(low, high, shares)
         below = ~(parts[rows] @ (1 / (values[:, None] - between)) < 1)  # the root; NaN where both values are the same
