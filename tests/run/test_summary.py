@@ -145,13 +145,21 @@ def test_the_version_names_the_commit_of_a_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "__file__", str(package))
     assert report.version() == __version__  # not a checkout
     git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+    code, kept = tmp_path / "lightning_fl" / "__init__.py", tmp_path / "scripts" / "tables" / "tournament.csv"
+    for path in (code, kept):
+        path.parent.mkdir(parents=True)
+        path.write_text("before\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         subprocess.run([*git, *command], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
     name, _, short = report.version().partition("+g")
     assert name == __version__
     assert len(short) >= 7
     assert commit.startswith(short)
+    kept.write_text("one more\n")
+    assert report.version() == f"{__version__}+g{short}"
+    code.write_text("after\n")
+    assert report.version() == f"{__version__}+g{short}.dirty"
     monkeypatch.setenv("PATH", "")
     assert report.version() == __version__  # without git
 
