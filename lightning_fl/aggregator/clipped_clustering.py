@@ -51,7 +51,7 @@ def agglomerate(distances: Float64[Tensor, "n n"], linkage: Linkage) -> Iterator
         the first rows are joined.
     """
     n = len(distances)
-    apart = distances.clone().fill_diagonal_(torch.inf).cpu().numpy()
+    apart = distances.clone().fill_diagonal_(inf).cpu().numpy()
     sizes, label = np.ones(n), np.arange(n)
     for _ in range(n - 1):
         a, b = divmod(int(apart.argmin()), n)  # a < b, the first pair of the first row
@@ -60,8 +60,8 @@ def agglomerate(distances: Float64[Tensor, "n n"], linkage: Linkage) -> Iterator
         else:
             joined = np.minimum(apart[a], apart[b])
         apart[a], apart[:, a] = joined, joined
-        apart[b] = apart[:, b] = np.inf
-        apart[a, a] = np.inf
+        apart[b] = apart[:, b] = inf
+        apart[a, a] = inf
         sizes[a] += sizes[b]
         label[label == b] = a
         yield torch.tensor(label, device=distances.device)
