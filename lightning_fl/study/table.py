@@ -8,6 +8,10 @@ overrides, which are their own labels).  A column may also be a mapping of ``ove
 down to the next); ``target`` (of rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (how many); ``corner``
 (head of the rows); ``x`` (the columns are its values: draw lines); ``note``; ``cells`` (``rows``, ``columns``,
 ``overrides``: further ones of some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
+
+``like`` names another table, or its file from this one's folder, from which this one takes what it does not say itself;
+what it says of ``rows``, ``columns`` and ``published`` is added, label by label.  An entry that is empty is not taken
+over.
 """
 
 import re
@@ -22,7 +26,7 @@ import yaml
 
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, words
-from lightning_fl.study.table_file import check
+from lightning_fl.study.table_file import check, labelled, taken_over
 
 TABLES = Path(__file__).with_name("tables").resolve()
 IN_CHECKOUT = TABLES.parent.name == "scripts"  # an installed package has a copy
@@ -89,7 +93,7 @@ class Table:
     def __init__(self, name: str, given: Any, spelled: str | None = None):
         self.name, self.spelled = name, spelled or name
         check(given, self.spelled)
-        given = given | {key: _labelled(given[key]) for key in ("rows", "columns")}
+        given = given | {key: labelled(given[key]) for key in ("rows", "columns")}
         self.title, self.source, self.base = given["title"], given.get("source", ""), given.get("base", "")
         self.interval = choose(given.get("interval", "false").lower(), _TRUTH, "interval") in _TRUTH[:3]
         self.note, self.corner = given.get("note", ""), given.get("corner", "")
@@ -142,13 +146,8 @@ class Table:
         Raises:
             SettingError: If there is no such table, or the file is not one.
         """
-        path = Path(name)
-        if path.suffix not in (".yaml", ".yml"):
-            path = TABLES / f"{choose(name, names(), 'table')}.yaml"
-        try:
-            given = yaml.load(path.read_text(), yaml.BaseLoader)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise SettingError(f"{name} cannot be read as a table: {' '.join(str(error).split())}.") from error
+        path = _path(name)
+        given = _read(path, name)
         if path.resolve().parent == TABLES:
             return cls(path.stem, given)
         return cls(f"own_{path.stem}" if path.stem in names() else path.stem, given, name)
@@ -202,9 +201,29 @@ class Table:
         return [([cell, other], None) for cell in left for other in self.cells(right, cell)]
 
 
-def _labelled(given: Any) -> dict[str, Any]:
-    """Label overrides that have no label by themselves."""
-    return {text: text for text in given} if isinstance(given, list) else given
+def _path(name: str, folder: Path = Path()) -> Path:
+    """Find the file of a table: by its name, or, as its own path says, from ``folder``."""
+    path = Path(name)
+    return folder / path if path.suffix in (".yaml", ".yml") else TABLES / f"{choose(name, names(), 'table')}.yaml"
+
+
+def _read(path: Path, name: str, readers: Sequence[Path] = ()) -> Any:
+    """Read a table's file, and what it takes over from another; ``readers`` do so from it."""
+    if path.resolve() in readers:
+        chain = " like ".join(file.stem for file in (*readers, path))
+        raise SettingError(f"a table cannot be like itself, got {chain}.")
+    try:
+        given = yaml.load(path.read_text(), yaml.BaseLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingError(f"{name} cannot be read as a table: {' '.join(str(error).split())}.") from error
+    empty = [key for key, value in given.items() if value == ""] if isinstance(given, dict) and "like" in given else []
+    given = {key: value for key, value in given.items() if key not in empty} if empty else given
+    check(given, name)
+    if "like" in given:
+        like = given["like"]
+        other = _read(_path(like, path.parent), like, (*readers, path.resolve()))
+        given = taken_over(given, {key: value for key, value in other.items() if key not in empty})
+    return given
 
 
 def _listed(given: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Check what the file of a table holds, all leaves of which are text."""
+"""Check what the file of a table holds, all leaves of which are text, and add what it takes over from another."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -39,7 +39,7 @@ _ANY: _Kind = "", lambda value: True  # looked at by itself
 _PLACES: dict[str, _Kind] = {"rows": _NAMES, "columns": _NAMES}
 
 _TABLE: dict[str, _Kind] = {
-    **dict.fromkeys(("title", "source", "base", "value", "interval", "corner", "x", "note"), _TEXT),
+    **dict.fromkeys(("title", "source", "base", "value", "interval", "corner", "x", "note", "like"), _TEXT),
     **dict.fromkeys(("target", "chance"), _NUMBER),
     "seeds": ("a whole number above 0", lambda value: _is_text(value) and value.isdecimal() and int(value) > 0),
     "rows": (
@@ -59,6 +59,7 @@ _COLUMN: dict[str, _Kind] = {
     "value": _TEXT,
     "worst": ("columns", lambda value: bool(value) and (_is_text(value) or _are_texts(value))),
 }
+_ADDED = ("rows", "columns", "published")
 _INSIDE: dict[str, tuple[dict[str, _Kind], Sequence[str]]] = {
     "cells": (_PLACES | {"overrides": _TEXT}, ["overrides"]),
     "doubtful": (_PLACES | {"reason": _TEXT}, ["reason"]),
@@ -81,10 +82,10 @@ def check(given: Any, name: str) -> None:
         SettingError: If something is missing, unknown or of another kind.
     """
     _check(given, _TABLE, (), "a table")
-    for key in NEEDED:
+    for key in () if "like" in given else NEEDED:
         if not given.get(key):
             raise SettingError(f"a table needs {', '.join(NEEDED)}, {name} has no {key}.")
-    if isinstance(given["columns"], dict):
+    if isinstance(given.get("columns"), dict):
         for label, entry in given["columns"].items():
             entry = {} if _is_text(entry) else entry
             _check(entry, _COLUMN, (), f"column {label}")
@@ -105,6 +106,28 @@ def check(given: Any, name: str) -> None:
             lengths = {len(claim[side].get("rows", ())) for side in ("left", "right")}
             if "pair" in claim and (others or len(lengths) > 1 or 0 in lengths):
                 raise SettingError("claims with pair need as many rows on the left as on the right.")
+
+
+def taken_over(given: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Add to a file what the other says that it is ``like``: see `lightning_fl.study.table`.
+
+    Args:
+        given: The file's content, checked.
+        other: The other's, checked, in which everything stands.
+
+    Returns:
+        The content of such a file.
+    """
+    before, said = (labelled(part.get("columns", {})) for part in (other, given))
+    blanks = ["-"] * len(said.keys() - before.keys())
+    other = other | {"published": {row: texts + blanks for row, texts in other.get("published", {}).items()}}
+    both = {key: labelled(other.get(key, {})) | labelled(given[key]) for key in _ADDED if key in given}
+    return {key: value for key, value in (other | given | both).items() if key != "like"}
+
+
+def labelled(given: Any) -> dict[str, Any]:
+    """Label overrides that have no label by themselves."""
+    return {text: text for text in given} if isinstance(given, list) else given
 
 
 def _check(entry: Any, kinds: Mapping[str, _Kind], needed: Sequence[str], where: str) -> None:

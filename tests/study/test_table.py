@@ -1,7 +1,7 @@
 """The published tables: as printed, read, judged."""
 
 from functools import cache
-from math import inf
+from math import inf, isnan
 
 import pytest
 
@@ -273,6 +273,58 @@ def test_a_table_of_ones_own_is_not_ours_by_its_name(tmp_path):
     path.write_text((TABLES / path.name).read_text())
     assert Table.load(str(path)).name == "own_frpg_fig_5"
     assert Table.load(str(TABLES / path.name)).name == "frpg_fig_5"
+
+
+def test_a_table_like_one_of_ours_has_its_rows_and_what_the_paper_prints(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "like: boba_1_mnist\ntitle: Mine\nrows: {Mine: aggregator=norm_bounding}\ncolumns: {IPM: adversary=ipm}\n"
+    )
+    mine, paper = Table.load(str(path)), load("boba_1_mnist")
+    assert (mine.name, mine.title, mine.base, mine.own) == ("mine", "Mine", paper.base, True)
+    assert mine.rows == paper.rows | {"Mine": "aggregator=norm_bounding"}
+    assert list(mine.columns) == ["Acc", "MRD", "IPM"]
+    assert mine.published == paper.published  # no number is printed for the new row and column
+    assert mine.claims == paper.claims
+    assert dict(mine.runs())["Mine", "IPM"] == ["experiment=boba_mnist", "adversary=ipm", "aggregator=norm_bounding"]
+
+
+def test_a_table_like_a_file_beside_it_takes_over_what_it_leaves_out_and_nothing_that_it_empties(tmp_path):
+    (tmp_path / "first.yaml").write_text(OWN + "note: Something\npublished: {aggregator=krum: [1, 2, 3]}\nchance: 10\n")
+    (tmp_path / "second.yaml").write_text("like: first.yaml\nnote:\nseeds: 2\ncolumns: [adversary=mimic]\n")
+    (tmp_path / "third.yaml").write_text("like: second.yaml\nchance:\npublished:\nrows: {aggregator=krum: f=1}\n")
+    first, second, third = (Table.load(str(tmp_path / f"{name}.yaml")) for name in ("first", "second", "third"))
+    assert (first.note, second.note, third.note) == ("Something", "", "")
+    assert (first.seeds, second.seeds, third.seeds) == (3, 2, 2)
+    assert (second.chance, isnan(third.chance)) == (10, True)
+    assert list(third.columns) == ["IPM", "LIE", "worst", "adversary=mimic"]
+    assert (second.published, third.published) == (first.published, {})
+    assert list(third.rows) == list(first.rows)
+    assert third.rows["aggregator=krum"] == "f=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("like: boba_2_minst", "there is no table boba_2_minst; did you mean boba_2_mnist"),
+        ("like: nowhere.yaml", r"nowhere\.yaml cannot be read as a table: .*No such file"),
+        ("like: [boba_2_mnist]", "like of a table needs text, got"),
+        ("like: mine.yaml", "a table cannot be like itself, got mine like mine"),
+        ("like: again.yaml", "a table cannot be like itself, got mine like again like mine"),
+        ("like: broken.yaml", "a table needs title, rows, columns, broken.yaml has no title"),
+        ("like: boba_2_mnist\nrows: {Mine: [f=1]}", "rows of a table needs overrides"),
+        ("like: boba_2_mnist\nrow: {Mine: f=1}", "there is no entry of a table called row; did you mean rows"),
+        ("like: boba_2_mnist\npublished: {Mine: [1]}", "there is no row Mine"),
+        ("like: boba_2_mnist\nrows:\n", "a table needs title, rows, columns, .*mine.yaml has no rows"),
+        ("like:\n", "a table needs title, rows, columns, .*mine.yaml has no title"),
+    ],
+)
+def test_a_table_is_like_another_that_is_whole(tmp_path, text, message):
+    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "again.yaml").write_text("like: mine.yaml")
+    (tmp_path / "broken.yaml").write_text("rows: [f=1]")
+    with pytest.raises(SettingError, match=message):
+        Table.load(str(tmp_path / "mine.yaml"))
 
 
 def test_quotes_that_do_not_end_are_refused(tmp_path):
