@@ -159,6 +159,8 @@ def measured(grid: Grid) -> list[str]:
     elif len(seeds) > 1:
         around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
         lines += [f"Each cell: **mean** over seeds {around}; `†` a run diverged.", ""]
+    elif any("†" in text for text in texts.values()):
+        lines += ["`†`: the run diverged.", ""]
     if rows:
         head = [table.corner or " ", *columns]
         lines += [f"| {' | '.join(map(markdown_cell, head))} |", "|---|" + "---:|" * len(columns)]

@@ -50,8 +50,11 @@ def test_a_diverged_run_counts_as_chance_and_is_a_miss_where_the_paper_has_more(
 
 
 def test_the_time_of_a_rule_stands_though_the_run_diverged(small):
-    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="rule_ms", published={}, doubtful=[])
+    unpublished = {"published": {}, "doubtful": []}
+    assert "`†`" not in "".join(table_report.measured(small({("BOBA", "LIE", 0): 55.0}, **unpublished)))
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="rule_ms", **unpublished)
     assert table_report.cell_text(made, ("BOBA", "IPM")) == ("**2.0**†", "")  # 1 and 3 ms
+    assert "`†`: the run diverged." in table_report.measured(made)
 
 
 def test_a_doubtful_cell_that_diverged_is_no_miss(small):
