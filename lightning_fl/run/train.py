@@ -8,6 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import LambdaCallback
 
 from lightning_fl import files
 from lightning_fl.aggregator.average import Average
@@ -51,15 +52,21 @@ def train(
     module, data, record = make_module(config, reference), make_data(config), Record(folder)
     checkpoint, stop = RoundCheckpoint(last_checkpoint(folder), config.checkpoint_every), GracefulStop()
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
-    trainer = make_trainer(config, folder, [record, stop, checkpoint, *shown, *callbacks])
+
+    def begin(trainer: pl.Trainer, module: pl.LightningModule) -> None:  # the checkpoint, if any, has been read
+        if trainer.is_global_zero:
+            _clear(folder, start)
+            files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)).encode())
+
+    trainer = make_trainer(
+        config, folder, [record, stop, checkpoint, LambdaCallback(on_fit_start=begin), *shown, *callbacks]
+    )
     check_together(module, data, trainer)
     first = trainer.is_global_zero  # of several processes this one writes and prints
     describe = describe and first
     with held(folder) if first else nullcontext():
         start = _start(config.ckpt_path, folder)
         if first:
-            _clear(folder, start)
-            files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)).encode())
             add_loggers(trainer, config)
         for logger in trainer.loggers:
             # A sweep's agent locks its parameters' names: "aggregator" stays "boba", and its settings would be lost.
@@ -102,8 +109,11 @@ def _start(ckpt_path: str | None, folder: Path) -> Path | None:
 
 
 def _clear(folder: Path, start: Path | None) -> None:
-    """Remove the final files that an earlier run has left in this folder."""
+    """Remove what an earlier run has left in this folder and this one does not go on from."""
     last = last_checkpoint(folder)
+    names = ["summary.json"]
     if start is None or start.resolve() != last.resolve():
         last.unlink(missing_ok=True)
-    (folder / "summary.json").unlink(missing_ok=True)
+        names += ["metrics.csv", "weights.csv"]
+    for name in names:
+        (folder / name).unlink(missing_ok=True)

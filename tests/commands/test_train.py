@@ -259,6 +259,27 @@ def test_a_run_goes_on_with_its_own_settings(command, tmp_path):
     assert command("aggregator=median", "trainer.max_steps=2", "ckpt_path=free.ckpt", "hydra.run.dir=z")[0] == 0
 
 
+def test_a_refused_start_leaves_the_earlier_run_as_it_is(command, tmp_path):
+    folder, again = tmp_path / "x", ["hydra.run.dir=x", "ckpt_path=auto"]
+    assert command("aggregator=krum", "aggregator.f=1", "trainer.max_steps=2", "hydra.run.dir=x")[0] == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".log"}
+    assert command("aggregator=krum", "aggregator.f=1", "trainer.max_steps=1", *again)[0] == 2
+    last = folder / "checkpoints" / "last.ckpt"
+    last.write_bytes(before[last][:100])
+    assert command("aggregator=krum", "aggregator.f=1", "trainer.max_steps=3", *again)[0] == 2
+    last.write_bytes(before[last])
+    assert {path: path.read_bytes() for path in before} == before
+    assert command("aggregator=krum", "aggregator.f=1", "trainer.max_steps=3", *again)[0] == 0
+    assert summary(folder)["rounds"] == 3
+
+
+def test_a_new_run_leaves_nothing_of_the_one_before_it_in_its_folder(command, tmp_path):
+    command("aggregator=krum", "aggregator.f=1", "trainer.max_steps=1", "hydra.run.dir=x")
+    assert (tmp_path / "x/weights.csv").exists()
+    command("aggregator=median", "trainer.max_steps=1", "hydra.run.dir=x")
+    assert not (tmp_path / "x/weights.csv").exists()
+
+
 def test_a_run_that_ends_early_is_not_completed(command, tmp_path):
     code, _, _ = command("+trainer.max_time=00:00:00:01", "trainer.max_steps=100000", "hydra.run.dir=x")
     assert code == 130
