@@ -107,6 +107,8 @@ def essential(config: Config) -> Config:
 def _said(node: Any, kind: str) -> Any:
     if isinstance(node, str):
         return _content(node)
+    if isinstance(node, list):
+        return [_said(inner, str(inner.get("_target_")) if isinstance(inner, dict) else "") for inner in node]
     if not isinstance(node, dict):
         return node
     added = ADDED.get(kind, {})
@@ -147,14 +149,16 @@ def _digest(path: Path) -> str:
 
 
 def _own_source(target: str) -> Path | None:
-    """Find the file of a class that may be edited from run to run; None if it is ours, installed or not there."""
-    module = target.rpartition(".")[0]
-    if module.partition(".")[0] in {"", *_OURS}:
+    """Find the file of a class or function that may be edited; None if it is ours, installed or not there."""
+    if target.partition(".")[0] in {"", *_OURS}:
         return None
-    try:
-        found = find_spec(module)
-    except (ImportError, ValueError):  # composing says so in better words
-        return None
+    found, module = None, target.rpartition(".")[0]
+    while found is None and module:  # the last parts may be a class and its method
+        try:
+            found = find_spec(module)
+        except (ImportError, ValueError):  # composing says so in better words
+            found = None
+        module = module.rpartition(".")[0]
     if not (found and found.has_location and found.origin):
         return None
     source = Path(found.origin).resolve()
