@@ -12,6 +12,10 @@ class SettingError(ValueError):
     """The part of a run whose settings they are, such as "aggregator", where that is known."""
 
 
+class MissingError(SettingError):
+    """A setting needs what is missing on this machine, and only there: a package, a folder, room on a disk."""
+
+
 class DivergedError(SettingError):
     """Nothing finite is left to go on with; a run that meets it has diverged and stops."""
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError, MissingError, SettingError
 
 
 class Storage:
@@ -41,7 +41,8 @@ class Storage:
             device: Where the round is computed.
 
         Raises:
-            SettingError: If it has not, or cannot be written, or no CPU computes the round.
+            MissingError: If it has not, or cannot be written.
+            SettingError: If no CPU computes the round.
         """
         if self.folder is None:
             return
@@ -51,12 +52,12 @@ class Storage:
                 f"updates_dir out."
             )
         if not (self.folder.is_dir() and os.access(self.folder, os.W_OK)):
-            raise SettingError(
+            raise MissingError(
                 f"updates_dir needs a folder that can be written, got {self.folder}; create it, or choose another."
             )
         needed, free = numbers * dtype.itemsize, shutil.disk_usage(self.folder).free
         if needed > free:
-            raise SettingError(
+            raise MissingError(
                 f"the updates of a round need {_size(needed)} in updates_dir, got {_size(free)} free in {self.folder}; "
                 f"make room, choose another folder, or lower federation.n_clients."
             )

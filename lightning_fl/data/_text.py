@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightning_fl.data._files import lines
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.samples import Samples
 
 Labelled = tuple[list[str], list[int]]
@@ -35,7 +35,8 @@ class TextDataModule(FederatedDataModule):
         glove: None or a file of word vectors, ``word v1 v2 ...`` per line, such as glove.6B.50d.txt.
 
     Raises:
-        SettingError: If a number is out of range or the package tokenizers is missing.
+        SettingError: If a number is out of range.
+        MissingError: If the package tokenizers is not installed.
 
     Note:
         The BOBA authors tokenise with NLTK and give padding and unknown words the same number, 0, and so the vector
@@ -59,7 +60,7 @@ class TextDataModule(FederatedDataModule):
         try:
             import tokenizers  # noqa: F401
         except ImportError as error:
-            raise SettingError(
+            raise MissingError(
                 f"{type(self).__name__} needs the package tokenizers; run pip install 'lightning-fl[text]'."
             ) from error
         self.vocabulary = vocabulary

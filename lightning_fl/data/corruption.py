@@ -32,7 +32,7 @@ from PIL import Image
 from torch import Generator, Tensor
 
 from lightning_fl import seeding
-from lightning_fl.errors import DataError, SettingError, check_choice
+from lightning_fl.errors import DataError, MissingError, SettingError, check_choice
 
 SIZE = 32
 """Height and width in pixels of the images whose corruptions have their strengths here."""
@@ -71,7 +71,8 @@ def corrupt(images: UInt8[Tensor, "k 3 h w"], kind: str, severity: int, seed: in
         New images; fractions of a byte are cut off, as in CIFAR-10-C.
 
     Raises:
-        SettingError: If kind, severity or size is none of these, or the photographs of frost are not installed.
+        SettingError: If kind, severity or size is none of these.
+        MissingError: If the photographs of frost are not installed.
     """
     check_choice("a corruption", kind, COMMON)
     if severity not in range(1, 6):
@@ -107,7 +108,8 @@ def corrupt_clients(
         New images, with those of no client unchanged, and what each client drew.
 
     Raises:
-        SettingError: If severity or size is none of these, or the photographs of frost are not installed.
+        SettingError: If severity or size is none of these.
+        MissingError: If the photographs of frost are not installed.
         DataError: If the images that were kept are damaged.
     """
     kinds = [_drawn_kind(seed, client) for client in range(len(parts))]
@@ -433,7 +435,7 @@ def _frost_photographs() -> tuple[Tensor, ...]:
     try:
         folder = resources.files("torch_uncertainty_assets") / "frost"
     except ModuleNotFoundError as error:
-        raise SettingError(
+        raise MissingError(
             "the corruption frost needs the package torch-uncertainty-assets, which holds photographs of frost; run "
             'pip install -e ".[corruptions]".'
         ) from error

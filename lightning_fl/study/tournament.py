@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
+from math import inf
 from pathlib import Path
 from statistics import mean
 from traceback import format_exc
@@ -24,7 +25,7 @@ from filelock import FileLock, Timeout
 from joblib import Parallel, delayed
 
 from lightning_fl import files
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.run import memory
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, words
@@ -190,6 +191,8 @@ def _partition(skew: str) -> list[str]:
         alpha = float(skew)
     except ValueError:
         return [f"partition={choose(skew, choices('partition'), 'partition')}"]
+    if not 0 < alpha < inf:
+        raise SettingError(f"--skew needs Dirichlet's alpha above 0 and finite, or a partition, got {skew}.")
     return ["partition=dirichlet", f"partition.alpha={alpha:g}"]
 
 
@@ -278,6 +281,11 @@ class Tournament:
             row = self.row(cell)
             if row is None:
                 return None
+            if row["status"] == "completed" and row["validation_accuracy"] is None:
+                raise SettingError(
+                    f"{rule} needs validation samples to choose its rate, got none; leave data.validation_share as it "
+                    "is, or give one rate (--rates 0.1)."
+                )
             scores[cell.rate] += row["validation_accuracy"] or 0.0  # a run that diverged has none
         return max(scores, key=lambda rate: scores[rate])
 
@@ -344,8 +352,8 @@ class Tournament:
             process is busy with or has finished.
         """
         with held(self.folder, wait=True):
-            if not self.file.exists():
-                files.write(self.file, _HEAD)
+            if not (self.file.exists() and self.file.read_bytes().startswith(_HEAD)):  # or of other columns
+                files.write(self.file, b"".join([_HEAD, *map(_line, read(self.file))]))
         taken: dict[str, FileLock] = {}
         left: list[Cell] = []
 
@@ -434,13 +442,14 @@ def result(overrides: Sequence[str], name: str) -> Row:
 
     Raises:
         DataError: If the data cannot be read, which no other run could either.
+        MissingError: If this machine lacks something, which says nothing about the run.
     """
     try:
         config = checked(overrides)
         if identity(config) != name:
             raise RuntimeError(f"code or settings changed during the tournament ({shlex.join(overrides)})")
         summary, rows = memory.train(config)
-    except DataError:
+    except (DataError, MissingError):
         raise
     except SettingError as error:
         return {"status": "refused", "reason": _line_of(error)}
@@ -470,22 +479,26 @@ def _line_of(error: Exception) -> str:
 
 
 def read(path: Path) -> list[Row]:
-    """Read results, numbers as numbers; none where there is no file."""
+    """Read results, numbers as numbers; none where there is no file, or of a line that is damaged."""
     if not path.exists():
         return []
     # Line by line: one that a kill has cut inside quotes would take the next ones with it.
-    head, *lines = [next(csv.reader([line])) for line in path.read_text().splitlines()] or [FIELDS]
-    rows = [dict(zip(head, line, strict=True)) for line in lines if len(line) == len(head)]
-    return [_typed(row) for row in rows if row["identity"]]
+    text = path.read_text(errors="replace")
+    head, *lines = [next(csv.reader([line]), []) for line in text.splitlines()] or [FIELDS]
+    rows = [_typed(dict(zip(head, line, strict=True))) for line in lines if len(line) == len(head)]
+    return [row for row in rows if row is not None and row["identity"]]
 
 
-def _typed(row: Mapping[str, str]) -> Row:
+def _typed(row: Mapping[str, str]) -> Row | None:
     whole = {"byzantine", "seed", "classes"}
     words = {"rule", "attack", "skew", "status", "reason", "version", "identity"}
-    return {
-        key: text if key in words else None if text == "" else int(text) if key in whole else float(text)
-        for key, text in row.items()
-    }
+    try:
+        return dict.fromkeys(FIELDS) | {
+            key: text if key in words else None if text == "" else int(text) if key in whole else float(text)
+            for key, text in row.items()
+        }
+    except ValueError:
+        return None
 
 
 def _line(row: Row) -> bytes:

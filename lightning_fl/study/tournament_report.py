@@ -224,7 +224,7 @@ def as_page(tournament: Tournament, panels: Panels, pictures: Mapping[str, Path]
 def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
     """Draw the heat map of each panel, and the worst case over skew of the best rules."""
     figures = {}
-    seeds, attacks = tournament.entries.seeds, tournament.entries.attacks
+    seeds, attacks, met = tournament.entries.seeds, tournament.entries.attacks, set[str]()
     for panel, found in panels.items():
         table: dict[str, dict[str, list[float]]] = {}
         for one in found:
@@ -237,6 +237,7 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
                     table[one.rule].setdefault(cell.attack, []).append(100 * accuracy(row))
         if table:
             shown = [attack for attack in attacks[1:] if any(row.get(attack) for row in table.values())]
+            met.update(shown)
             title = f"Accuracy, {heading(*panel)}, {'1 to ' * _screens(tournament.entries)}{many(len(seeds), 'seed')}"
             figures[_heat(*panel)] = plot.outcomes(table, shown, [NOBODY, WORST], title)
     first, skews = tournament.entries.byzantine[0], tournament.entries.skew
@@ -248,8 +249,8 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
                 lines.setdefault(one.rule, {})[skew] = (100 * worst.mean, 100 * worst.low, 100 * worst.high)
     if len(skews) > 1 and lines:
         best = sorted(lines, key=lambda rule: (-len(lines[rule]), -mean(p[0] for p in lines[rule].values())))[:_BEST]
-        under = many(len(attacks) - 1, "attack") + ", " + many(len(seeds), "seed")
-        title = f"The {len(best)} rules with the best worst case: {first} Byzantine clients, {under}"
+        under = many(len(met), "attack") + ", " + many(len(seeds), "seed")
+        title = f"The {many(len(best), 'rule')} with the best worst case: {first} Byzantine clients, {under}"
         figures["skew"] = plot.worst_over_skew({rule: lines[rule] for rule in best}, skews, title)
     return figures
 

@@ -90,6 +90,13 @@ def test_ranks_tie_where_intervals_overlap(played):
     }
 
 
+def test_ends_that_are_equal_tie_whatever_rounding_makes_of_a_mean(played):
+    """The mean of three 0.1's is 0.10000000000000002."""
+    first = {"average": [0.1, 0.1, 0.1], "median": [0.1, 0.05, 0.02], "krum": [0.1, 0.2, 0.3]}
+    found = played(lambda rule, attack, seed: first[rule][seed])
+    assert {one.rule: one.rank for one in found} == {"krum": 1, "average": 1, "median": 1}
+
+
 def test_what_is_better_without_attack_is_not_dominated(played):
     clean = {"average": 0.95, "median": 0.8, "krum": 0.9}
     worst = {"average": 0.1, "median": 0.5, "krum": 0.6}

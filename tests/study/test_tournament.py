@@ -8,13 +8,14 @@ import pytest
 from lightning_fl import SettingError
 from lightning_fl.aggregator import median
 from lightning_fl.aggregator.median import Median
+from lightning_fl.errors import MissingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import FileLock
 from lightning_fl.study import tournament as module
 from lightning_fl.study.standings import standings
 from lightning_fl.study.tournament import Cell, Entries, Tournament
-from lightning_fl.study.tournament_report import write
+from lightning_fl.study.tournament_report import draw, panels_of, write
 
 # Seconds: four clients, two rounds.
 SMALL = ["model=logistic", "federation.n_clients=8", "trainer.max_steps=2", "trainer.val_check_interval=2"]
@@ -223,3 +224,67 @@ def test_a_line_cut_inside_quotes_takes_no_other_with_it(tmp_path):
     head, line = tournament.file.read_text().splitlines()
     tournament.file.write_text(f'{head}\nkrum,none,iid,2,0.1,0,refused,"krum needs, n\n{line}\n')
     assert [row["rule"] for row in module.read(tournament.file)] == ["average"]
+
+
+def test_what_this_machine_lacks_is_no_result(tmp_path):
+    more = [*SMALL, f"updates_dir={tmp_path / 'missing'}"]
+    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[], more=more)
+    with pytest.raises(MissingError, match="updates_dir needs a folder"):
+        play(tournament, tournament.cells())
+    assert module.read(tournament.file) == []
+    (tmp_path / "missing").mkdir()
+    assert play(tournament, tournament.missing(tournament.cells()))[0]["status"] == "completed"
+
+
+@pytest.mark.parametrize("damage", ["empty", "of fewer columns", "a line that is no number", "not text"])
+def test_a_damaged_file_costs_its_damaged_lines_alone(tmp_path, damage):
+    given = {"rules": ["average"], "skew": ["iid"], "seeds": [0]}
+    tournament = small(tmp_path, **given)
+    play(tournament, tournament.cells())
+    head, first, second = tournament.file.read_bytes().splitlines(keepends=True)
+    place = module.FIELDS.index("classes")
+
+    def without(line):
+        return b",".join(part for k, part in enumerate(line.split(b",")) if k != place)
+
+    content, left = {
+        "empty": (b"", 2),
+        "of fewer columns": (without(head) + without(first), 1),
+        "a line that is no number": (head + first.replace(b",0.1,0,", b",0.1,zero,") + second, 1),
+        "not text": (head + first + b"\xff\xfe" + second[:20], 1),
+    }[damage]
+    tournament.file.write_bytes(content)
+    again = small(tmp_path, **given)
+    missing = again.missing(again.cells())
+    assert len(missing) == left
+    play(again, missing)
+    last = small(tmp_path, **given)
+    assert last.missing(last.cells()) == []
+
+
+@pytest.mark.parametrize("skew", ["0", "nan", "inf", "-1"])
+def test_skew_is_above_0(tmp_path, skew):
+    with pytest.raises(SettingError, match=f"--skew needs Dirichlet's alpha above 0 and finite, .*, got {skew}"):
+        small(tmp_path, skew=[skew])
+
+
+def test_a_rate_is_not_chosen_without_validation_samples(tmp_path):
+    tournament = small(
+        tmp_path,
+        rules=["average"],
+        skew=["iid"],
+        seeds=[0],
+        rates=[0.1, 0.5],
+        added=["mine: data.validation_share=null"],
+    )
+    play(tournament, tournament.tuning())
+    with pytest.raises(SettingError, match="mine needs validation samples to choose its rate, got none"):
+        tournament.cells()
+
+
+def test_the_picture_counts_the_attacks_that_could_be_run(tmp_path):
+    tournament = small(tmp_path, rules=["average"], attacks=["sign_flip", "badnets"], seeds=[0])
+    play(tournament, tournament.cells())
+    picture = draw(tournament, panels_of(tournament))["skew"]
+    title = " ".join(picture.axes[0].get_title().split())
+    assert title == "The 1 rule with the best worst case: 2 Byzantine clients, 1 attack, 1 seed"
