@@ -39,7 +39,9 @@ def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
     if text is None:
         return labels
     known = {label.lower(): label for label in labels} | {label: label for label in labels}
-    given = [label.strip() for label in text.split(",")]
+    if text.strip().lower() in known:  # also a label with a comma
+        return [known.get(text.strip(), known[text.strip().lower()])]
+    given = [label.strip() for label in text.split(",") if label.strip()] or [""]
     return [choose(known.get(label, known.get(label.lower(), label)), labels, what) for label in given]
 
 

@@ -23,6 +23,7 @@ _LAUNCHERS = {
 }
 # Errors that a disk can raise about a file.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_DISK |= {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 @contextmanager

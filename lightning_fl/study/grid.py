@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import inf, isnan
 from pathlib import Path
 from statistics import mean, quantiles
@@ -17,7 +18,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl import files
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.metric.max_recall_drop import max_recall_drop
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
@@ -29,6 +30,8 @@ FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds"
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
 FIELDS += ["version", "classes"]  # the code that measured it, and c; none in rows that are older than these columns
 MISS = 2.0  # points
+_LONGEST = 200  # characters of a file's name
+_SEEDS = "a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...; leave it out."
 
 Record = dict[str, Any]
 
@@ -94,7 +97,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         if any(override.lstrip("+~").startswith("seed=") for override in self.more):
-            raise SettingError("a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...")
+            raise SettingError(_SEEDS)
         self.plan: dict[tuple[Cell, int], Run] = {}
         self.records: dict[str, Record] = {}
         if self.kept_only:
@@ -105,9 +108,15 @@ class Grid:
             self.seeds = sorted({seed for _, seed in self.plan})
             return
         known: dict[tuple[str, ...], list[str]] = {}
-        kept = [path / f"{self.stem}.csv" for path in (self.folder, TABLES / "measured")]
-        before = {(row["row"], row["column"]) for path in kept for row in read(path)}
+        stems = [self.stem, *map(self._stem, self.table.like)]
+        kept = [
+            row for stem in stems for path in (self.folder, TABLES / "measured") for row in read(path / f"{stem}.csv")
+        ]
+        before = {(row["row"], row["column"]) for row in kept}
+        self.seeds = [*self.seeds, *sorted({int(row["seed"]) for row in kept} - {*self.seeds})]
         every = list(self.table.runs())
+        if any(override.lstrip("+~").startswith("seed=") for _, given in every for override in given):
+            raise SettingError(_SEEDS)
         wanted = None if self.asked is None else before.union(self.asked)
         needed = {tuple(given) for cell, given in every if wanted is None or cell in wanted}
         for cell, given in every:
@@ -121,7 +130,7 @@ class Grid:
                 self.plan[cell, seed] = Run(label, (*overrides, f"seed={seed}"), self.folder.absolute() / name)
         used = {run.folder.name for run in self.plan.values()}
         for path in sorted((TABLES / "measured").glob("*.csv")):
-            if path.stem == self.stem or isnan(self.table.target):  # rounds_to is another table's target's
+            if path.stem in stems or isnan(self.table.target):  # rounds_to is another table's target's
                 self.records |= {record["identity"]: record for record in read(path) if record["identity"] in used}
         self.refresh()
 
@@ -133,8 +142,12 @@ class Grid:
     @property
     def stem(self) -> str:
         """Name of the files of this table at this scale and with these overrides."""
-        parts = [self.table.name, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self.more]
-        return "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
+        return self._stem(self.table.name)
+
+    def _stem(self, table: str) -> str:
+        parts = [table, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self.more]
+        stem = "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
+        return stem if len(stem) <= _LONGEST else f"{stem[:_LONGEST]}_{sha256(stem.encode()).hexdigest()[:8]}"
 
     @property
     def changes(self) -> list[str]:
@@ -159,7 +172,10 @@ class Grid:
     def look(self, run: Run) -> Record | None:
         """Get what is known of a run."""
         if run.folder.name not in self.records and run.summary():
-            self.records[run.folder.name] = measure(run.folder, self.table.target)
+            try:
+                self.records[run.folder.name] = measure(run.folder, self.table.target)
+            except DataError as error:
+                raise DataError(f"{error} To train this run again, remove {run.folder}.") from error
         return self.records.get(run.folder.name)
 
     def missing(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[Run]:
@@ -180,6 +196,8 @@ class Grid:
             return self._drop(record, self.record((self.table.reference[cell[0]], cell[1]), seed))
         if column.value == "rounds_to":
             return float(record["rounds_to"] or inf)
+        if column.value == "loss" and record["status"] == "diverged":
+            return inf
         value: float | None = record.get(column.value)
         if record["status"] == "diverged" and (column.value == "accuracy" or (column.value == "best" and not value)):
             return self._chance(record)
@@ -248,9 +266,15 @@ def read(path: Path) -> list[Record]:
     if not path.exists():
         return []
     texts = {"row", "column", "status", "recall", "identity", "version"}
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in rows]
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        found: list[Record] = [
+            {k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in rows
+        ]
+        return [row | {"seed": int(row["seed"])} for row in found if row["row"] and row["column"] and row["identity"]]
+    except (UnicodeDecodeError, csv.Error, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path} is damaged ({' '.join(str(error).split())}); restore it, or remove it.") from error
 
 
 def write(path: Path, rows: Sequence[Record]) -> None:

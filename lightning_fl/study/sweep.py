@@ -55,6 +55,7 @@ class Sweep:
             if not isinstance(axis, list)
         }
         self.values: dict[Run, Values] = {}
+        self._validated: bool | None = None
 
     def ends(self) -> dict[str, list[Any]]:
         """List the values of each parameter; for a distribution, two near its ends."""
@@ -71,6 +72,9 @@ class Sweep:
         if self.metric == "mrd" and config.reference is None:
             raise SettingError(f"the metric mrd of {self.name} needs a reference, got none; add reference=run.")
         validated = bool(config.data.get("validation_share"))
+        if self.metric != "mrd" and self._validated not in (None, validated):
+            raise SettingError(f"{self.name} needs data.validation_share in all runs or in none, got it in some.")
+        self._validated = validated
         if self.metric == "accuracy" and validated:
             self.metric = "validation_accuracy"  # never choose by test samples if there are validation samples
         if self.metric == "validation_accuracy" and not validated:
@@ -113,7 +117,10 @@ def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generat
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sweep.folder.mkdir(parents=True, exist_ok=True)
-    storage = optuna.storages.JournalStorage(JournalFileBackend(str(sweep.folder / "journal.log")))
+    journal = sweep.folder / "journal.log"
+    with held(sweep.folder, wait=True):
+        files.cut_line(journal)
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal)))
     make = optuna.samplers.RandomSampler if sweep.method == "random" else optuna.samplers.TPESampler
     direction = "maximize" if sweep.maximize else "minimize"
     place, share = optuna.distributions.CategoricalDistribution, optuna.distributions.FloatDistribution(0, 1)

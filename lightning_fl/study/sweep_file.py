@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from lightning_fl.errors import SettingError
+from lightning_fl.study import yaml_file
 
 Axis = list[Any] | Callable[[float], Any]  # a parameter's values, or its value at u in [0, 1]
 
@@ -40,7 +41,7 @@ def read(path: Path) -> dict[str, Any]:
         SettingError: If W&B would refuse it, or it does not sweep train.py.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml_file.load(path.read_text(), yaml.SafeLoader)
     except OSError as error:
         beside = ", ".join(sorted(file.name for file in path.parent.glob("*.yaml"))) or "none"
         raise SettingError(f"a sweep needs a file, got {path} ({error.strerror}); files there: {beside}.") from error

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ import yaml
 
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, words
-from lightning_fl.study.table_file import check, labelled, taken_over
+from lightning_fl.study import yaml_file
+from lightning_fl.study.table_file import check, is_true, labelled, taken_over
 
 TABLES = Path(__file__).with_name("tables").resolve()
 IN_CHECKOUT = TABLES.parent.name == "scripts"  # an installed package has a copy
@@ -75,9 +76,6 @@ class Printed:
         return cls(text, float(match[1]), float(match[2]) if match[2] else None)
 
 
-_TRUTH = ("true", "yes", "on", "false", "no", "off")
-
-
 class Table:
     """A file of scripts/tables, or one of your own.
 
@@ -85,17 +83,18 @@ class Table:
         name: Its stem.
         given: Its content, all leaves text.
         spelled: Its name on the command line.  None: its stem.
+        like: Names of the tables that it takes over from and whose kept cells mean the same here.
 
     Raises:
         SettingError: If something is missing, unknown or does not fit.
     """
 
-    def __init__(self, name: str, given: Any, spelled: str | None = None):
-        self.name, self.spelled = name, spelled or name
+    def __init__(self, name: str, given: Any, spelled: str | None = None, like: Sequence[str] = ()):
+        self.name, self.spelled, self.like = name, spelled or name, like
         check(given, self.spelled)
         given = given | {key: labelled(given[key]) for key in ("rows", "columns")}
         self.title, self.source, self.base = given["title"], given.get("source", ""), given.get("base", "")
-        self.interval = choose(given.get("interval", "false").lower(), _TRUTH, "interval") in _TRUTH[:3]
+        self.interval = is_true(given.get("interval", "false"))
         self.note, self.corner = given.get("note", ""), given.get("corner", "")
         value = given.get("value", "accuracy")
         self.rows: dict[str, str] = given["rows"]
@@ -115,9 +114,17 @@ class Table:
             self.columns[label] = Column(entry.get("overrides", ""), choose(kinds.pop(), VALUES, "value"), tuple(worst))
         self.chance, self.target = float(given.get("chance", "nan")), float(given.get("target", "nan"))
         starts = [choose(row, self.rows, "row") for row in _listed(given.get("reference", []))]
+        first = next((row for row in self.rows if row in starts), None)
         self.reference: dict[str, str] = {}
         for row in self.rows:
-            self.reference[row] = row if row in starts else next(reversed(self.reference.values()), row)
+            self.reference[row] = row if row in starts else next(reversed(self.reference.values()), first or row)
+        shown = {column.value: label for label, column in self.columns.items() if not column.worst}
+        if "mrd" in shown and first is None:
+            raise SettingError(f"column {shown['mrd']} needs a row to compare with, got none; give reference: ROW.")
+        if "rounds_to" in shown and isnan(self.target):
+            raise SettingError(
+                f"column {shown['rounds_to']} needs an accuracy to reach, got none; give target: PERCENT."
+            )
         self.seeds = int(given.get("seeds", 1))
         self.x: str | None = given.get("x")
         self.claims: list[dict[str, Any]] = given.get("claims", [])
@@ -132,6 +139,10 @@ class Table:
                     self.published[row, column] = printed
         self.more: dict[Cell, str] = {}
         for cell, overrides in ((c, entry["overrides"]) for entry in given.get("cells", []) for c in self.cells(entry)):
+            if self.columns[cell[1]].worst:
+                raise SettingError(
+                    f"cells change runs, which column {cell[1]} has none of; leave it out of their columns."
+                )
             self.more[cell] = f"{self.more.get(cell, '')} {overrides}"
         self.doubtful = {cell: entry["reason"] for entry in given.get("doubtful", []) for cell in self.cells(entry)}
         for claim in self.claims:
@@ -147,10 +158,8 @@ class Table:
             SettingError: If there is no such table, or the file is not one.
         """
         path = _path(name)
-        given = _read(path, name)
-        if path.resolve().parent == TABLES:
-            return cls(path.stem, given)
-        return cls(f"own_{path.stem}" if path.stem in names() else path.stem, given, name)
+        given, like = _read(path, name)
+        return cls(_name(path), given, None if _is_ours(path) else name, like)
 
     @property
     def own(self) -> bool:
@@ -195,9 +204,8 @@ class Table:
             return [(left, float(right))]
         if isinstance(right, str):
             return [([cell], float(right)) for cell in left]
-        if "pair" in claim:
-            partner = dict(zip(claim["left"]["rows"], right["rows"], strict=True))
-            return [([cell, (partner[cell[0]], cell[1])], None) for cell in left]
+        if is_true(claim.get("pair", "no")):
+            return [([cell, other], None) for cell, other in zip(left, self.cells(claim["left"] | right), strict=True)]
         return [([cell, other], None) for cell in left for other in self.cells(right, cell)]
 
 
@@ -207,23 +215,36 @@ def _path(name: str, folder: Path = Path()) -> Path:
     return folder / path if path.suffix in (".yaml", ".yml") else TABLES / f"{choose(name, names(), 'table')}.yaml"
 
 
-def _read(path: Path, name: str, readers: Sequence[Path] = ()) -> Any:
-    """Read a table's file, and what it takes over from another; ``readers`` do so from it."""
+def _is_ours(path: Path) -> bool:
+    return path.resolve().parent == TABLES
+
+
+def _name(path: Path) -> str:
+    return f"own_{path.stem}" if path.stem in names() and not _is_ours(path) else path.stem
+
+
+def _read(path: Path, name: str, readers: Sequence[Path] = ()) -> tuple[Any, list[str]]:
+    """Read a table's file, and what it takes over from another; ``readers`` do so from it.
+
+    Returns:
+        Its content, and the names of the tables that it is like and that have the same ``target``.
+    """
     if path.resolve() in readers:
         chain = " like ".join(file.stem for file in (*readers, path))
         raise SettingError(f"a table cannot be like itself, got {chain}.")
     try:
-        given = yaml.load(path.read_text(), yaml.BaseLoader)
+        given = yaml_file.load(path.read_text(), yaml.BaseLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingError(f"{name} cannot be read as a table: {' '.join(str(error).split())}.") from error
     empty = [key for key, value in given.items() if value == ""] if isinstance(given, dict) and "like" in given else []
     given = {key: value for key, value in given.items() if key not in empty} if empty else given
     check(given, name)
-    if "like" in given:
-        like = given["like"]
-        other = _read(_path(like, path.parent), like, (*readers, path.resolve()))
-        given = taken_over(given, {key: value for key, value in other.items() if key not in empty})
-    return given
+    if "like" not in given:
+        return given, []
+    theirs = _path(given["like"], path.parent)
+    other, further = _read(theirs, given["like"], (*readers, path.resolve()))
+    given = taken_over(given, {key: value for key, value in other.items() if key not in empty})
+    return given, [_name(theirs), *further] if given.get("target") == other.get("target") else []
 
 
 def _listed(given: Any) -> list[str]:
@@ -271,8 +292,9 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
     detail = ", ".join([f"{held} of {known} hold"] * bool(known) + [f"{missing} not measured"] * bool(missing))
     if not known + missing:
         return "not reached", "by either side"
-    if held + missing < share * (known + missing):
+    enough = share * (known + missing) - 1e-9  # which rounding may leave above a whole number
+    if held + missing < enough:
         return "failed", detail
-    if held >= share * (known + missing):
+    if held >= enough:
         return "passed", detail
     return ("partly measured" if known else "not measured yet"), detail

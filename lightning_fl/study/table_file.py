@@ -24,6 +24,14 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= float(value) <= 1
+
+
+def _is_truth(value: Any) -> bool:
+    return _is_text(value) and value.lower() in _TRUTH
+
+
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
@@ -32,14 +40,22 @@ def _are_labelled(value: Any, fits: Callable[[Any], bool]) -> bool:
     return isinstance(value, dict) and all(map(fits, value.values()))
 
 
+def is_true(text: str) -> bool:
+    """Read a truth value, which has been checked."""
+    return text.lower() in _TRUTH[:3]
+
+
+_TRUTH = ("true", "yes", "on", "false", "no", "off")
 _TEXT: _Kind = "text", _is_text
 _NUMBER: _Kind = "a number", _is_number
-_NAMES: _Kind = "a list of names", _are_texts
+_NAMES: _Kind = "a list of names", lambda value: _are_texts(value) and bool(value)
 _ANY: _Kind = "", lambda value: True  # looked at by itself
+_BOOL: _Kind = "true or false", _is_truth
 _PLACES: dict[str, _Kind] = {"rows": _NAMES, "columns": _NAMES}
 
 _TABLE: dict[str, _Kind] = {
-    **dict.fromkeys(("title", "source", "base", "value", "interval", "corner", "x", "note", "like"), _TEXT),
+    **dict.fromkeys(("title", "source", "base", "value", "corner", "x", "note", "like"), _TEXT),
+    "interval": _BOOL,
     **dict.fromkeys(("target", "chance"), _NUMBER),
     "seeds": ("a whole number above 0", lambda value: _is_text(value) and value.isdecimal() and int(value) > 0),
     "rows": (
@@ -65,7 +81,7 @@ _INSIDE: dict[str, tuple[dict[str, _Kind], Sequence[str]]] = {
     "doubtful": (_PLACES | {"reason": _TEXT}, ["reason"]),
     "claims": (
         {"text": _TEXT, "left": _ANY, "relation": _TEXT, "right": _ANY}
-        | {"margin": _NUMBER, "pair": _TEXT, "share": _NUMBER, "note": _TEXT},
+        | {"margin": _NUMBER, "pair": _BOOL, "share": ("a share from 0 to 1", _is_share), "note": _TEXT},
         ["text", "left", "relation", "right"],
     ),
 }
@@ -102,10 +118,14 @@ def check(given: Any, name: str) -> None:
                 raise SettingError(f"right of claims needs cells or a number, got {claim['right']!r}.")
         else:
             others = claim["right"].get("rows") == "others"
-            _check(claim["right"] | ({"rows": []} if others else {}), _PLACES, (), "right of claims")
-            lengths = {len(claim[side].get("rows", ())) for side in ("left", "right")}
-            if "pair" in claim and (others or len(lengths) > 1 or 0 in lengths):
-                raise SettingError("claims with pair need as many rows on the left as on the right.")
+            _check(claim["right"] | ({"rows": ["others"]} if others else {}), _PLACES, (), "right of claims")
+            if is_true(claim.get("pair", "no")):
+                rows, columns = ([len(claim[side].get(key, ())) for side in ("left", "right")] for key in _PLACES)
+                if others or rows[0] != rows[1] or not rows[0] or columns[1] not in (0, columns[0]):
+                    raise SettingError(
+                        "claims with pair need as many rows on the left as on the right, and columns likewise if there "
+                        "are any on the right."
+                    )
 
 
 def taken_over(given: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -118,9 +138,19 @@ def taken_over(given: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     Returns:
         The content of such a file.
     """
-    before, said = (labelled(part.get("columns", {})) for part in (other, given))
-    blanks = ["-"] * len(said.keys() - before.keys())
-    other = other | {"published": {row: texts + blanks for row, texts in other.get("published", {}).items()}}
+    rows, columns = (labelled(other.get(key, {})) for key in ("rows", "columns"))
+    said = labelled(given.get("rows", {})), labelled(given.get("columns", {}))
+    blanks = ["-"] * len(said[1].keys() - columns.keys())
+    published = {
+        row: [
+            "-" if said[1].get(column, inner) != inner else text
+            for (column, inner), text in zip(columns.items(), texts, strict=False)
+        ]
+        + blanks
+        for row, texts in other.get("published", {}).items()
+        if said[0].get(row, rows.get(row)) == rows.get(row)
+    }
+    other = other | {"published": published}
     both = {key: labelled(other.get(key, {})) | labelled(given[key]) for key in _ADDED if key in given}
     return {key: value for key, value in (other | given | both).items() if key != "like"}
 

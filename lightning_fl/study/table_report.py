@@ -44,7 +44,9 @@ def _plain(grid: Grid, cell: Cell) -> str:
     if value is None:
         return "diverged" if any(record["status"] == "diverged" for record in grid.measured(cell)) else "-"
     values = [] if grid.table.columns[cell[1]].worst else grid.over_seeds(cell)[0]
-    return "not reached" if isinf(value) else f"{value:.{_digits(grid, cell)}f}{_spread(grid, cell, values)}"
+    if isinf(value):
+        return "diverged" if grid.table.columns[cell[1]].value == "loss" else "not reached"
+    return f"{value:.{_digits(grid, cell)}f}{_spread(grid, cell, values)}"
 
 
 def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
@@ -53,7 +55,8 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
     value, digits = grid.mean(*cell), _digits(grid, cell)
     marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
-    if diverged and len(diverged) == len(grid.measured(cell)) and table.columns[cell[1]].value in ("accuracy", "mrd"):
+    kind, all_of_them = table.columns[cell[1]].value, len(diverged) == len(grid.measured(cell))
+    if diverged and (kind == "loss" or (all_of_them and kind in ("accuracy", "mrd"))):
         far = printed is not None and value is not None and abs(value - printed.mean) > MISS
         if printed is None or not far or cell in table.doubtful:
             return f"diverged{marks}", ""

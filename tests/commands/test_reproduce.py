@@ -50,6 +50,12 @@ def test_rows_are_found_whatever_their_case():
     assert picked(None, ["BOBA", "a"], "row") == ["BOBA", "a"]
 
 
+def test_a_label_with_a_comma_is_one_label():
+    picked = reproduce.picked
+    assert picked("krum, f=3", ["Krum, f=3", "BOBA"], "row") == ["Krum, f=3"]
+    assert picked("BOBA,", ["Krum, f=3", "BOBA"], "row") == ["BOBA"]
+
+
 def test_options_have_their_whole_names(command):
     """--seed 3 is not three seeds."""
     code, _, err = command("small", "--seed", "3")

@@ -182,6 +182,21 @@ def test_a_stopped_search_goes_on_as_if_it_had_not(command, tmp_path, trained, m
     assert len(set(rates)) == 9
 
 
+def test_a_search_goes_on_after_a_kill_in_the_middle_of_a_line(command, tmp_path, trained):
+    file = content("random", {"server.lr": RATE}, run_cap=3)
+    assert command(file)[0] == 0
+    with (tmp_path / "runs/sweeps/x/journal.log").open("a") as journal:
+        journal.write('{"op_code": 5, "wor')
+    code, _, err = command(file, "--trials", "4")
+    assert (code, len(trained[0])) == (0, 4), err
+
+
+def test_a_file_says_each_thing_once(command, tmp_path):
+    (tmp_path / "x.yaml").write_text("program: scripts/train.py\nmethod: grid\nmethod: random\n")
+    with pytest.raises(SettingError, match="is not YAML: method stands there twice"):
+        sweep_file.read(tmp_path / "x.yaml")
+
+
 def test_bayes_comes_close(command, trained):
     assert command(content("bayes", {"server.lr": RATE}, run_cap=22))[0] == 0
     distances = [abs(math.log10(float(values["server.lr"]) / 0.2)) for values in trained[0]]
@@ -345,6 +360,13 @@ def test_a_grid_lists_whole_numbers():
         (content(parameters={"server.lr": {"values": [0.1, "fast"]}}), "server.lr needs a number, got 'fast'"),
         (content("bayes", {"server.lr": {"min": 1, "max": 2}, "seed": {"values": ["a"]}}, run_cap=1), "seed needs"),
         (content(parameters={"server.lr": RATE}), "server.lr is log_uniform_values, which a grid cannot list"),
+        *(
+            (
+                content(parameters={"data.validation_share": {"values": values}}),
+                "needs data.validation_share in all runs",
+            )
+            for values in (["null", 0.2], [0.2, "null"])
+        ),
     ],
 )
 def test_a_file_that_cannot_run_is_refused_before_the_first_run(command, trained, file, message):

@@ -1,9 +1,11 @@
 """A table's runs: which are there, which are missing, what they measured."""
 
+from math import inf
+
 import pytest
 
-from lightning_fl import SettingError
-from lightning_fl.study import grid
+from lightning_fl import DataError, SettingError
+from lightning_fl.study import grid, table_report
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.table import Table
 from tests import saved
@@ -100,3 +102,61 @@ def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
 def test_seeds_come_from_the_option_for_them(tmp_path):
     with pytest.raises(SettingError, match="seeds from --seeds"):
         Grid(Table("small", SMALL), 1.0, ["seed=7"], [0], tmp_path)
+
+
+@pytest.mark.parametrize("part", ["base", "rows", "columns"])
+def test_a_table_s_own_settings_have_no_seed(tmp_path, part):
+    seed = {"base": "seed=1", "rows": {"BOBA": "aggregator=boba seed=1"}, "columns": {"IPM": "adversary=ipm seed=1"}}
+    given = {"title": "Small", "rows": {"BOBA": "aggregator=boba"}, "columns": {"IPM": "adversary=ipm"}}
+    with pytest.raises(SettingError, match=r"seeds from --seeds .*, got seed=\.\.\.; leave it out"):
+        Grid(Table("small", given | {part: seed[part]}), 1.0, [], [0], tmp_path)
+
+
+def test_seeds_that_were_measured_before_are_shown(small, tmp_path):
+    table_report.report(small({("BOBA", "Acc", 0): 80.0, ("BOBA", "Acc", 1): 90.0}))
+    again = Grid(Table("small", SMALL), 1.0, [], [0], tmp_path / "runs")
+    assert again.seeds == [0, 1]
+    assert again.mean("BOBA", "Acc") == pytest.approx(85.0)
+
+
+def test_a_table_like_another_has_its_kept_cells(small, tmp_path):
+    """Also one with a target, whose rounds another table's kept cells do not tell."""
+    target = {"value": "rounds_to", "target": "15", "published": {}, "doubtful": []}
+    made = small({("BOBA", "IPM", 0): 20.0}, **target)
+    path = table_report.keep(made)
+    (made.plan[("BOBA", "IPM"), 0].folder / "summary.json").unlink()
+    path.rename(path.with_name("other.csv"))
+    table = Table("mine", SMALL | target, like=["other"])
+    asked = Grid(table, 1.0, [], [0], tmp_path / "elsewhere", table.trained(["Average"], ["LIE"]))
+    assert {cell for cell, _ in asked.plan} == {("Average", "LIE"), ("BOBA", "IPM")}
+    assert asked.value_of(("BOBA", "IPM"), 0) == 10
+
+
+def test_a_diverged_run_has_no_loss_to_compare(small):
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="loss", published={}, doubtful=[])
+    assert made.mean("BOBA", "IPM") == inf
+    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("diverged†", "")
+
+
+def test_a_damaged_run_says_what_to_remove(small):
+    made = small()
+    folder = made.plan[("BOBA", "IPM"), 0].folder
+    finish(folder, [(10, 50.0)])
+    (folder / "metrics.csv").write_text("round,loss\n1,2,3\n")
+    with pytest.raises(DataError, match=f"needs as many values as columns. To train .* again, remove {folder}"):
+        made.refresh()
+
+
+@pytest.mark.parametrize("content", [b"row\n\xff\xfe\n", b"a,b\n1,2\n", b"row,column,seed,identity\nx,y,0,z,1\n"])
+def test_a_damaged_file_of_cells_is_named(tmp_path, content):
+    path = tmp_path / "small.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"small\.csv is damaged \(.*\); restore it, or remove it"):
+        grid.read(path)
+
+
+def test_files_have_names_that_a_disk_takes(tmp_path):
+    more = [f"model.hidden=[{','.join(['8'] * n)}]" for n in (200, 201)]
+    first, second = (Grid(Table("small", SMALL), 1.0, [text], [0], tmp_path, []).stem for text in more)
+    assert len(first) < 230
+    assert first != second

@@ -228,10 +228,14 @@ def claim(relation, right, margin="0", share="1", left=None, **more):
         # In pairs: BOBA with Average and Average with BOBA, not each with itself.
         (claim("within", {"rows": ["Average", "BOBA"]}, "2", pair="true", left=BOTH), "passed"),
         (claim("within", {"rows": ["Average", "BOBA"]}, "1", pair="true", left=BOTH), "failed"),
+        # BOBA's 92 without attack against Average's 85 under IPM, not against its own column's.
+        (claim(">=", {"rows": ["Average"], "columns": ["IPM"]}, "7", pair="yes"), "passed"),
+        (claim(">=", {"rows": ["Average"], "columns": ["IPM"]}, "7.1", pair="yes"), "failed"),
+        (claim(">=", {"rows": ["Average"]}, "2", pair="no"), "passed"),
     ],
 )  # fmt: skip
 def test_claims(given, verdict):
-    known = {("BOBA", "Acc"): 92.0, ("BOBA", "IPM"): 40.0, ("Average", "Acc"): 90.0}
+    known = {("BOBA", "Acc"): 92.0, ("BOBA", "IPM"): 40.0, ("Average", "Acc"): 90.0, ("Average", "IPM"): 85.0}
     assert judge(Table("small", SMALL), given, lambda *cell: known.get(cell))[0] == verdict
 
 
@@ -286,6 +290,12 @@ def test_a_table_like_one_of_ours_has_its_rows_and_what_the_paper_prints(tmp_pat
     assert list(mine.columns) == ["Acc", "MRD", "IPM"]
     assert mine.published == paper.published  # no number is printed for the new row and column
     assert mine.claims == paper.claims
+    path.write_text("like: boba_1_mnist\nrows: {BOBA: aggregator=boba f=9}\ncolumns: {Acc: adversary=lie}\n")
+    changed = Table.load(str(path)).published  # what the paper prints is of its own settings
+    assert {cell for cell in paper.published if cell not in changed} == {
+        cell for cell in paper.published if cell[0] == "BOBA" or cell[1] == "Acc"
+    }
+    assert changed.items() <= paper.published.items()
     assert dict(mine.runs())["Mine", "IPM"] == ["experiment=boba_mnist", "adversary=ipm", "aggregator=norm_bounding"]
 
 
@@ -343,6 +353,23 @@ def test_a_table_of_ours_by_its_path_is_ours():
 def test_a_file_that_is_not_there():
     with pytest.raises(SettingError, match=r"nowhere\.yaml cannot be read as a table: .*No such file"):
         Table.load("nowhere.yaml")
+
+
+def test_a_share_of_the_comparisons_is_counted_exactly():
+    """0.56 * 25 is 14.000000000000002 in floating point."""
+    rows = {str(k): f"f={k}" for k in range(25)}
+    table = Table("many", {"title": "Many", "rows": rows, "columns": {"Acc": ""}})
+    given = claim(">=", "13", share="0.56", left={"columns": ["Acc"]})
+    assert judge(table, given, lambda row, column: 24.0 - int(row))[0] == "failed"  # 12 of 25
+    assert judge(table, given, lambda row, column: 26.0 - int(row))[0] == "passed"  # 14 of 25
+
+
+def test_rows_above_the_first_reference_compare_with_it():
+    rows = dict.fromkeys(("Krum", "BOBA", "Average", "Zeno", "Late", "RAGE"), "f=1")
+    table = Table(
+        "small", SMALL | {"rows": rows, "reference": ["Average", "Late"], "published": {}, "doubtful": [], "claims": []}
+    )
+    assert [table.reference[row] for row in rows] == ["Average"] * 4 + ["Late"] * 2
 
 
 def test_what_mrd_compares_with_is_trained_too(tmp_path):
