@@ -178,7 +178,7 @@ def measured(grid: Grid) -> list[str]:
         for claim in table.claims:
             verdict, detail = judge(table, claim, grid.mean)
             note = f"; {claim['note']}" if "note" in claim else ""
-            lines.append(f"| {claim['text']} | {verdict} | {detail}{note} |")
+            lines.append(f"| {markdown_cell(claim['text'])} | {verdict} | {markdown_cell(detail + note)} |")
         lines.append("")
     return lines
 

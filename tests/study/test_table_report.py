@@ -149,8 +149,8 @@ def test_the_report(small):
     assert "## Apart from the paper: 4 of 6 cells" in text
     rows = [line for line in text.splitlines() if line.startswith("|") and "<br>" in line]
     assert {line.count("|") for line in rows} == {7}
-    noted = table_report.markdown(small(claims=[SMALL["claims"][0] | {"note": "a note"}]))
-    assert "| BOBA is best | not measured yet | 1 not measured; a note |" in noted
+    noted = table_report.markdown(small(claims=[SMALL["claims"][0] | {"text": "max |x| is best", "note": "a note"}]))
+    assert r"| max \|x\| is best | not measured yet | 1 not measured; a note |" in noted
     empty = table_report.markdown(small(base=SMALL["base"] + " server.lr=0.3"))
     assert "0 of 9 cells measured." in empty
     assert "<br>" not in empty
