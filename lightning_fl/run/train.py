@@ -111,9 +111,7 @@ def _start(ckpt_path: str | None, folder: Path) -> Path | None:
 def _clear(folder: Path, start: Path | None) -> None:
     """Remove what an earlier run has left in this folder and this one does not go on from."""
     last = last_checkpoint(folder)
-    names = ["summary.json"]
     if start is None or start.resolve() != last.resolve():
         last.unlink(missing_ok=True)
-        names += ["metrics.csv", "weights.csv"]
-    for name in names:
+    for name in ["summary.json", *(["metrics.csv", "weights.csv"] if start is None else [])]:
         (folder / name).unlink(missing_ok=True)

@@ -10,8 +10,8 @@ down to the next); ``target`` (of rounds_to, %); ``chance`` (accuracy of guessin
 ``overrides``: further ones of some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
 
 ``like`` names another table, or its file from this one's folder, from which this one takes what it does not say itself;
-what it says of ``rows``, ``columns`` and ``published`` is added, label by label.  An entry that is empty is not taken
-over.
+what it says of ``rows``, ``columns`` and ``published`` is added, label by label.  Not taken over are what the paper
+prints of a row or column that changes, and an entry that is empty here.
 """
 
 import re
