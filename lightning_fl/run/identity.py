@@ -100,23 +100,20 @@ def essential(config: Config) -> Config:
 
     Parts that were `REVISED` say so.
     """
-    found: Config = _said(counted(config), "")
+    found: Config = _said(counted(config))
     return found
 
 
-def _said(node: Any, kind: str) -> Any:
+def _said(node: Any) -> Any:
     if isinstance(node, str):
         return _content(node)
     if isinstance(node, list):
-        return [_said(inner, str(inner.get("_target_")) if isinstance(inner, dict) else "") for inner in node]
+        return list(map(_said, node))
     if not isinstance(node, dict):
         return node
+    kind = str(node.get("_target_", ""))
     added = ADDED.get(kind, {})
-    kept = {
-        key: _said(value, str(value.get("_target_")) if isinstance(value, dict) else "")
-        for key, value in node.items()
-        if not (key in added and value == added[key])
-    }
+    kept = {key: _said(value) for key, value in node.items() if not (key in added and value == added[key])}
     if kind in REVISED:
         kept["_revised_"] = REVISED[kind]
     if (source := _own_source(kind)) is not None:
@@ -152,13 +149,15 @@ def _own_source(target: str) -> Path | None:
     """Find the file of a class or function that may be edited; None if it is ours, installed or not there."""
     if target.partition(".")[0] in {"", *_OURS}:
         return None
-    found, module = None, target.rpartition(".")[0]
-    while found is None and module:  # the last parts may be a class and its method
+    found, parts = None, target.split(".")[:-1]
+    for depth in range(1, len(parts) + 1):
         try:
-            found = find_spec(module)
+            inner = find_spec(".".join(parts[:depth]))
         except (ImportError, ValueError):  # composing says so in better words
-            found = None
-        module = module.rpartition(".")[0]
+            break
+        found = inner or found
+        if not (inner and inner.submodule_search_locations):  # a module; what follows is a class and its function
+            break
     if not (found and found.has_location and found.origin):
         return None
     source = Path(found.origin).resolve()

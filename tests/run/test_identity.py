@@ -86,30 +86,23 @@ def test_a_setting_added_with_its_old_meaning_changes_no_name(monkeypatch):
     assert identity.identity(config) != first
 
 
-def test_a_class_of_ones_own_is_another_one_once_it_is_edited(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"aggregator___target_": "a_rule_of_mine.Mine"},
+        {"aggregator___target_": "a_rule_of_mine.Mine.make"},
+        {"model__parts": [{"_target_": "a_rule_of_mine.Mine"}]},
+    ],
+)
+def test_a_class_of_ones_own_is_another_one_once_it_is_edited(tmp_path, monkeypatch, change):
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "a_rule_of_mine.py"
     names = []
     for line in ["SCALE = 1", "SCALE = 2", "SCALE = 1"]:
         file.write_text(line)
-        config = saved.changed(saved.CONFIG, aggregator___target_="a_rule_of_mine.Mine")
+        config = saved.changed(saved.CONFIG, **change)
         names.append(identity.name_of(essential(config)))
     assert names[0] == names[2] != names[1]
-
-
-def test_a_function_of_ones_own_class_is_another_one_once_it_is_edited(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    file = tmp_path / "a_rule_with_makers.py"
-    names = []
-    for line in ["SCALE = 1", "SCALE = 2", "SCALE = 1"]:
-        file.write_text(line)
-        for change in (
-            {"aggregator___target_": "a_rule_with_makers.Mine.make"},
-            {"model__parts": [{"_target_": "a_rule_with_makers.Mine"}]},
-        ):
-            names.append(identity.name_of(essential(saved.changed(saved.CONFIG, **change))))
-    assert names[:2] == names[4:]
-    assert not set(names[:2]) & set(names[2:4])
 
 
 def test_of_a_file_the_content_counts_not_the_place(tmp_path):
