@@ -39,9 +39,8 @@ def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
     if text is None:
         return labels
     known = {label.lower(): label for label in labels} | {label: label for label in labels}
-    if text.strip().lower() in known:  # also a label with a comma
-        return [known.get(text.strip(), known[text.strip().lower()])]
-    given = [label.strip() for label in text.split(",") if label.strip()] or [""]
+    parts = [text] if text.strip().lower() in known else text.split(",")  # a label may have a comma
+    given = [label.strip() for label in parts if label.strip()] or [""]
     return [choose(known.get(label, known.get(label.lower(), label)), labels, what) for label in given]
 
 

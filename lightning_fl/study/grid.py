@@ -31,7 +31,6 @@ FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share"
 FIELDS += ["version", "classes"]  # the code that measured it, and c; none in rows that are older than these columns
 MISS = 2.0  # points
 _LONGEST = 200  # characters of a file's name
-_SEEDS = "a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...; leave it out."
 
 Record = dict[str, Any]
 
@@ -96,27 +95,26 @@ class Grid:
     kept_only: bool = False
 
     def __post_init__(self) -> None:
-        if any(override.lstrip("+~").startswith("seed=") for override in self.more):
-            raise SettingError(_SEEDS)
+        every = list(self.table.runs())
+        if any(text.lstrip("+~").startswith("seed=") for given in (self.more, *dict(every).values()) for text in given):
+            raise SettingError(
+                "a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...; leave it out."
+            )
         self.plan: dict[tuple[Cell, int], Run] = {}
         self.records: dict[str, Record] = {}
         if self.kept_only:
             for row in read(TABLES / "measured" / f"{self.stem}.csv"):
                 cell, name = (row["row"], row["column"]), row["identity"]
-                self.plan[cell, int(row["seed"])] = Run(", ".join(cell), (), self.folder / name)
+                self.plan[cell, row["seed"]] = Run(", ".join(cell), (), self.folder / name)
                 self.records[name] = row
             self.seeds = sorted({seed for _, seed in self.plan})
             return
         known: dict[tuple[str, ...], list[str]] = {}
         stems = [self.stem, *map(self._stem, self.table.like)]
-        kept = [
-            row for stem in stems for path in (self.folder, TABLES / "measured") for row in read(path / f"{stem}.csv")
-        ]
+        measured = {path.stem: read(path) for path in sorted((TABLES / "measured").glob("*.csv"))}
+        kept = [row for stem in stems for row in [*measured.get(stem, []), *read(self.folder / f"{stem}.csv")]]
         before = {(row["row"], row["column"]) for row in kept}
-        self.seeds = [*self.seeds, *sorted({int(row["seed"]) for row in kept} - {*self.seeds})]
-        every = list(self.table.runs())
-        if any(override.lstrip("+~").startswith("seed=") for _, given in every for override in given):
-            raise SettingError(_SEEDS)
+        self.seeds = [*self.seeds, *sorted({row["seed"] for row in kept} - {*self.seeds})]
         wanted = None if self.asked is None else before.union(self.asked)
         needed = {tuple(given) for cell, given in every if wanted is None or cell in wanted}
         for cell, given in every:
@@ -129,9 +127,9 @@ class Grid:
                 label = f"{cell[1]}, {cell[0]}, seed {seed}"
                 self.plan[cell, seed] = Run(label, (*overrides, f"seed={seed}"), self.folder.absolute() / name)
         used = {run.folder.name for run in self.plan.values()}
-        for path in sorted((TABLES / "measured").glob("*.csv")):
-            if path.stem in stems or isnan(self.table.target):  # rounds_to is another table's target's
-                self.records |= {record["identity"]: record for record in read(path) if record["identity"] in used}
+        for stem, rows in measured.items():
+            if stem in stems or isnan(self.table.target):  # rounds_to is another table's target's
+                self.records |= {record["identity"]: record for record in rows if record["identity"] in used}
         self.refresh()
 
     def refresh(self) -> None:

@@ -138,21 +138,18 @@ def taken_over(given: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     Returns:
         The content of such a file.
     """
-    rows, columns = (labelled(other.get(key, {})) for key in ("rows", "columns"))
-    said = labelled(given.get("rows", {})), labelled(given.get("columns", {}))
-    blanks = ["-"] * len(said[1].keys() - columns.keys())
-    published = {
-        row: [
-            "-" if said[1].get(column, inner) != inner else text
-            for (column, inner), text in zip(columns.items(), texts, strict=False)
-        ]
-        + blanks
-        for row, texts in other.get("published", {}).items()
-        if said[0].get(row, rows.get(row)) == rows.get(row)
+    theirs, ours = ({key: labelled(part.get(key, {})) for key in _ADDED} for part in (other, given))
+    rows, columns = (
+        {label for label, text in ours[key].items() if theirs[key].get(label, text) != text} for key in _PLACES
+    )  # that change
+    blanks = ["-"] * len(ours["columns"].keys() - theirs["columns"].keys())
+    theirs["published"] = {
+        row: ["-" if label in columns else text for label, text in zip(theirs["columns"], texts, strict=False)] + blanks
+        for row, texts in theirs["published"].items()
+        if row not in rows
     }
-    other = other | {"published": published}
-    both = {key: labelled(other.get(key, {})) | labelled(given[key]) for key in _ADDED if key in given}
-    return {key: value for key, value in (other | given | both).items() if key != "like"}
+    whole = other | given | {key: theirs[key] | ours[key] for key in _ADDED}
+    return {key: value for key, value in whole.items() if key != "like"}
 
 
 def labelled(given: Any) -> dict[str, Any]:
