@@ -7,7 +7,7 @@ the middle of the rows, found in the same pass.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,9 @@ from torch import Tensor
 from lightning_fl import digits
 from lightning_fl.columns import kth_smallest
 
-# Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; a GPU wants more.
-_COLUMNS_CPU, _ENTRIES_GPU = 2**12, 2**24
+# Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
+# many times as many as they go into 32.  A GPU wants more.
+_COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 32, 2**24
 # Rows of the Gram matrix at a time: at least so many, and at most so many parts.
 _ROWS, _PARTS = 32, 64
 # Entries of an n x n matrix worked on at a time: beside n x n itself, a part of 2^20 doubles is nothing.
@@ -32,7 +33,8 @@ SAME = 2.0**-44
 def float64_columns(*blocks: Tensor) -> Iterator[Tensor]:
     """Stack the blocks, some columns at a time; what is yielded may be written to, and is overwritten by the next."""
     sizes = [len(block) for block in blocks]
-    width = _COLUMNS_CPU if blocks[0].device.type == "cpu" else max(_ENTRIES_GPU // sum(sizes), 1)
+    on_cpu, n = blocks[0].device.type == "cpu", max(sum(sizes), 1)
+    width = _COLUMNS_CPU * max(_ROWS_CPU // n, 1) if on_cpu else max(_ENTRIES_GPU // n, 1)
     width = min(width, blocks[0].shape[1])
     memory = blocks[0].new_empty(sum(sizes) * width, dtype=torch.float64)
     for columns in zip(*(block.detach().split(width, dim=1) for block in blocks), strict=True):
@@ -159,14 +161,15 @@ def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> In
     tensor([0, 1, 0])
     """
     scale = scale.nan_to_num(nan=-1, posinf=-1)
+    out = torch.empty(len(gram), dtype=torch.int64, device=gram.device)
+    return by_parts(partial(_first_equal, gram, scale), out)
 
-    def first(rows: slice) -> Tensor:
-        limit = torch.minimum(scale[rows, None], scale).mul_(2 * SAME)
-        same = distances_of(rows, gram[rows], gram.diagonal()) <= limit
-        same.diagonal(rows.start).fill_(True)
-        return same.to(torch.uint8).argmax(1)
 
-    return by_parts(first, torch.empty(len(gram), dtype=torch.int64, device=gram.device))
+def _first_equal(gram: Tensor, scale: Tensor, rows: slice) -> Tensor:
+    limit = torch.minimum(scale[rows, None], scale).mul_(2 * SAME)
+    same = distances_of(rows, gram[rows], gram.diagonal()) <= limit
+    same.diagonal(rows.start).fill_(True)
+    return same.to(torch.uint8).argmax(1)
 
 
 def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"], in_place: bool = False) -> Float64[Tensor, "n n"]:
@@ -319,14 +322,15 @@ def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: 
     half = int(eligible.sum()) // 2  # beside itself
     if not eligible.any():
         return finite.to(torch.uint8).argmax()
+    radii = by_parts(partial(_radii, lengths[:n_middle], products, half + 1), lengths.new_empty(n_middle))
+    return radii.masked_fill(~eligible, torch.inf).argmin()
 
-    def radii(rows: slice) -> Tensor:
-        distances = distances_of(rows, products(rows)[:, :n_middle], lengths[:n_middle])  # NaN and inf come last
-        distances.diagonal(rows.start).zero_()
-        return kth_smallest(distances, half + 1)
 
-    found = by_parts(radii, lengths.new_empty(n_middle))
-    return found.masked_fill(~eligible, torch.inf).argmin()
+def _radii(lengths: Tensor, products: Callable[[slice], Tensor], k: int, rows: slice) -> Tensor:
+    """Some rows' squared distances to their k-th nearest, each being its own first."""
+    distances = distances_of(rows, products(rows)[:, : len(lengths)], lengths)  # NaN and inf come last
+    distances.diagonal(rows.start).zero_()
+    return kth_smallest(distances, k)
 
 
 @cache

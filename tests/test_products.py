@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.products import _COLUMNS_CPU, centred_products, equal_rows, gram_matrix, merged, squared_distances
+from lightning_fl.products import (
+    _COLUMNS_CPU,
+    _ROWS_CPU,
+    centred_products,
+    equal_rows,
+    gram_matrix,
+    merged,
+    squared_distances,
+)
 from lightning_fl.updates import finite_rows
 from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
@@ -13,8 +21,11 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("d", [1, 5, _COLUMNS_CPU - 1, _COLUMNS_CPU, _COLUMNS_CPU + 1, 20_000])
-def test_gram_matrix_is_all_inner_products(d, dtype, draw):
-    rows = torch.randn(7, d, generator=draw, dtype=dtype)
+@pytest.mark.parametrize("n", [2, 7, 33])
+def test_gram_matrix_is_all_inner_products(n, d, dtype, draw):
+    """Few rows are taken more columns at a time: two of them 65,536, seven 16,384."""
+    d *= max(_ROWS_CPU // n, 1)
+    rows = torch.randn(n, d, generator=draw, dtype=dtype)
     gram = gram_matrix(rows)
     assert gram.dtype == torch.float64
     torch.testing.assert_close(gram, slow_gram(rows), rtol=1e-12, atol=1e-11)
