@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,6 +79,9 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
         return " ".join(str(error).split("\nConfig search path")[0].split())
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return f"there is not enough memory ({' '.join(str(error).split()) or 'MemoryError'})."
+    if isinstance(error, BrokenExecutor):
+        again = "the same command goes on from here, and needs less memory with fewer workers"
+        return f"a worker was killed, as happens where memory runs out; {again}."
     return None
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import random
+import signal
 
 import pytest
 
@@ -10,6 +11,7 @@ from lightning_fl.aggregator import median
 from lightning_fl.aggregator.median import Median
 from lightning_fl.errors import MissingError
 from lightning_fl.run.check import checked
+from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import FileLock
 from lightning_fl.study import tournament as module
@@ -150,6 +152,18 @@ def test_a_signal_that_ends_a_run_ends_the_tournament(tmp_path, monkeypatch):
         play(tournament, tournament.cells())
     assert len(played) == 1
     assert not tournament.rows
+    assert not list((tmp_path / "playing").iterdir())
+
+
+def test_a_killed_worker_is_told_in_one_line(monkeypatch, tmp_path, capsys):
+    """As the kernel does where memory runs out."""
+    monkeypatch.setattr(module, "_played", lambda *_: signal.raise_signal(signal.SIGKILL))
+    monkeypatch.setattr(Tournament, "overrides", lambda *_: ())
+    tournament = small(tmp_path)
+    with pytest.raises(SystemExit) as stop, explained():
+        list(tournament.play(tournament.cells(), 2, "1.2.3"))
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("Error: a worker was killed")
     assert not list((tmp_path / "playing").iterdir())
 
 
