@@ -42,7 +42,7 @@ def run(folder, choice, rounds, *more):
     for key, value in more:
         OmegaConf.update(config, key, value)
     with training.quiet():
-        summary = train(config, folder, describe=False)
+        summary = train(config, folder)
     assert summary["status"] == "completed"
     return torch.load(folder / "checkpoints/last.ckpt", weights_only=False)
 
