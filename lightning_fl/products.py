@@ -33,12 +33,12 @@ SAME = 2.0**-44
 def float64_columns(*blocks: Tensor) -> Iterator[Tensor]:
     """Stack the blocks, some columns at a time; what is yielded may be written to, and is overwritten by the next."""
     sizes = [len(block) for block in blocks]
-    on_cpu, n = blocks[0].device.type == "cpu", max(sum(sizes), 1)
-    width = _COLUMNS_CPU * max(_ROWS_CPU // n, 1) if on_cpu else max(_ENTRIES_GPU // n, 1)
+    n = sum(sizes)
+    width = _COLUMNS_CPU * max(_ROWS_CPU // n, 1) if blocks[0].device.type == "cpu" else max(_ENTRIES_GPU // n, 1)
     width = min(width, blocks[0].shape[1])
-    memory = blocks[0].new_empty(sum(sizes) * width, dtype=torch.float64)
+    memory = blocks[0].new_empty(n * width, dtype=torch.float64)
     for columns in zip(*(block.detach().split(width, dim=1) for block in blocks), strict=True):
-        stacked = memory[: sum(sizes) * columns[0].shape[1]].view(sum(sizes), -1)
+        stacked = memory[: n * columns[0].shape[1]].view(n, -1)
         for part, block in zip(stacked.split(sizes), columns, strict=True):
             part.copy_(block)
         yield stacked

@@ -6,9 +6,9 @@ import torch
 from lightning_fl import Updates
 from lightning_fl.products import (
     _COLUMNS_CPU,
-    _ROWS_CPU,
     centred_products,
     equal_rows,
+    float64_columns,
     gram_matrix,
     merged,
     squared_distances,
@@ -21,14 +21,20 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("d", [1, 5, _COLUMNS_CPU - 1, _COLUMNS_CPU, _COLUMNS_CPU + 1, 20_000])
-@pytest.mark.parametrize("n", [2, 7, 33])
-def test_gram_matrix_is_all_inner_products(n, d, dtype, draw):
-    """Few rows are taken more columns at a time: two of them 65,536, seven 16,384."""
-    d *= max(_ROWS_CPU // n, 1)
-    rows = torch.randn(n, d, generator=draw, dtype=dtype)
+def test_gram_matrix_is_all_inner_products(d, dtype, draw):
+    rows = torch.randn(7, d, generator=draw, dtype=dtype)
     gram = gram_matrix(rows)
     assert gram.dtype == torch.float64
     torch.testing.assert_close(gram, slow_gram(rows), rtol=1e-12, atol=1e-11)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+@pytest.mark.parametrize(("n", "width"), [(2, 65_536), (7, 16_384), (16, 8192), (17, 4096), (115, 4096)])
+def test_few_rows_are_taken_more_columns_at_a_time(n, width, beyond, draw):
+    rows = torch.randn(n, width + beyond, generator=draw)
+    assert next(float64_columns(rows)).shape == (n, width + min(beyond, 0))
+    expected = rows.double() @ rows.double().T
+    torch.testing.assert_close(gram_matrix(rows), expected, rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize(("n", "d"), [(5, 7), (33, 1000), (64, 8193)])
