@@ -80,8 +80,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return f"there is not enough memory ({' '.join(str(error).split()) or 'MemoryError'})."
     if isinstance(error, BrokenExecutor):
-        again = "the same command goes on from here, and needs less memory with fewer workers"
-        return f"a worker was killed, as happens where memory runs out; {again}."
+        return "a worker was killed, as happens where memory runs out; use fewer of them; what is finished stays."
     return None
 
 
