@@ -127,8 +127,9 @@ def flame(
 
     Note:
         The cluster is the first of more than half of the models as they are joined by single linkage, which HDBSCAN
-        with the paper's settings amounts to.  Pairs equally near are joined in the order of rows.  The median of an
-        even number of norms is the mean of the middle two.  An update with NaN or inf is left out of everything.
+        with the paper's settings amounts to.  Of pairs of clusters equally near, up to rounding, the first by their
+        first rows is joined.  The median of an even number of norms is the mean of the middle two.  An update with NaN
+        or inf is left out of everything.
 
     Models (2, 1), (2, 2), (2, 4) and (-9, 3): the first three are joined, and the last of them is clipped to the
     median norm 1.5:

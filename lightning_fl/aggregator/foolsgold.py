@@ -69,8 +69,9 @@ def foolsgold(
 
     Note:
         All coordinates count, not only those of the output layer; the authors' code also adds 1e-5 to v and inside the
-        logarithm.  A zero history has cosine 0 with every other.  An update with NaN or inf has weight 0.  There is no
-        f: the rule assumes that honest clients differ more than Sybils do, and a single attacker passes.
+        logarithm, and lowers the largest alpha alone to 0.99: those between 0.99 and 1 stay, which tells only below a
+        confidence of 0.2.  A zero history has cosine 0 with every other.  An update with NaN or inf has weight 0.
+        There is no f: the rule assumes that honest clients differ more than Sybils do, and a single attacker passes.
 
     Of three clients the first two are alike up to the sign of their second entry, with cosine 0.6; alpha = 0.4, 0.4, 1:
 

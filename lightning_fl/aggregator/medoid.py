@@ -4,11 +4,12 @@ El Mahdi El Mhamdi, Rachid Guerraoui, Sébastien Rouault. The Hidden Vulnerabili
 ICML 2018. arXiv:1802.07927.
 """
 
+import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.products import squared_distances
+from lightning_fl.products import SAME, squared_distances
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
@@ -24,7 +25,10 @@ def medoid_weights(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
     lengths, distances = inner.diagonal(), squared_distances(inner).sqrt()
     further = (lengths[:, None] - 2 * inner) / (distances + lengths.clamp(min=0).sqrt())
     weights = gram.new_zeros(len(gram))
-    weights[rows[further.nan_to_num(nan=0.0).sum(1).argmin()]] = 1  # 0 / 0: both rows lie at the origin
+    sums = further.nan_to_num(nan=0.0).sum(1)  # 0 / 0: both rows lie at the origin
+    least = sums.argmin()
+    rounding = SAME * len(rows) * torch.maximum(lengths, lengths[least]).clamp(min=0).sqrt()
+    weights[rows[(sums <= sums[least] + rounding).to(torch.uint8).argmax()]] = 1
     return weights
 
 

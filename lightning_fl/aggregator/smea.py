@@ -22,7 +22,7 @@ _MOST_SUBSETS = 50_000
 _ENTRIES = 2**20
 # Parts into which an interval is cut in search of the least root, and how often: 16^14 is beyond float64.
 _STEPS, _CUTS = 16, 14
-# A swap must lower the variance by more than rounding.
+# Another subset must lower the variance by more than rounding.
 _BETTER = 1 - 1e-10
 
 
@@ -58,9 +58,10 @@ def _try_all(gram: Tensor, f: int) -> Bool[Tensor, " n"]:
     subsets, least, best = combinations(range(n), n - f), torch.inf, None
     for chunk in _chunks(subsets, max(1, _ENTRIES // (n - f) ** 2)):
         index = torch.tensor(chunk, device=gram.device)
-        values = torch.linalg.eigvalsh(_centred(gram[index[:, :, None], index[:, None]]))[:, -1]
-        if values.min() < least:
-            least, best = values.min(), index[values.argmin()]
+        values = torch.linalg.eigvalsh(_centred(gram[index[:, :, None], index[:, None]]))[:, -1].clamp(min=0)
+        if values.min() < _BETTER * least:
+            least = values.min()
+            best = index[int((_BETTER * values <= least).to(torch.uint8).argmax())]
     inside = torch.zeros(n, dtype=torch.bool, device=gram.device)
     inside[best] = True
     return inside

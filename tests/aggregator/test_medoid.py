@@ -63,8 +63,14 @@ def test_equal_rows_win_as_a_majority():
         assert torch.equal(medoid(x), x[-1])
 
 
-def test_of_equal_sums_the_first_counts():
-    assert medoid_weights(gram_matrix(torch.tensor([[9.0], [1.0], [2.0], [-5.0]]))).tolist() == [0, 1, 0, 0]
+@pytest.mark.parametrize("unit", [1.0, 0.1, 1e12, 1e-12])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_of_equal_sums_the_first_counts(dtype, unit):
+    """Whatever rounding makes of them."""
+    for rows, first in [([9, 1, 2, -5], 1), ([1, 2, -2, 3], 0), ([3, 7, 5, 6], 2)]:
+        x = torch.tensor([[unit * value] for value in rows], dtype=dtype)
+        assert medoid_weights(gram_matrix(x.double())).argmax() == first
+        assert torch.equal(medoid(x), x[first])
 
 
 def test_non_finite_rows_do_not_count():

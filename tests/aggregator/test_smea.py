@@ -124,6 +124,16 @@ def test_agrees_with_the_loop(name, dtype, f):
     assert torch.equal(x, before)
 
 
+@pytest.mark.parametrize("unit", [1.0, 0.1, 1e12, 1e-12])
+def test_of_subsets_with_equal_eigenvalues_the_first_counts(unit):
+    """Whatever rounding makes of them: rows 0 to 2 and 1 to 3 are each other's mirror images."""
+    x = unit * torch.tensor([[0.0], [1.0], [1.0], [2.0]], dtype=torch.float64)
+    assert smallest_eigenvalue_weights(gram_matrix(x), 1)[0].nonzero().flatten().tolist() == [0, 1, 2]
+    triples = unit * torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0]] * 3, dtype=torch.float64)
+    expected = reference.smallest_eigenvalue_average(triples.numpy(), 1)[0]
+    np.testing.assert_allclose(smallest_eigenvalue_average(triples, 1).numpy(), expected)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_moves_with_the_rows(seed):
     """Translation, scale, rotation and order."""
