@@ -14,13 +14,14 @@ from pathlib import Path
 class Finder:
     """Declare the schemas just before torchvision is imported, whoever imports it; find no module itself."""
 
+    asked = False
     library: object = None  # the schemas live as long as it does
 
     @classmethod
     def find_spec(cls, name: str, *where: object) -> ModuleSpec | None:
         """Look at the name and leave the search to the other finders."""
-        if name == "torchvision":
-            sys.meta_path.remove(cls)
+        if name == "torchvision" and not cls.asked:
+            cls.asked = True
             spec = PathFinder.find_spec(name)
             if spec is not None and spec.origin is not None:
                 cls.library = declare(Path(spec.origin).parent)

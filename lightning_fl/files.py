@@ -71,8 +71,8 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written: {error.strerror or error}; fix that, then resume the run from its last "
-            f"checkpoint."
+            f"{path} cannot be written: {error.strerror or error}; fix that, then give the command again; a run "
+            f"goes on from its last checkpoint with ckpt_path=auto."
         ) from error
 
 

@@ -34,7 +34,9 @@ class Samples:
     std: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        if len(self.inputs) != len(self.targets) or not len(self.targets):
+        if not len(self.inputs):
+            raise DataError("a data set needs a sample, got none.")
+        if len(self.inputs) != len(self.targets):
             raise DataError(
                 f"a data set needs as many targets as inputs, got {len(self.targets)} and {len(self.inputs)}."
             )

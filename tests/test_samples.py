@@ -59,7 +59,8 @@ def test_batches_are_all_samples_in_order(size, lengths):
     ("n_inputs", "targets", "message"),
     [
         (3, [0, 1], "as many targets as inputs, got 2 and 3"),
-        (0, [], "as many targets as inputs, got 0 and 0"),
+        (0, [], "a data set needs a sample, got none"),
+        (0, [1], "a data set needs a sample, got none"),
         (2, [0, 3], r"targets must be in \[0, 3\), got 0 to 3"),
         (2, [-1, 2], r"targets must be in \[0, 3\), got -1 to 2"),
     ],

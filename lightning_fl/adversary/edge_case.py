@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.backdoor import Backdoor, shorten
 from lightning_fl.adversary.base import AttackContext
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.samples import Samples
 
 
@@ -65,7 +65,7 @@ class EdgeCase(Backdoor):
         if not 0 < factor < inf:
             raise SettingError(f"factor must be above 0 and finite, got {factor}.")
         if path is None or not Path(path).is_file():
-            raise SettingError(
+            raise (SettingError if path is None else MissingError)(
                 f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set path."
             )
         self.path = path

@@ -127,14 +127,13 @@ class LabelFlipPair(_Relabelling):
         self.source = source
         self.target = target
 
-    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
-        """Check that both classes exist; see the base class."""
-        most = max(self.target, self.source or 0)
-        if most >= n_classes:
-            raise SettingError(f"label_flip_pair needs classes below {n_classes}, got {most}; set source and target.")
-
     def check_data(self, data: FederatedDataModule) -> None:
-        """Check that there is something to label wrongly; see the base class."""
+        """Check that both classes exist and that there is something to label wrongly; see the base class."""
+        most = max(self.target, self.source or 0)
+        if most >= data.n_classes:
+            raise SettingError(
+                f"label_flip_pair needs classes below {data.n_classes}, got {most}; set source and target."
+            )
         check_held(data, self.source)
 
     def labels(self, samples: Samples, context: AttackContext) -> Samples:

@@ -91,8 +91,9 @@ class Record(pl.Callback):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Write what is left; if that fails, too, the first error is the one to report."""
-        with suppress(DataError):
-            self._flush()
+        for table in (self.metrics, self.weights):
+            with suppress(DataError):
+                table.flush()
 
     def holds(self, evaluation: Row) -> bool:
         """Whether the last round's row has an evaluation, so that there is no need for another one."""

@@ -105,15 +105,16 @@ class LocalSgd(Client):
         return ClientResult(done, result.losses, sum(sum(drawn.sizes) for drawn in [first, *later]))
 
     def _room(self, like: Tensor) -> Tensor:
-        """Two matrices like this one, kept for the next round unless they are large.
+        """Two matrices like this one, kept for others with no more rows unless they are large.
 
         On a CPU fresh memory is handed out page by page, which takes longer than what is done with it here.
         """
         kept = self._kept
-        if kept is None or kept.shape[1:] != like.shape or kept.dtype != like.dtype or kept.device != like.device:
-            kept = like.new_empty(2, *like.shape)
+        (rows, d), alike = like.shape, kept is not None and (kept.dtype, kept.device) == (like.dtype, like.device)
+        if kept is None or not alike or kept.shape[1] < rows or kept.shape[2] != d:
+            kept = like.new_empty(2, rows, d)
             self._kept = kept if kept.numel() <= _KEPT_NUMBERS else None
-        return kept
+        return kept[:, :rows]
 
     def local_gradients(self, model: nn.Module, batch: ClientBatch, start: Tensor, at: Tensor, out: Tensor) -> Tensor:
         """Compute what each client steps against.

@@ -24,8 +24,10 @@ from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
+from lightning_fl.study.options import check_workers
 from lightning_fl.study.pool import Progress, executor, sharing, stop_when_told
 from lightning_fl.study.sweep import Sweep, check, grid, search, write
+from lightning_fl.text import many
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,9 +35,9 @@ def run(options: argparse.Namespace) -> int:
     folder = (options.folder or Path("runs/sweeps") / options.file.stem).resolve()
     sweep = Sweep(options.file, folder, options.overrides)
     trials = sweep.run_cap if options.trials is None else options.trials
-    for name, number in [("trials", trials), ("workers", options.workers)]:
-        if number is not None and number < 1:
-            raise SettingError(f"--{name} must be at least 1, got {number}.")
+    check_workers(options)
+    if trials is not None and trials < 1:
+        raise SettingError(f"--trials must be at least 1, got {trials}.")
     if sweep.method != "grid" and find_spec("optuna") is None:
         raise SettingError(f'method {sweep.method} needs optuna, got none; pip install -e ".[sweep]".')
     if sweep.method == "grid":
@@ -48,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             f"method {sweep.method} needs a number of runs, got none; give --trials, or the file a run_cap."
         )
     where = f" on {options.on}" if options.on else sharing(options.workers)
-    print(f"{sweep.name}: {total} runs, {sweep.method}, into {folder}{where}", flush=True)
+    print(f"{sweep.name}: {many(total, 'run')}, {sweep.method}, into {folder}{where}", flush=True)
     for key in sweep.ignored:
         print(f"{key} is ignored: without W&B every run goes to its end.")
     if options.dry_run:

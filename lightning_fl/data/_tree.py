@@ -80,7 +80,7 @@ class ImageTree:
         return train, test
 
     def _files(self, split: str) -> list[tuple["os.DirEntry[str]", int]]:
-        """Yield every image file of a split with its class, in order."""
+        """List every image file of a split with its class, in order."""
         files: list[tuple[os.DirEntry[str], int]] = []
         for label, name in enumerate(self.classes):
             folder = self.folder / split / name

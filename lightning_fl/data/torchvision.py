@@ -99,7 +99,7 @@ class Torchvision(FederatedDataModule):
         """Make torchvision's training and test sets."""
         settings: dict[str, Any] = dict(self.options)
         takes = signature(self._kind).parameters
-        passed_on = "kwargs" in takes
+        passed_on = "kwargs" in takes and issubclass(self._kind, datasets.MNIST)  # to which EMNIST and QMNIST pass them
         if "root" in takes:
             settings["root"] = self.root
         if ("download" in takes or passed_on) and self._kind is not datasets.FakeData:

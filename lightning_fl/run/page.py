@@ -13,7 +13,7 @@ from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, changed, flat, kappa_text, labels, trust_shares
 from lightning_fl.text import many
 
-_CAPTIONS = {
+CAPTIONS = {
     "accuracy": "Accuracy over rounds",
     "attack": "Attack success rate over rounds",
     "recall": "Recall of each class",
@@ -64,7 +64,8 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {name: folder / f"{name}.png" for name in figures}
     for name, figure in figures.items():
-        figure.savefig(pictures[name])
+        with files.explained(pictures[name]):
+            figure.savefig(pictures[name])
     shown = page(dict(zip(names, runs, strict=True)), title, pictures, folder, default)
     files.write(folder / "report.html", shown.encode())
     return pictures
@@ -128,7 +129,7 @@ def page(
     results = "<h2>Results</h2>\n" + _results(runs)
     parts += [results] if several else [*settings, results]
     for name, path in pictures.items():
-        caption = _CAPTIONS[name]
+        caption = CAPTIONS[name]
         parts.append(f"<h2>{escape(caption)}</h2>\n{picture(path, f'{caption}: {title}')}")
     parts += settings if several else []
     parts += ["<h2>Files</h2>", *(_files(run, folder) for run in runs.values())]

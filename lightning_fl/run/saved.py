@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from lightning_fl.errors import DataError
 from lightning_fl.run.identity import PLACES, Config, comparable
+from lightning_fl.text import many
 
 Row = dict[str, Any]
 
@@ -169,7 +170,7 @@ def kappa_text(robustness: dict[str, Any]) -> str:
     """Describe kappa over rounds beside theory's bound; empty if none was measured."""
     mean, most, infinite, bound = (robustness[name] for name in ("mean", "max", "infinite_rounds", "bound"))
     parts = [] if mean is None else [f"{mean:.3g} (mean over rounds)", f"{most:.3g} at most"]
-    parts += [f"infinite in {infinite} rounds"] if infinite else []
+    parts += [f"infinite in {many(infinite, 'round')}"] if infinite else []
     proven = "no bound" if bound is None else f"bound {bound:.3g}"
     return f"{', '.join(parts)}; {proven}" if parts else ""
 
@@ -180,7 +181,7 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
     Returns:
         One short name per run, all of them different.
     """
-    parts = _differing(comparable([run.config for run in runs]), "")
+    parts = differing(comparable([run.config for run in runs]))
     found = [", ".join(dict.fromkeys(part)) or run.folder.name for part, run in zip(parts, runs, strict=True)]
     if len(set(found)) < len(found):
         found = [
@@ -188,11 +189,6 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
             for label, run in zip(found, runs, strict=True)
         ]
     return [f"{label} [{i}]" if found.count(label) > 1 else label for i, label in enumerate(found)]
-
-
-def differing(nodes: Sequence[Config], path: str = "") -> list[list[str]]:
-    """For each configuration, or part of one at a path, name the settings in which it differs from the others."""
-    return _differing(nodes, path)
 
 
 def changed(config: Config, default: Config) -> list[tuple[str, str, str]]:
@@ -231,8 +227,11 @@ def _part(config: Config, group: str) -> str:
     return named(config.get(group), group)
 
 
-def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
-    """For each node, name the settings in which it differs; settings of different things are not compared."""
+def differing(nodes: Sequence[Any], path: str = "") -> list[list[str]]:
+    """For each configuration, or part of one at a path, name the settings in which it differs from the others.
+
+    Settings of different things are not compared.
+    """
     there = [node for node in nodes if node is not _ABSENT]
     if all(node == there[0] for node in there):
         return [[] for _ in nodes]
@@ -241,13 +240,13 @@ def _differing(nodes: Sequence[Any], path: str) -> list[list[str]]:
         found = [[str(name)] for name in names]
         for name in dict.fromkeys(names):
             alike = [i for i, other in enumerate(names) if other == name]
-            for i, more in zip(alike, _differing([nodes[i] for i in alike], path), strict=True):
+            for i, more in zip(alike, differing([nodes[i] for i in alike], path), strict=True):
                 found[i] += more
         return found
     if all(isinstance(node, dict) for node in nodes):
         found = [[] for _ in nodes]
         for key in ordered(key for node in nodes for key in node):
-            inner = _differing([node.get(key, _ABSENT) for node in nodes], f"{path}.{key}" if path else key)
+            inner = differing([node.get(key, _ABSENT) for node in nodes], f"{path}.{key}" if path else key)
             found = [[*some, *more] for some, more in zip(found, inner, strict=True)]
         return found
     name = path.rsplit(".", 1)[-1]

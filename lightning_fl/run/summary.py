@@ -170,11 +170,12 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows.append(["max-recall-drop", drop])
         rows += [[f"attack {name.replace('_', ' ')}", f"{value:.2%}"] for name, value in last.get("attack", {}).items()]
     shares = trust_shares(summary)
-    given = "none: not a weighting"
     if shares:
         attacked = summary["mean_weight"]["byzantine"] is not None
         given = f"{shares[0]:.1%} honest{f', {shares[1]:.1%} Byzantine' if attacked else ''} (mean over rounds)"
-    rows.append(["weight given", given])
+        rows.append(["weight given", given])
+    elif summary["rounds"]:
+        rows.append(["weight given", "none: not a weighting"])
     if summary["guarantee"]:
         rows.append(["rule", summary["guarantee"]])
     if kappa := kappa_text(summary["robustness"]):

@@ -17,6 +17,7 @@ from lightning_fl.callback.participants import Participants
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.callback.round_checkpoint import RoundCheckpoint
+from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import add_loggers, check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import default_settings
@@ -81,11 +82,13 @@ def train(
             trainer.test(module, datamodule=data, verbose=False)
         status, reason = report.outcome(module, stop)
         summary = report.summarise(module, record, status, version, reason)
-        if first:
-            report.write(module, record, summary, folder, default_settings())
-        if describe:
-            undefended = isinstance(module.aggregator, Average) and bool(summary["byzantine_clients"])
-            print(report.results(summary, folder, undefended), flush=True)
+        try:
+            if first:
+                report.write(module, record, summary, folder, default_settings())
+        finally:  # whatever a full disk has kept from being written
+            if describe:
+                undefended = isinstance(module.aggregator, Average) and bool(summary["byzantine_clients"])
+                print(report.results(summary, folder, undefended), flush=True)
         for logger in trainer.loggers:
             results = ("accuracy", "validation_accuracy", "mrd")
             final = {name: summary[name] for name in results if summary.get(name) is not None}
@@ -113,5 +116,6 @@ def _clear(folder: Path, start: Path | None) -> None:
     last = last_checkpoint(folder)
     if start is None or start.resolve() != last.resolve():
         last.unlink(missing_ok=True)
-    for name in ["summary.json", *(["metrics.csv", "weights.csv"] if start is None else [])]:
+    results = ["summary.json", "clients.csv", "report.html", *(f"{name}.png" for name in page.CAPTIONS)]
+    for name in [*results, *(["metrics.csv", "weights.csv"] if start is None else [])]:
         (folder / name).unlink(missing_ok=True)

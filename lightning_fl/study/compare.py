@@ -20,7 +20,7 @@ from lightning_fl import files, plot
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.identity import Config, comparable
-from lightning_fl.run.saved import SavedRun, differing, named, ordered, saved_config, text_of
+from lightning_fl.run.saved import SavedRun, differing, finished, named, ordered, saved_config, text_of
 from lightning_fl.text import latex, many, markdown, table
 
 Key = tuple[str, str, str]  # panel, row, column
@@ -377,7 +377,7 @@ def _distinct(folders: Sequence[Path], configs: Sequence[Config]) -> list[int]:
 
 
 def _preference(folder: Path) -> tuple[bool, int]:
-    completed = (folder / "summary.json").exists() and SavedRun.read(folder).status == "completed"
+    completed = (finished(folder) or {}).get("status") == "completed"
     return completed, (folder / "config.yaml").stat().st_mtime_ns
 
 

@@ -35,7 +35,7 @@ def check_workers(given: argparse.Namespace) -> None:
     """Check --workers.
 
     Raises:
-        SettingError: If there is none.
+        SettingError: If it is below 1.
     """
     if given.workers < 1:
         raise SettingError(f"--workers must be at least 1, got {given.workers}.")

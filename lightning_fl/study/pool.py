@@ -33,6 +33,7 @@ from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import finished
+from lightning_fl.text import many
 
 HELD = 75  # exit code of a worker that finds another process training its run
 
@@ -130,7 +131,7 @@ def sharing(workers: int) -> str:
     if workers == 1:
         return ""
     threads = max(n_threads() // workers, 1)
-    return f"; {workers} workers, {threads} thread{'s' * (threads > 1)} each, share {n_cores()} cores"
+    return f"; {workers} workers, {many(threads, 'thread')} each, share {n_cores()} cores"
 
 
 def _start(run: Run, workers: int) -> BaseProcess:
@@ -159,6 +160,7 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
     with explained():
         try:
             with held(run.folder):
+                (run.folder / "train.log").write_bytes(b"")  # whose log it is now
                 if run.summary() is not None:  # another process has just finished it
                     return
                 carry_out(settings(run.overrides, run.folder))
@@ -193,7 +195,7 @@ def begin(run: Run, place: Path, environment: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(place)
-    log = os.open(run.folder / "train.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    log = os.open(run.folder / "train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
@@ -242,7 +244,7 @@ class Progress:
                 self.seconds.append(outcome.seconds)
             accuracy = summary["last_evaluation"]["accuracy"]
             result = "no evaluation" if accuracy is None else f"{accuracy:.1%}".replace("%", " %")
-            result = f"diverged after {summary['rounds']} rounds" if summary["status"] == "diverged" else result
+            result = f"diverged after {many(summary['rounds'], 'round')}" if summary["status"] == "diverged" else result
             result += f" in {duration(outcome.seconds)}"
         left = self.total - self.done
         if left and self.seconds:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -126,10 +127,10 @@ def test_refuses_classes_that_are_not_there(unchecked):
     for source, target in [(3, 3), (-1, 2), (2, -1), (None, -1)]:
         with pytest.raises(SettingError, match=f"two different classes, .* got {source} and {target}"):
             LabelFlipPair(source, target)
+    data = SimpleNamespace(n_classes=5)
     for attack, wrong in [(LabelFlipPair(2, 7), 7), (LabelFlipPair(None, 5), 5), (LabelFlipPair(8, 0), 8)]:
         with pytest.raises(SettingError, match=f"classes below 5, got {wrong}"):
-            attack.check(10, 2, 5)
-    LabelFlipPair(2, 4).check(10, 2, 5)
+            attack.check_data(data)
     with pytest.raises(SettingError, match="one of all, others, got 'some'"):
         LabelFlipRandom("some", False)
 
@@ -151,3 +152,5 @@ def test_some_attacker_must_hold_what_is_labelled_wrongly():
     fit(1, 0)
     with pytest.raises(SettingError, match="changes samples of class 1, got none among those of 1 Byzantine clients"):
         fit(1, 1)
+    with pytest.raises(SettingError, match="classes below 3, got 8"):  # evaluations ask for it, whoever attacks
+        fit(8, 0)

@@ -275,9 +275,11 @@ def test_a_refused_start_leaves_the_earlier_run_as_it_is(command, tmp_path):
 
 def test_a_new_run_leaves_nothing_of_the_one_before_it_in_its_folder(command, tmp_path):
     command("aggregator=krum", "aggregator.f=1", "trainer.max_steps=1", "hydra.run.dir=x")
-    assert (tmp_path / "x/weights.csv").exists()
-    command("aggregator=median", "trainer.max_steps=1", "hydra.run.dir=x")
-    assert not (tmp_path / "x/weights.csv").exists()
+    ours = {"weights.csv", "weights.png", "clients.png"}
+    assert ours <= {path.name for path in (tmp_path / "x").iterdir()}
+    _, out, _ = command("aggregator=median", "trainer.max_steps=1", "hydra.run.dir=x")
+    assert not ours & {path.name for path in (tmp_path / "x").iterdir()}
+    assert "weights" not in next(line for line in out.splitlines() if line.strip().startswith("files"))
 
 
 def test_a_run_that_ends_early_is_not_completed(command, tmp_path):

@@ -47,9 +47,16 @@ class ByVal(Small):
         super().__init__(root, *([(10, 20), (0, 1)] if split == "train" else [(30,), (2,)]))
 
 
+class PassedOn(Small):
+    """As ImageNet, which knows neither train nor download and passes the rest on to a class that does not, either."""
+
+    def __init__(self, root, split="train", **kwargs):
+        super().__init__(root, *([(10, 20), (0, 1)] if split == "train" else [(30,), (1,)]), **kwargs)
+
+
 @pytest.fixture
 def small(monkeypatch):
-    for kind in (ByTrain, ByVal):
+    for kind in (ByTrain, ByVal, PassedOn):
         monkeypatch.setattr(datasets, kind.__name__, kind, raising=False)
 
 
@@ -77,6 +84,12 @@ def test_pixels_stay_and_classes_are_numbered_from_0(small, tmp_path):
     assert test.targets.tolist() == [2]
     assert train.inputs[:, 0, 0, 0].tolist() == [10, 20, 30]
     torch.testing.assert_close(test.gather(torch.tensor([0]))[0], torch.full((1, 1, 4, 4), 40 / 255))
+
+
+def test_what_is_passed_on_is_not_guessed(small, tmp_path):
+    data = Torchvision("PassedOn", str(tmp_path), standardize=False, server_samples=0)
+    data.prepare_data()
+    assert [len(samples) for samples in data.load()] == [2, 1]
 
 
 def test_images_are_resized(small, tmp_path):

@@ -122,7 +122,7 @@ def test_infinite_kappas_are_counted_apart(tmp_path, unchecked):
     assert shown in report.results(summary, tmp_path)
     never = summarise(tmp_path, rows[:1])
     assert never["robustness"] == {"mean": None, "max": None, "infinite_rounds": 1, "bound": 9.0}
-    assert "kappa infinite in 1 rounds; bound 9" in report.results(never, tmp_path)
+    assert "kappa infinite in 1 round; bound 9" in report.results(never, tmp_path)
     assert "  robustness  " not in report.results(summarise(tmp_path, []), tmp_path)
 
 

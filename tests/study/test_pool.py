@@ -120,6 +120,23 @@ def test_a_run_that_another_process_trains_comes_last(fake):
     assert pool.Progress(1, 1).line(theirs) == "[1/1] complete: another process trains it"
 
 
+@pytest.mark.slow
+def test_the_log_of_a_run_that_another_process_trains_stays(tmp_path):
+    """By real workers."""
+    overrides = ("data=synthetic", "model=logistic", "trainer.max_steps=1", "federation.n_clients=20", "f=3")
+    run = pool.Run("x", overrides, tmp_path / identity(checked(overrides)))
+    log = run.folder / "train.log"
+    with elsewhere(run.folder):
+        log.write_text("theirs\n")
+        (outcome,) = pool.execute([run])
+        assert (outcome.summary, outcome.error, log.read_text()) == (None, None, "theirs\n")
+    (outcome,) = pool.execute([run])
+    assert outcome.error is None
+    assert outcome.summary["status"] == "completed"
+    assert "theirs" not in log.read_text()
+    assert not log.stat().st_mode & 0o111
+
+
 def test_stopping_ends_the_running_ones_gently(fake):
     planned = [fake("complete"), fake("wait")]
     outcomes = pool.execute(planned, workers=2)
