@@ -23,7 +23,7 @@ def derive_seed(seed: SupportsIndex, *path: str | SupportsIndex) -> int:
         An integer in [0, 2**63), the same on every machine and for every kind of integer, NumPy's included.
 
     Raises:
-        SettingError: If the seed is no integer.
+        SettingError: If the seed is not an integer.
 
     >>> derive_seed(0, "attack", 17) == derive_seed(0, "attack", 17)
     True

@@ -155,7 +155,7 @@ def image_size(inputs: Tensor) -> tuple[int, int]:
         inputs: (k, channels, height, width).
 
     Raises:
-        SettingError: If they are no images.
+        SettingError: If they are not images.
     """
     if inputs.ndim != 4:
         raise SettingError(

@@ -21,7 +21,7 @@ Space = Literal["parameters", "models", "updates"]
 def gaussian(
     honest: Float[Tensor, "h d"], n_byzantine: int, std: float = 200.0, generator: torch.Generator | None = None
 ) -> Float[Tensor, "b d"]:
-    """Send independent noise N(0, std^2 I), one draw a Byzantine client.
+    """Send independent noise N(0, std^2 I), one draw per Byzantine client.
 
     Args:
         honest: One honest update per row; gives length, dtype and device.

@@ -58,7 +58,7 @@ def lie_factor(h: int, b: int) -> float:
         odd h it is below 0, -0.43 for h = 3.
 
     Raises:
-        SettingError: If b > h or n < 3: the share is then no probability.
+        SettingError: If b > h or n < 3: the share is then not a probability.
 
     >>> round(lie_factor(100, 15), 4), round(lie_factor(160, 54), 4)
     (0.1764, 0.4193)

@@ -83,7 +83,7 @@ def bucketing(
 
     Args:
         updates: One update per client.
-        s: Clients a bucket, 1 <= s <= n.
+        s: Clients per bucket, 1 <= s <= n.
         generator: Draws the permutation pi.
         leftover: What becomes of the n mod s clients that fill no bucket: "drop" leaves them out of this round,
             floor(n/s) buckets (the BOBA authors' code); "keep" gives them a smaller one, ceil(n/s) buckets (Karimireddy
@@ -121,7 +121,7 @@ def resampling(
 
     Args:
         updates: One update per client.
-        s: Clients a bucket, 1 <= s <= n.  One bad client spoils up to s buckets.
+        s: Clients per bucket, 1 <= s <= n.  One bad client spoils up to s buckets.
         generator: Draws the buckets; a bucket may hold a client more than once.
         weights: See `bucketing`.
 
@@ -146,7 +146,7 @@ class Bucketing(Mixing):
 
     Args:
         rule: The rule.  Its settings are about buckets: one bad client spoils a bucket, so its f stays the same.
-        s: Clients a bucket, 1 <= s <= n.
+        s: Clients per bucket, 1 <= s <= n.
         leftover: "drop" or "keep".
     """
 
@@ -189,7 +189,7 @@ class Resampling(Mixing):
     Args:
         rule: The rule.  Its settings are about buckets: its f should be s f.
         f: Byzantine clients tolerated, 0 <= f < n.  It says what is guaranteed and changes nothing else.
-        s: Clients a bucket, 1 <= s <= n.
+        s: Clients per bucket, 1 <= s <= n.
     """
 
     def __init__(self, rule: Aggregator, f: int, s: int = 2):

@@ -27,7 +27,7 @@ class Mixing(Wrapper):
     """
 
     hides_clients = True
-    """Whether the combinations are no single clients."""
+    """Whether the combinations are of more than one client."""
 
     @abstractmethod
     def mix(

@@ -35,7 +35,7 @@ def participants(module: FederatedModule) -> str:
         adversary += ", each with an iid share of all samples"
     if federation.participation < 1:
         present = [len(group) for group in federation.participants(0)]
-        adversary += f"; {present[0]} and {present[1]} of them a round"
+        adversary += f"; {present[0]} and {present[1]} of them per round"
     corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
     beyond = module.aggregator.guarantee(federation.n, data.n_classes)
     note = data.partition.note(federation.n_clients, data.n_classes)

@@ -182,7 +182,7 @@ def minibatches(
     draw, generator = _afresh if sampling is None else _through_epochs, torch.Generator()
     clients = zip(batch.ids, batch.sizes, strict=True)
     drawn = [list(draw(n, size, this_round, steps, client, generator)) for client, n in clients]
-    # One gather a step for all clients: a GPU is sent one tensor, not one per client.
+    # One gather per step for all clients: a GPU is sent one tensor, not one per client.
     every = torch.cat(list(batch.indices))
     starts = torch.tensor([0, *batch.sizes[:-1]]).cumsum(0)
     found = []

@@ -136,7 +136,7 @@ def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:
                 f"{path}, line {number}: needs a word and {width or 'some'} numbers, got {len(vector)} numbers."
             )
         if word in rows:
-            raise DataError(f"{path}, line {number}: {word!r} stands there twice.")
+            raise DataError(f"{path}, line {number}: {word!r} occurs twice.")
         rows[word] = number
     if not width:
         raise DataError(f"{path} holds no word vectors.")

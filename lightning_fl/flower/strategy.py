@@ -136,7 +136,7 @@ class RobustStrategy(FedAvg):
 
     def summary(self) -> None:
         """Log the rule and what it needs, before Flower's own settings."""
-        _LOG.info("\t├──> Rule: %s, for at least %d clients a round", type(self.rule).__name__, self._least)
+        _LOG.info("\t├──> Rule: %s, for at least %d clients per round", type(self.rule).__name__, self._least)
         warning = self.rule.guarantee(self.min_train_nodes, self.n_classes)
         if warning is not None:
             _LOG.info("\t│\t└── With %d clients: %s", self.min_train_nodes, warning)

@@ -21,7 +21,7 @@ class Pathological(Partition):
 
     Args:
         assignment: "pairs": the BOBA authors' code.  The clients take all ordered pairs of classes (a, b) in
-            lexicographic order, as many clients a pair as n_clients / c^2, so one client in c holds a single class,
+            lexicographic order, as many clients per pair as n_clients / c^2, so one client in c holds a single class,
             and client 0 holds class 0 only.  Where n_clients is not a multiple of c^2 it deals "shards".  "shards": the
             paper's words.  Shards of about equal size, each of one class, are dealt at random.
         shards_per_client: n_s, at least 1; "pairs" needs 2.

@@ -16,7 +16,7 @@ from lightning_fl.partition.base import Partition, cut, shuffled_classes
 class Step(Partition):
     """Give each client alpha times as much of two major classes as of every other class.
 
-    The clients take all ordered pairs of major classes (a, b) in lexicographic order, as many clients a pair as
+    The clients take all ordered pairs of major classes (a, b) in lexicographic order, as many clients per pair as
     n_clients / c^2.  Class z is cut in proportion to the clients' weights 1 + (alpha - 1) ([z = a] + [z = b]), so a
     client of the pair (a, a) holds one major class, of weight 2 alpha - 1.
 

@@ -71,7 +71,7 @@ def selected(given: argparse.Namespace) -> Entries:
     """Choose what competes by the options of `add_selection`.
 
     Raises:
-        SettingError: If an option names what is not there, or is no number.
+        SettingError: If an option names what is not there, or is not a number.
     """
     chosen = [f"{group}={name}" for group in ("data", "model") if (name := getattr(given, group)) is not None]
     return Entries.choose(

@@ -67,7 +67,7 @@ class Printed:
 
     @classmethod
     def read(cls, text: str) -> "Printed | None":
-        """Read ``91.6 (0.2)`` or ``97.76``; a dash is no number."""
+        """Read ``91.6 (0.2)`` or ``97.76``; a dash is not a number."""
         if text == "-":
             return None
         match = re.fullmatch(r"(\d+(?:\.\d+)?)(?: \((\d+\.\d+)\))?", text)

@@ -220,7 +220,7 @@ class Tournament:
             "rate": {f"{rate:g}": [f"server.lr={rate:g}"] for rate in entries.rates},
             "seed": {str(seed): [f"seed={seed}"] for seed in entries.seeds},
         }
-        # The number of attackers is no factor: settings of rules follow it.
+        # The number of attackers is not a factor: settings of rules follow it.
         self._factors = {
             b: Factors([*entries.base, f"federation.n_byzantine={b}", f"f={b}"], factors) for b in entries.byzantine
         }

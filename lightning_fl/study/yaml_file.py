@@ -9,7 +9,7 @@ def load(text: str, loader: type[yaml.BaseLoader] | type[yaml.SafeLoader]) -> An
     """Read YAML.
 
     Raises:
-        yaml.YAMLError: If it is none, or a key stands twice in one place.
+        yaml.YAMLError: If it is not YAML, or a key occurs twice in one place.
     """
     _check(yaml.compose(text, loader))
     return yaml.load(text, loader)
@@ -20,7 +20,7 @@ def _check(node: yaml.Node | None) -> None:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for key, inner in node.value:
             if keys.count(key.value) > 1:
-                raise yaml.MarkedYAMLError(problem=f"{key.value} stands there twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"{key.value} occurs twice", problem_mark=key.start_mark)
             _check(inner)
     elif isinstance(node, yaml.SequenceNode):
         for inner in node.value:

@@ -181,7 +181,7 @@ def loss_gap_bound(
     check_numbers("raga", above=0, mu=mu, lambdas=lambdas)
     if mu > L or len(lambdas) != len(rates):
         raise SettingError(
-            f"raga needs mu <= L and one lambda a round, got mu={mu}, L={L}, {len(lambdas)} lambdas for {len(rates)} "
+            f"raga needs mu <= L and one lambda per round, got mu={mu}, L={L}, {len(lambdas)} lambdas for {len(rates)} "
             f"rates."
         )
     largest = max(lambdas)
@@ -204,7 +204,7 @@ def _weighted(values: Sequence[float], alphas: Sequence[float], eps: float) -> t
     C_a = fsum(alphas)
     if len(values) != len(alphas) or C_a > 1 + 1e-9:
         raise SettingError(
-            f"raga needs one share alpha an honest row, together at most 1, got {len(alphas)} with sum {C_a} for "
+            f"raga needs one share alpha per honest row, together at most 1, got {len(alphas)} with sum {C_a} for "
             f"{len(values)} rows."
         )
     return C_a, fsum(alpha * value for alpha, value in zip(alphas, values, strict=True))

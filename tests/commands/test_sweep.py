@@ -193,7 +193,7 @@ def test_a_search_goes_on_after_a_kill_in_the_middle_of_a_line(command, tmp_path
 
 def test_a_file_says_each_thing_once(command, tmp_path):
     (tmp_path / "x.yaml").write_text("program: scripts/train.py\nmethod: grid\nmethod: random\n")
-    with pytest.raises(SettingError, match="is not YAML: method stands there twice"):
+    with pytest.raises(SettingError, match="is not YAML: method occurs twice"):
         sweep_file.read(tmp_path / "x.yaml")
 
 

@@ -55,8 +55,8 @@ from tests.study.small import OWN
             "claims with pair need as many rows on the left as on the right",
         ),
         (("interval: true", "chance: low"), "chance of a table needs a number, got 'low'"),
-        (("interval: true", "interval: true\nseeds: 2"), "seeds stands there twice"),
-        (("{IPM: adversary=ipm,", "{IPM: adversary=ipm, IPM: adversary=lie,"), "IPM stands there twice"),
+        (("interval: true", "interval: true\nseeds: 2"), "seeds occurs twice"),
+        (("{IPM: adversary=ipm,", "{IPM: adversary=ipm, IPM: adversary=lie,"), "IPM occurs twice"),
         (("interval: true", "value: mrd"), "column LIE needs a row to compare with, got none; give reference: ROW"),
         (("interval: true", "value: rounds_to"), "column LIE needs an accuracy to reach, got none; give target: PERC"),
         (

@@ -14,5 +14,5 @@ def test_what_yaml_reads_is_read(loader):
 
 @pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x: {a: 1, a: 1}\n", "- [{a: 1,\n   a: 2}]\n"])
 def test_a_key_that_stands_twice_is_refused_with_its_place(text):
-    with pytest.raises(yaml.YAMLError, match=r"a stands there twice[\s\S]*line \d"):
+    with pytest.raises(yaml.YAMLError, match=r"a occurs twice[\s\S]*line \d"):
         yaml_file.load(text, yaml.SafeLoader)
