@@ -159,6 +159,9 @@ def train(
     for name, ours in [("max_steps", "rounds"), ("val_check_interval", "evaluate_every")]:
         if name in trainer:
             raise SettingError(f"train counts rounds by {ours}, got {name}={trainer[name]}; give {ours} in its place.")
+    for name, ours in [("aggregator", "rule"), ("adversary", "attack")]:
+        if name in trainer:
+            raise SettingError(f"train calls the command line's {name} {ours}; give {ours}=... in place of {name}=....")
     check_trainer(trainer, taken=("callbacks", "logger", "default_root_dir"))
     further = trainer.pop("callbacks", None) or []
     module = FederatedModule(
