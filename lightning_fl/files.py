@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lightning_fl.errors import DataError
+from lightning_fl.errors import RESUME, DataError
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
@@ -71,8 +71,7 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written: {error.strerror or error}; fix that, then give the command again; a run "
-            f"goes on from its last checkpoint with ckpt_path=auto."
+            f"{path} cannot be written: {error.strerror or error}; fix that, then run this again; of a run, {RESUME}."
         ) from error
 
 

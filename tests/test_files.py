@@ -37,8 +37,8 @@ def test_where_there_is_no_room_the_old_file_stays(tmp_path):
     with room(1000), pytest.raises(DataError) as error:
         files.write(path, bytes(5000))
     assert str(error.value) == (
-        f"{path} cannot be written: File too large; fix that, then give the command again; a run goes on from its last "
-        f"checkpoint with ckpt_path=auto."
+        f"{path} cannot be written: File too large; fix that, then run this again; of a run, repeat the command with "
+        f"ckpt_path=auto and hydra.run.dir=FOLDER to continue from the last checkpoint."
     )
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from lightning_fl import plot
+from lightning_fl import DataError, plot
 from lightning_fl.plot import (
     BYZANTINE,
     HONEST,
@@ -463,3 +463,9 @@ def test_label_distributions_held_and_estimated(tmp_path):
     assert cells(right) == pytest.approx(np.array([[100, 0], [nan, nan], [20, 80], [-100, 200], [50, 50]]), nan_ok=True)
     assert groups(left) == {"class 0": 0.5, "class 1": 2, "Byzantine": 3.5}
     figure.savefig(tmp_path / "labels.png")
+
+
+def test_a_picture_that_cannot_be_written_is_named(tmp_path):
+    figure = plot.accuracies({"a": METRICS}, "")
+    with pytest.raises(DataError, match=r"there/x\.png cannot be written: No such file"):
+        plot.save(figure, tmp_path / "there" / "x.png")

@@ -47,8 +47,8 @@ def agglomerate(distances: Float64[Tensor, "n n"], linkage: Linkage) -> Iterator
         linkage: Distance of two clusters: the mean ("average") or the least ("single") over pairs of their rows.
 
     Yields:
-        After each of the n - 1 joins, for every row the first row of its cluster.  Of pairs of clusters
-        equally near, up to rounding, the first by their first rows is joined.
+        After each of the n - 1 joins, for every row the first row of its cluster.  Of pairs of clusters equally near,
+        up to rounding, the first by their first rows is joined.
     """
     n = len(distances)
     apart = distances.clone().fill_diagonal_(inf).cpu().numpy()

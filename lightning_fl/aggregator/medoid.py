@@ -18,7 +18,7 @@ def medoid_weights(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
     """Give the medoid weight 1, from inner products about any origin; see `medoid`.
 
     Sums of distances are compared with that of the origin, ||x_i - x_j|| - ||x_j|| = (||x_i||^2 - 2 <x_i, x_j>) /
-    (||x_i - x_j|| + ||x_j||): a huge row would drown the differences between the sums.
+    (||x_i - x_j|| + ||x_j||): a huge row would drown the differences between the sums.  Sums are equal up to rounding.
     """
     rows = finite_rows(gram.diagonal(), "medoid")
     inner = gram[rows][:, rows]

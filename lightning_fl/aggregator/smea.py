@@ -61,7 +61,7 @@ def _try_all(gram: Tensor, f: int) -> Bool[Tensor, " n"]:
         values = torch.linalg.eigvalsh(_centred(gram[index[:, :, None], index[:, None]]))[:, -1].clamp(min=0)
         if values.min() < _BETTER * least:
             least = values.min()
-            best = index[int((_BETTER * values <= least).to(torch.uint8).argmax())]
+            best = index[(_BETTER * values <= least).to(torch.uint8).argmax()]
     inside = torch.zeros(n, dtype=torch.bool, device=gram.device)
     inside[best] = True
     return inside

@@ -110,8 +110,9 @@ class LocalSgd(Client):
         On a CPU fresh memory is handed out page by page, which takes longer than what is done with it here.
         """
         kept = self._kept
-        (rows, d), alike = like.shape, kept is not None and (kept.dtype, kept.device) == (like.dtype, like.device)
-        if kept is None or not alike or kept.shape[1] < rows or kept.shape[2] != d:
+        rows, d = like.shape
+        other = kept is None or (kept.shape[2], kept.dtype, kept.device) != (d, like.dtype, like.device)
+        if kept is None or other or kept.shape[1] < rows:
             kept = like.new_empty(2, rows, d)
             self._kept = kept if kept.numel() <= _KEPT_NUMBERS else None
         return kept[:, :rows]

@@ -60,7 +60,7 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
     )
     figure = plot.partition(data.clients.class_counts().tolist(), data.federation.byzantine_ids, title)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    plot.save(figure, path)
     print(path)
 
 

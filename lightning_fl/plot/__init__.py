@@ -1,6 +1,6 @@
 """Pictures of one run or several, drawn from what they recorded."""
 
-from lightning_fl.plot._parts import BYZANTINE, HONEST
+from lightning_fl.plot._parts import BYZANTINE, HONEST, save
 from lightning_fl.plot.clients import client_weights, label_distributions, partition
 from lightning_fl.plot.compare import accuracies, drops, recalls, shares, success_rates
 from lightning_fl.plot.grouped import MOST_AXES, MOST_LINES, grouped, grouped_curves
@@ -31,6 +31,7 @@ __all__ = [
     "recall_curves",
     "recall_drops",
     "recalls",
+    "save",
     "shares",
     "success_rates",
     "sweep",

@@ -2,11 +2,14 @@
 
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from lightning_fl import files
 
 Row = dict[str, Any]
 
@@ -16,6 +19,16 @@ PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STYLES = ["-", "--", ":", "-."]
 MAP = mpl.colormaps["cividis"].with_extremes(bad="#dddddd")
 MARKERS = "os^Dv<>PX*"
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture.
+
+    Raises:
+        DataError: If the file cannot be written; the message names it, which the disk's own error need not.
+    """
+    with files.explained(path):
+        figure.savefig(path)
 
 
 def number_at(row: Row, name: str) -> float:

@@ -64,8 +64,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {name: folder / f"{name}.png" for name in figures}
     for name, figure in figures.items():
-        with files.explained(pictures[name]):
-            figure.savefig(pictures[name])
+        plot.save(figure, pictures[name])
     shown = page(dict(zip(names, runs, strict=True)), title, pictures, folder, default)
     files.write(folder / "report.html", shown.encode())
     return pictures

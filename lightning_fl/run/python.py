@@ -156,12 +156,14 @@ def train(
             raise SettingError("an attack needs Byzantine clients, got n_byzantine=0 in the data; raise it there.")
     if client is not None:
         _check_kind("client", client, Client, "fl.client.Gradient()")
-    for name, ours in [("max_steps", "rounds"), ("val_check_interval", "evaluate_every")]:
+    for name, does, ours in [
+        ("max_steps", "counts rounds by", "rounds"),
+        ("val_check_interval", "counts rounds by", "evaluate_every"),
+        ("aggregator", "takes the aggregator as", "rule"),
+        ("adversary", "takes the adversary as", "attack"),
+    ]:
         if name in trainer:
-            raise SettingError(f"train counts rounds by {ours}, got {name}={trainer[name]}; give {ours} in its place.")
-    for name, ours in [("aggregator", "rule"), ("adversary", "attack")]:
-        if name in trainer:
-            raise SettingError(f"train calls the command line's {name} {ours}; give {ours}=... in place of {name}=....")
+            raise SettingError(f"train {does} {ours}, got {name}={trainer[name]}; give {ours} in its place.")
     check_trainer(trainer, taken=("callbacks", "logger", "default_root_dir"))
     further = trainer.pop("callbacks", None) or []
     module = FederatedModule(

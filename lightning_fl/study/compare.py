@@ -317,7 +317,7 @@ class Comparison:
         for name, content in texts.items():
             files.write(folder / name, content.encode())
         for name, figure in figures.items():
-            figure.savefig(folder / name)
+            plot.save(figure, folder / name)
         return [folder / name for name in [*texts, *figures]]
 
     def _pages(self) -> Iterator[dict[Key, Sequence[tuple[dict[int, float], bool]]]]:

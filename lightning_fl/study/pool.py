@@ -160,7 +160,7 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
     with explained():
         try:
             with held(run.folder):
-                (run.folder / "train.log").write_bytes(b"")  # whose log it is now
+                (run.folder / "train.log").write_bytes(b"")  # not in `begin`: another process may be writing it
                 if run.summary() is not None:  # another process has just finished it
                     return
                 carry_out(settings(run.overrides, run.folder))

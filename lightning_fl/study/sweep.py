@@ -192,7 +192,7 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     lines = [f"# {sweep.name}", "", f"Method {sweep.method}, {order}; all with `{' '.join(sweep.fixed)}`.", ""]
     lines += [*markdown(header, cells), "", "![](sweep.png)", ""]
     with held(sweep.folder, wait=True):  # several processes may share it
-        picture.savefig(sweep.folder / "sweep.png")
+        plot.save(picture, sweep.folder / "sweep.png")
         files.write(sweep.folder / "sweep.csv", text.getvalue().encode())
         files.write(sweep.folder / "sweep.md", "\n".join(lines).encode())
     return table(header, cells)

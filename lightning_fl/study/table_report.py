@@ -230,7 +230,7 @@ def report(grid: Grid) -> Path:
         write(path.with_name(f"{grid.stem}.csv"), grid.rows())
         picture = figure(grid)
         if picture is not None:
-            picture.savefig(path.with_name(f"{grid.stem}.png"))
+            plot.save(picture, path.with_name(f"{grid.stem}.png"))
     return path
 
 

@@ -35,8 +35,8 @@ def write(tournament: Tournament) -> Path:
         figures = draw(tournament, panels)
         pictures = {name: tournament.folder / f"{name}.png" for name in figures}
         for name, figure in figures.items():
-            figure.savefig(pictures[name])
-            figure.savefig(pictures[name].with_suffix(".pdf"))
+            plot.save(figure, pictures[name])
+            plot.save(figure, pictures[name].with_suffix(".pdf"))
         for name, content in {
             "tournament.md": "# Tournament\n\n" + as_markdown(tournament, panels),
             "tournament.csv": as_csv(panels),

@@ -131,6 +131,9 @@ def test_refuses_classes_that_are_not_there(unchecked):
     for attack, wrong in [(LabelFlipPair(2, 7), 7), (LabelFlipPair(None, 5), 5), (LabelFlipPair(8, 0), 8)]:
         with pytest.raises(SettingError, match=f"classes below 5, got {wrong}"):
             attack.check_data(data)
+    nobody = SimpleNamespace(indices=[], honest_ids=[])
+    for attack in (LabelFlipPair(2, 4), LabelFlipPair(4, 2)):
+        attack.check_data(SimpleNamespace(n_classes=5, everybody=nobody, federation=nobody))
     with pytest.raises(SettingError, match="one of all, others, got 'some'"):
         LabelFlipRandom("some", False)
 

@@ -282,7 +282,7 @@ def test_every_row_before_a_checkpoint_is_in_the_files(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(DataError, match=r"taken/metrics.csv cannot be written: .*; fix that, then give"):
+    with pytest.raises(DataError, match=r"taken/metrics.csv cannot be written: .*; fix that, then run this again"):
         training.fit(training.trainer([Record(tmp_path / "taken")], rounds=3))
 
 

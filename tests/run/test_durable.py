@@ -215,8 +215,8 @@ def test_a_disk_without_room_ends_in_one_line_and_the_run_goes_on_later(tmp_path
     assert process.returncode == 2, err
     (line,) = [line for line in err.splitlines() if line.startswith("Error: ")]
     assert line.endswith(
-        "last.ckpt cannot be written: File too large; fix that, then give the command again; a run goes on from its "
-        "last checkpoint with ckpt_path=auto."
+        "last.ckpt cannot be written: File too large; fix that, then run this again; of a run, repeat the command with "
+        "ckpt_path=auto and hydra.run.dir=FOLDER to continue from the last checkpoint."
     )
     assert "Traceback" not in err
     assert os.listdir(tmp_path / "x" / "checkpoints") == []

@@ -275,8 +275,8 @@ def test_further_callbacks_come_after_rule_and_attack():
     [
         ({"max_steps": 2}, "train counts rounds by rounds, got max_steps=2; give rounds in its place"),
         ({"val_check_interval": 2}, "by evaluate_every, got val_check_interval=2"),
-        ({"aggregator": None}, "command line's aggregator rule; give rule=... in place of aggregator="),
-        ({"adversary": None}, "command line's adversary attack; give attack=... in place of adversary="),
+        ({"aggregator": None}, "train takes the aggregator as rule, got aggregator=None; give rule in its place"),
+        ({"adversary": None}, "train takes the adversary as attack, got adversary=None; give attack in its place"),
         ({"gradient_clip_val": 1.0}, "^gradient_clip_val is not for federated rounds, got 1.0"),
         ({"max_epochs": 3}, "^max_epochs is not for federated rounds"),
     ],
