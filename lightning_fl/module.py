@@ -23,7 +23,7 @@ from torchmetrics.functional.classification import multiclass_confusion_matrix
 from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_integers
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
@@ -40,7 +40,7 @@ from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.storage import Storage
 from lightning_fl.strategy.client_parallel import ClientParallel
-from lightning_fl.updates import Updates, broken_rows, flatten, trainable, unflatten
+from lightning_fl.updates import Updates, broken_rows, check_shape, flatten, trainable, unflatten
 
 
 class FederatedModule(pl.LightningModule):
@@ -225,7 +225,7 @@ class FederatedModule(pl.LightningModule):
             moments = self._attack(rows, batch, server, columns)
             clock.mark("attack")
             updates = _updates(rows, batch.data_weights, batch.ids, columns)
-            aggregation = self.aggregator.aggregate(updates, server)
+            aggregation = aggregated(self.aggregator, updates, server)
             update, trust = aggregation.update, _trust(aggregation)
             clock.mark("aggregator")
         except ProcessError:
@@ -288,7 +288,7 @@ class FederatedModule(pl.LightningModule):
             asked = copy(updates)
             asked.data_weights, asked.ids = everybody.data_weights, everybody.ids
             with server.guessed():
-                return self.aggregator.aggregate(asked, server)
+                return aggregated(self.aggregator, asked, server)
 
         context = AttackContext(
             self.model,
@@ -303,6 +303,7 @@ class FederatedModule(pl.LightningModule):
         )
         honest = _updates(rows[:h], batch.data_weights[:h], batch.honest.ids, columns)
         forged = self.adversary.attack(honest, b, context)
+        check_shape(f"the result of {type(self.adversary).__name__}.attack", forged, b, honest.d)
         rows[h:] = forged if columns is None else columns.own(forged)
         return honest.known_moments
 

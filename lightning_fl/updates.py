@@ -54,6 +54,22 @@ def check_rows(rows: Tensor, name: str) -> None:
         raise SettingError(f"{name} must be floating point, got {rows.dtype}; convert with {name}.float().")
 
 
+def check_shape(what: str, found: object, *shape: int) -> None:
+    """Check what a part of a run, maybe one of a user's own, has computed.
+
+    Args:
+        what: What it is, for the error.
+        found: What should be a tensor of that shape.
+        shape: The shape.
+
+    Raises:
+        SettingError: If it is not.
+    """
+    if not isinstance(found, Tensor) or found.shape != shape:
+        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise SettingError(f"{what} must be a tensor of shape {shape}, got {got}.")
+
+
 def mean_and_squares(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
     """Compute each column's mean, and its sum of squared differences from that, reading the rows once.
 

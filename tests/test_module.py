@@ -21,6 +21,7 @@ from lightning_fl.adversary.lie import Lie
 from lightning_fl.adversary.mimic import MimicLearned
 from lightning_fl.adversary.rop import Rop
 from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.base import Aggregation, Weighting
 from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.centred_clipping import CentredClipping
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering
@@ -460,6 +461,61 @@ def test_refuses_what_does_not_fit_before_training(tmp_path, make, callbacks, me
     run, federation = make()
     with pytest.raises(SettingError, match=message):
         trainer(tmp_path, 1, *callbacks).fit(run, datamodule=federation)
+
+
+class Returning(Weighting):
+    """Weights that somebody got wrong."""
+
+    def __init__(self, *found):
+        self.found = found
+
+    def weights(self, updates, server):
+        return self.found[0]
+
+
+class Answering(Returning):
+    """The same of a whole rule."""
+
+    def aggregate(self, updates, server):
+        return self.found[0]
+
+
+class Sending(Ipm):
+    """The same of an attack."""
+
+    def __init__(self, found):
+        super().__init__()
+        self.found = found
+
+    def attack(self, honest, n_byzantine, context):
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        (
+            [Returning(torch.ones(9))],
+            r"result of Returning.weights must be a tensor of shape \(10,\), got shape \(9,\)",
+        ),
+        ([Returning([0.1] * 10)], r"result of Returning.weights must be a tensor of shape \(10,\), got list"),
+        ([Answering(torch.ones(9))], "Answering.aggregate must return an Aggregation, got Tensor"),
+        (
+            [Answering(Aggregation(torch.ones(10)))],
+            r"answer of Answering.aggregate must be a tensor of shape \(9,\), got shape \(10,\)",
+        ),
+        (
+            [Sending(torch.ones(1, 9))],
+            r"result of Sending.attack must be a tensor of shape \(2, 9\), got shape \(1, 9\)",
+        ),
+        ([Sending(torch.ones(9))], r"result of Sending.attack must be a tensor of shape \(2, 9\), got shape \(9,\)"),
+        ([Sending(None)], r"result of Sending.attack must be a tensor of shape \(2, 9\), got NoneType"),
+    ],
+)
+def test_says_what_a_rule_or_an_attack_of_ones_own_got_wrong(tmp_path, callbacks, message):
+    attack = [] if isinstance(callbacks[0], Sending) else [Ipm(1.0)]
+    with pytest.raises(SettingError, match=message):
+        trainer(tmp_path, 1, *callbacks, *attack).fit(module(), datamodule=data())
 
 
 def test_refuses_batch_statistics():

@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_fl import seeding
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Combination, Updates
+from lightning_fl.updates import Combination, Updates, check_shape
 
 ServerNeed = Literal["samples", "updates"]
 
@@ -131,6 +131,7 @@ class Weighting(Aggregator):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Weigh and combine one round; see the base class."""
         weights = self.weights(updates, server)
+        check_shape(f"the result of {type(self).__name__}.weights", weights, updates.n)
         return Aggregation(updates.combination(weights), weights)
 
 
@@ -200,6 +201,20 @@ class Wrapper(Aggregator):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Give the rule back what it remembered."""
         self.rule.load_state_dict(state_dict)
+
+
+def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggregation:
+    """Ask a rule, maybe one of a user's own, about one round; see `Aggregator.aggregate`.
+
+    Raises:
+        SettingError: If it returns anything but an `Aggregation` whose answer has the updates' length.
+    """
+    found, who = rule.aggregate(updates, server), f"{type(rule).__name__}.aggregate"
+    if not isinstance(found, Aggregation):
+        raise SettingError(f"{who} must return an Aggregation, got {type(found).__name__}.")
+    if not isinstance(found.answer, Combination):
+        check_shape(f"the answer of {who}", found.answer, updates.d)
+    return found
 
 
 def check_hooks(rule: Aggregator, asker: str) -> None:

@@ -13,6 +13,8 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition
 from lightning_fl.samples import Samples
+from lightning_fl.text import many
+from lightning_fl.updates import broken_rows
 
 
 class TensorData(FederatedDataModule):
@@ -31,7 +33,7 @@ class TensorData(FederatedDataModule):
             rarest class has fewer.
 
     Raises:
-        DataError: If inputs and targets do not match.
+        DataError: If inputs and targets do not match, or an input is NaN or inf.
 
     >>> x, y = torch.randn(60, 2), torch.arange(60) % 3
     >>> data = TensorData((x, y), (x, y), n_clients=9)
@@ -136,4 +138,8 @@ def _tensors(split: str, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
     x, y = torch.as_tensor(inputs).cpu(), torch.as_tensor(targets).cpu()
     if y.dim() != 1 or y.is_floating_point() or y.is_complex():
         raise DataError(f"the {split} targets are one class number per sample, got {tuple(y.shape)} of {y.dtype}.")
-    return (x.float() if x.dtype in (torch.float64, torch.float16, torch.bfloat16) else x), y.long()
+    x = x.float() if x.dtype in (torch.float64, torch.float16, torch.bfloat16) else x
+    broken = broken_rows(x.reshape(len(x), -1)).nonzero().flatten() if x.is_floating_point() and x.numel() else y[:0]
+    if len(broken):
+        raise DataError(f"the {split} inputs hold NaN or inf in {many(len(broken), 'sample')} (first: {broken[0]}).")
+    return x, y.long()

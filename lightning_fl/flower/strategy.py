@@ -24,7 +24,7 @@ except ImportError as error:
     raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
 
 from lightning_fl import files, seeding
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_hooks, check_integers
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks, check_integers
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import DivergedError, SettingError
@@ -305,7 +305,7 @@ class RobustStrategy(FedAvg):
             updates = answers.updates(refused)
             self.rule.check(updates.n, self.n_classes)
             try:
-                result = self.rule.aggregate(updates, server)
+                result = aggregated(self.rule, updates, server)
             except DivergedError:
                 continue
             if result.update.isfinite().all():
@@ -367,7 +367,7 @@ class RobustStrategy(FedAvg):
         rows = torch.randn(self._least, d, generator=seeding.generator(self.seed, "rehearsal")) * 1e-3
         server = ServerOracle(self._module, self.client, self.classes, Round(0, self._rate, self.seed))
         with suppress(DivergedError):  # of such updates
-            self.rule.aggregate(Updates(rows, ids=range(self._least)), server)
+            aggregated(self.rule, Updates(rows, ids=range(self._least)), server)
 
     def _arrays(self) -> ArrayRecord:
         """The global model."""

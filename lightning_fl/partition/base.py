@@ -29,9 +29,10 @@ class Partition(ABC):
 
         Raises:
             SettingError: If the partition cannot serve that many clients, or one would be empty; or if `assign` does
-                not give each a part of the samples.
+                not give each a part of the samples, none of them twice.
         """
-        parts = [part.sort().values for part in self.assign(targets, n_clients, n_classes, generator)]
+        assigned = self.assign(targets, n_clients, n_classes, generator)
+        parts = [torch.as_tensor(part, dtype=torch.int64).sort().values for part in assigned]
         name, n = type(self).__name__, len(targets)
         if len(parts) != n_clients:
             raise SettingError(f"{name} must give each of {n_clients} clients a part, got {len(parts)} parts.")
@@ -42,6 +43,11 @@ class Partition(ABC):
             raise SettingError(
                 f"every client needs a sample, got none for {len(empty)} of {n_clients} clients (first: {empty[0]}) "
                 f"from {len(targets)} samples; lower federation.n_clients."
+            )
+        times = torch.cat(parts).bincount()
+        if times.max() > 1:
+            raise SettingError(
+                f"{name} must give a sample to one client, got sample {times.argmax()} {times.max()} times."
             )
         return parts
 

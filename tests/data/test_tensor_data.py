@@ -110,6 +110,7 @@ def test_says_what_a_data_set_lacks(dataset, message):
         ((X, Y.float()), "training targets are one class number per sample"),
         ((X, Y[:, None]), "training targets are one class number per sample"),
         ((X, Y - 1), r"targets must be in \[0, 2\)"),
+        (((5 - X).log(), Y), r"training inputs hold NaN or inf in 10 samples \(first: 2\)"),
         ((X[:, :1], Y), r"one shape, got \(1,\) and \(2,\)"),
     ],
 )

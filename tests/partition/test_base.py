@@ -25,6 +25,8 @@ class Given(Partition):
         ([[0], [1, 4]], "Given must give numbers of samples, 0 to 3, got others"),
         ([[0], [-1, 1]], "Given must give numbers of samples, 0 to 3, got others"),
         ([[0], []], r"none for 1 of 2 clients \(first: 1\)"),
+        ([[0, 3], [1, 3]], "Given must give a sample to one client, got sample 3 2 times"),
+        ([[0, 2, 2], [1]], "Given must give a sample to one client, got sample 2 2 times"),
     ],
 )
 def test_what_is_no_partition_is_refused(parts, message):
