@@ -32,6 +32,15 @@ class ProcessError(RuntimeError):
     """Another process of the run has been lost."""
 
 
+def install(extra: str) -> str:
+    """Say how to get the packages of an extra.
+
+    >>> install("ray")
+    'pip install "lightning-fl[ray]"'
+    """
+    return f'pip install "lightning-fl[{extra}]"'
+
+
 @contextmanager
 def concerning(part: str) -> Iterator[None]:
     """Note in a `SettingError` which part of a run it is about; a part noted further inside is kept."""

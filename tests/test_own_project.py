@@ -71,6 +71,13 @@ def test_a_folder_can_be_named(project, tmp_path, monkeypatch):
         config.own_folder()
 
 
+def test_another_checkout_is_no_project(project):
+    (project / "lightning_fl").mkdir()
+    (project / "lightning_fl" / "conf").symlink_to(project / "conf")
+    with pytest.raises(SettingError, match=r"is a checkout of lightning-fl, but .*; install the checkout there"):
+        config.own_folder()
+
+
 def test_a_name_of_ours_is_refused(project):
     (project / "conf" / "aggregator" / "krum.yaml").write_text("_target_: my_rule.MyRule\nf: 1\n")
     with pytest.raises(SettingError, match=r"krum.yaml has the name of a configuration of lightning-fl"):

@@ -1,14 +1,29 @@
 """The commands of ``lightning-fl``: each module has a ``main``."""
 
+import re
+import shlex
+import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from lightning_fl.errors import SettingError
 
 
-def parser_of(description: str | None) -> ArgumentParser:
-    """Make the parser of a command, which shows the description as it stands and takes no abbreviated options."""
-    return ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False)
+def spell(command: str, *arguments: str) -> str:
+    """Spell a command the way the running one was started: by ``lightning-fl``, or by a file of ``scripts``."""
+    installed = sys.argv[0].startswith("lightning-fl ")
+    return shlex.join([*(["lightning-fl", command] if installed else ["python", f"scripts/{command}.py"]), *arguments])
+
+
+def explained_by(documentation: str | None) -> str:
+    """Take a command's documentation, with its examples spelled the way the running command was started."""
+    return re.sub(r"python scripts/(\w+)\.py", lambda found: spell(found[1]), documentation or "")
+
+
+def parser_of(documentation: str | None) -> ArgumentParser:
+    """Make the parser of a command, which shows its documentation and takes no abbreviated options."""
+    description, layout = explained_by(documentation), RawDescriptionHelpFormatter
+    return ArgumentParser(description=description, formatter_class=layout, allow_abbrev=False)
 
 
 def out_folder(out: str | Path) -> Path:

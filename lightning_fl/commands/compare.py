@@ -5,7 +5,7 @@ python scripts/compare.py runs --rows aggregator --columns adversary --worst    
 python scripts/compare.py runs --rows aggregator --columns adversary --panels partition.alpha
 python scripts/compare.py runs --metric mrd                                          or attack, kappa
 
-A row, column or panel is a value of a setting, as the command line of train.py spells it.  Runs that differ only in
+A row, column or panel is a value of a setting, as on the command line of train.  Runs that differ only in
 the seed are one group: mean and 95 % interval (Student's t).  Other settings that differ make further panels.
 
 It writes compare.md, .csv, .tex and .png and curves.png; with more than seven rows or twelve panels also

@@ -1,4 +1,4 @@
-"""Draw runs that train.py has left, and how a partition spreads the classes.
+"""Draw finished runs, and how a partition spreads the classes.
 
 python scripts/plot.py RUN                                      pictures and report.html into the run's folder
 python scripts/plot.py RUN RUN ... --out FOLDER                 runs compared; of more than eight, groups
@@ -67,7 +67,9 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
 def main() -> None:
     """Run the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; or partition and settings of train.py")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="folder of a run; or partition and settings as for train"
+    )
     parser.add_argument("--out", help="where to write: a folder; for partition a PNG file, else runs/partition.png")
     with explained():
         given, more = parser.parse_known_intermixed_args(take_own(sys.argv[1:]))

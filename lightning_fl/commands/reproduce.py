@@ -5,23 +5,22 @@ python scripts/reproduce.py boba_2_mnist                            every cell a
 python scripts/reproduce.py boba_2_mnist --rows BOBA,Average --columns IPM --seeds 3
 python scripts/reproduce.py fed_nga_3 --scale 0.1 --workers 2       a tenth of the rounds
 python scripts/reproduce.py boba_2_mnist --on ray --workers 8       on a cluster of Ray's, or here by Ray
-python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train.py
+python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train
 python scripts/reproduce.py my_table.yaml                           a table of your own: rules x attacks, over seeds
 
-Tables are files of scripts/tables; scripts/tables/measured holds finished cells (--keep writes them).  FOLDER/TABLE.md,
-.csv, .tex and .png show what is measured so far, beside what the paper prints.  CONTRIBUTING.md shows a table of your
-own.
+Tables are files of scripts/tables, which an installed package brings along; scripts/tables/measured holds finished
+cells (--keep writes them).  FOLDER/TABLE.md, .csv, .tex and .png show what is measured so far, beside what the paper
+prints.  CONTRIBUTING.md shows a table of your own.
 """
 
 import argparse
-import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import closing
 from math import inf
 from pathlib import Path
 
-from lightning_fl.commands import parser_of
+from lightning_fl.commands import parser_of, spell
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spelled, take_own
 from lightning_fl.run.explain import explained
@@ -48,7 +47,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = parser_of(__doc__)
     parser.add_argument("table", nargs="?", help="a name, or a file of your own; without: list them")
-    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
+    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train")
     parser.add_argument("--rows", help="only these, separated by commas")
     parser.add_argument("--columns", help="only these, separated by commas")
     parser.add_argument("--seeds", help="how many (3), or which (0,1,2; one alone: 7,); default 1, or your table's")
@@ -84,7 +83,7 @@ def reproduce(given: argparse.Namespace) -> int:
     progress = Progress(len(missing), given.workers)
     try:
         for run in missing if given.dry_run else []:
-            print(f"  {run.label}: {shlex.join(['python', 'scripts/train.py', *run.overrides])}")
+            print(f"  {run.label}: {spell('train', *run.overrides)}")
         with closing(executor(given.workers, given.on)([] if given.dry_run else missing)) as outcomes:
             for outcome in outcomes:
                 print(progress.line(outcome), flush=True)

@@ -9,19 +9,19 @@ python scripts/sweep.py sweeps/rule_by_attack.yaml data=mnist           another 
 
 It leaves a table (sweep.md, sweep.csv) and a picture (sweep.png) in runs/sweeps/NAME.  A stopped sweep continues there:
 finished runs are kept, stopped ones continue from their checkpoints, failed ones are tried again.  Processes may
-share a folder.  Methods random and bayes (TPE) draw through optuna (pip install -e ".[sweep]"), which keeps a journal
-there.  A diverged run counts as worse than any other.  early_terminate is left to W&B: here every run goes to its end.
+share a folder.  Methods random and bayes (TPE) draw through optuna (pip install "lightning-fl[sweep]"), which keeps a
+journal there.  A diverged run counts as worse than any other.  early_terminate is left to W&B: here every run goes to
+its end.
 """
 
 import argparse
-import shlex
 import sys
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
-from lightning_fl.commands import parser_of
-from lightning_fl.errors import SettingError
+from lightning_fl.commands import parser_of, spell
+from lightning_fl.errors import SettingError, install
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.options import check_workers
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     if trials is not None and trials < 1:
         raise SettingError(f"--trials must be at least 1, got {trials}.")
     if sweep.method != "grid" and find_spec("optuna") is None:
-        raise SettingError(f'method {sweep.method} needs optuna, got none; pip install -e ".[sweep]".')
+        raise SettingError(f"method {sweep.method} needs optuna, got none; {install('sweep')}.")
     if sweep.method == "grid":
         planned = grid(sweep, trials)
         total = len(planned)
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         if sweep.method != "grid":
             print("Each value, or near the ends of a distribution, once:")
-        print("\n".join(shlex.join(["python", "scripts/train.py", *run.overrides]) for run in planned))
+        print("\n".join(spell("train", *run.overrides) for run in planned))
         return 0
     execute = executor(options.workers, options.on)
     outcomes = execute(planned) if sweep.method == "grid" else search(sweep, total, options.workers, execute)
@@ -80,7 +80,7 @@ def main() -> None:
     """Run the command line."""
     parser = parser_of(__doc__)
     parser.add_argument("file", type=Path, help="the sweep file")
-    parser.add_argument("overrides", nargs="*", help="settings of every run, as train.py takes them")
+    parser.add_argument("overrides", nargs="*", help="settings of every run, as for train")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
     parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
     parser.add_argument("--trials", type=int, help="runs at most (run_cap of the file; a grid: all)")

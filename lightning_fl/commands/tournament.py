@@ -5,7 +5,7 @@ python scripts/tournament.py --workers 2                                 all of 
 python scripts/tournament.py --rules boba,krum --attacks ipm,lie --skew iid,0.1
 python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
-python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train.py
+python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train
 
 The first seed plays every attack, the others those that cost a rule half of what its worst one does there (--again).
 Your own rules in conf/aggregator take part.  If stopped, the same command continues; several may share a folder.

@@ -21,6 +21,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from lightning_fl.commands import explained_by
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import CONF, check_choices, own_folder, settle, spelled, take_own
 from lightning_fl.run.explain import explained
@@ -97,6 +98,8 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors come through, to be explained here
     with explained():
         arguments = take_own(spelled(sys.argv[1:]))
+        if {"-h", "--help"} & {*arguments}:
+            print(explained_by(__doc__))
         check_choices(arguments)
         own = own_folder()
         flags = [argument for argument in arguments if argument in {"-m", "--multirun"}]

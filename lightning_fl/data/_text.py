@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightning_fl.data._files import lines
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, MissingError, SettingError
+from lightning_fl.errors import DataError, MissingError, SettingError, install
 from lightning_fl.samples import Samples
 
 Labelled = tuple[list[str], list[int]]
@@ -60,9 +60,7 @@ class TextDataModule(FederatedDataModule):
         try:
             import tokenizers  # noqa: F401
         except ImportError as error:
-            raise MissingError(
-                f"{type(self).__name__} needs the package tokenizers; run pip install 'lightning-fl[text]'."
-            ) from error
+            raise MissingError(f"{type(self).__name__} needs tokenizers, got none; {install('text')}.") from error
         self.vocabulary = vocabulary
         self.length = length
         self.glove = glove

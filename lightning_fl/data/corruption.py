@@ -32,7 +32,7 @@ from PIL import Image
 from torch import Generator, Tensor
 
 from lightning_fl import seeding
-from lightning_fl.errors import DataError, MissingError, SettingError, check_choice
+from lightning_fl.errors import DataError, MissingError, SettingError, check_choice, install
 
 SIZE = 32
 """Height and width in pixels of the images whose corruptions have their strengths here."""
@@ -436,8 +436,8 @@ def _frost_photographs() -> tuple[Tensor, ...]:
         folder = resources.files("torch_uncertainty_assets") / "frost"
     except ModuleNotFoundError as error:
         raise MissingError(
-            "the corruption frost needs the package torch-uncertainty-assets, which holds photographs of frost; run "
-            'pip install -e ".[corruptions]".'
+            f"the corruption frost needs torch-uncertainty-assets, which holds photographs of frost, got none; "
+            f"{install('corruptions')}."
         ) from error
     photographs = []
     for number in (1, 2, 2, 3, 4):  # the authors' six have the second twice, and their last is never drawn

@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, install
 from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, no_such, spelled
 from lightning_fl.run.explain import explain
 from lightning_fl.run.identity import comparable, essential
@@ -138,7 +138,7 @@ def _check_loggers(given: dict[str, Any]) -> None:
             check_kinds(node, f"logger.{name}")
         package, *others = _PACKAGES.get(str(node["_target_"]).rpartition(".")[-1], [""])
         if package and not any(map(find_spec, [package, *others])):
-            raise SettingError(f'logger={name} needs {package}, got none; pip install -e ".[{package}]".')
+            raise SettingError(f"logger={name} needs {package}, got none; {install(package)}.")
 
 
 def check_trainer(given: dict[str, Any], spelled: str = "", taken: Collection[str] = ()) -> None:

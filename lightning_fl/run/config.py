@@ -27,6 +27,7 @@ from lightning_fl.errors import SettingError
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 _FLAGS = "config-(dir|path|name)|cfg|package|info|experimental-rerun"  # options of Hydra that take a value
+_SWITCHES = "help|hydra-help|version|resolve|run|multirun|shell-completion"  # those that take none
 _SEVERAL = ("experiment", "logger", "method")  # groups of which a run may have several, in brackets
 OWN = "LIGHTNING_FL_CONF"  # an environment variable, so that processes started from here inherit it
 
@@ -35,7 +36,8 @@ def own_folder() -> Path | None:
     """Find the folder of your own configurations, and let Python import from its parent folder.
 
     Raises:
-        SettingError: If the folder asked for is not there or has no group, or a file of it is named like one of ours.
+        SettingError: If the folder asked for is not there or has no group, is that of a checkout other than the one
+            that runs, or has a file named like one of ours.
     """
     given = os.environ.get(OWN)
     folder = Path(given or "conf").resolve()
@@ -44,6 +46,11 @@ def own_folder() -> Path | None:
         return None
     if not groups:
         raise SettingError(f"a folder of configurations needs one of {', '.join(GROUPS)} in it, got {folder}.")
+    if (folder.parent / "lightning_fl" / "conf").resolve() == folder:
+        raise SettingError(
+            f"{folder.parent} is a checkout of lightning-fl, but lightning-fl runs from {CONF.parent}; install the "
+            f"checkout there (pip install -e .), or work in another folder."
+        )
     for group in groups:
         twice = sorted({path.name for path in (folder / group).glob("*.yaml")} & {f"{n}.yaml" for n in _ours(group)})
         if twice:
@@ -183,6 +190,8 @@ def check_choices(arguments: Sequence[str]) -> None:
     several = {"-m", "--multirun"} & set(arguments)
     for previous, argument in pairwise(["", *arguments]):
         key, equals, given = argument.partition("=")
+        if re.fullmatch(r"--[a-z_][\w.-]*", argument) and not re.fullmatch(rf"--({_FLAGS}|{_SWITCHES})", argument):
+            raise SettingError(f"settings are written NAME=VALUE, got {argument!r}; did you mean {argument[2:]}=...?")
         may_be_value = previous.startswith("-") and previous not in several  # of Hydra's option before it
         if not (equals or may_be_value or argument.startswith(("-", "~"))):
             raise SettingError(_unnamed(argument))

@@ -13,15 +13,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from lightning_fl.errors import RESUME, DataError, ProcessError, SettingError
+from lightning_fl.errors import RESUME, DataError, ProcessError, SettingError, install
 from lightning_fl.run.config import GROUPS, choices, compose, no_such
 
-# What brings one of Hydra's launchers.
-_LAUNCHERS = {
-    "ray": 'pip install -e ".[ray]"',
-    "submitit_slurm": 'pip install -e ".[slurm]"',
-    "joblib": 'pip install -e ".[joblib]"',
-}
+# The extras that bring Hydra's launchers.
+_LAUNCHERS = {"ray": "ray", "submitit_slurm": "slurm", "joblib": "joblib"}
 # Errors that a disk can raise about a file.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _DISK |= {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
@@ -73,7 +69,8 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
         return _not_removed(removed[1], sys.argv[1:] if arguments is None else arguments)
     launcher = re.search(r"Could not find 'hydra/launcher/(\w+)'", str(error))
     if launcher:
-        advice = _LAUNCHERS.get(launcher[1], f"choose one of {', '.join(_LAUNCHERS)}")
+        extra = _LAUNCHERS.get(launcher[1])
+        advice = install(extra) if extra else f"choose one of {', '.join(_LAUNCHERS)}"
         return f"there is no launcher {launcher[1]} here; {advice}."
     if isinstance(error, HydraException | OmegaConfBaseException):
         return " ".join(str(error).split("\nConfig search path")[0].split())

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from lightning_fl import files
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, install
 from lightning_fl.run.command import carry_out
 from lightning_fl.run.explain import explained
 from lightning_fl.run.lock import BusyError, held
@@ -322,7 +322,7 @@ def _connect(address: str | None) -> Any:
         SettingError: If it is not installed, or does not answer.
     """
     if find_spec("ray") is None:
-        raise SettingError('--on ray needs ray, got none; pip install -e ".[ray]".')
+        raise SettingError(f"--on ray needs ray, got none; {install('ray')}.")
     import ray
 
     if ray.is_initialized():

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 import lightning_fl
 from lightning_fl.callback.graceful_stop import GracefulStop
-from lightning_fl.commands import train
+from lightning_fl.commands import parser_of, spell, sweep, train
 from lightning_fl.contract import conf
 from lightning_fl.data.mnist import CHECKSUMS
 from lightning_fl.run import check, reference
@@ -51,6 +51,20 @@ def read(path: Path) -> list[dict]:
 
 def parameters(folder: Path) -> dict:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=False)["state_dict"]
+
+
+def test_help_spells_its_examples_as_it_was_called(command, monkeypatch, capsys):
+    code, out, _ = command("--help")
+    assert code == 0
+    assert out.startswith(
+        "Train one federation and measure what survives.\n\npython scripts/train.py +aggregator=boba  "
+    )
+    assert re.search(r"^aggregator: .*\bboba\b.*\bkrum\b", out, re.MULTILINE)
+    monkeypatch.setattr(sys, "argv", ["lightning-fl train", "--help"])
+    assert "\nlightning-fl train +aggregator=boba  " in outcome(train.main, capsys)[1]
+    monkeypatch.setattr(sys, "argv", ["lightning-fl sweep"])
+    assert spell("train", "f=3") == "lightning-fl train f=3"
+    assert "\nlightning-fl sweep sweeps/" in parser_of(sweep.__doc__).format_help()
 
 
 def test_both_spellings_give_the_same_run_and_all_its_files(command, tmp_path):
@@ -200,6 +214,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["method=frpg", "reference=run"], "plain averaging, which cannot replace clipped_sum"),
         (["+trainer.precision=64-true"], "got trainer.precision=64-true; leave it at 32-true"),
         (["experiment=null"], "there is no experiment null; valid: boba_ag_news, "),
+        (["--aggregator", "krum"], "settings are written NAME=VALUE, got '--aggregator'; did you mean aggregator=...."),
         (["boba"], "settings are written NAME=VALUE, got 'boba'; did you mean aggregator=boba.$"),
         (["-m", "no", "rule"], "settings are written NAME=VALUE, got 'no'; --help lists them.$"),
         (["-m", "hydra/launcher=slurm"], "there is no launcher slurm here; choose one of ray, submitit_slurm, joblib"),
@@ -352,7 +367,7 @@ def test_a_logger_without_its_package_is_refused_before_the_run(command, monkeyp
     monkeypatch.setattr(check, "find_spec", lambda name: None)
     code, _, err = command(f"logger={logger}", "hydra.run.dir=x")
     assert code == 2
-    assert f'logger={package} needs {package}, got none; pip install -e ".[{package}]"' in err
+    assert f'logger={package} needs {package}, got none; pip install "lightning-fl[{package}]"' in err
     assert not (tmp_path / "x").exists()
 
 

@@ -572,7 +572,7 @@ def test_a_severity_that_does_not_exist(world, tmp_path):
 def test_frost_without_its_photographs(world, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_uncertainty_assets", None)
     corruption._frost_photographs.cache_clear()
-    message = r'needs the package torch-uncertainty-assets, .* run pip install -e "\.\[corruptions\]"'
+    message = r'needs torch-uncertainty-assets, .*, got none; pip install "lightning-fl\[corruptions\]"'
     with pytest.raises(SettingError, match=message):
         corrupt(pictures(1), "frost", 3, 0)
     corrupt(pictures(1), "fog", 3, 0)  # is not missed where it is not needed

@@ -118,5 +118,5 @@ def test_settings_out_of_range(changes):
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(SettingError, match=r"Toy needs the package tokenizers; run pip install 'lightning-fl\[text\]'"):
+    with pytest.raises(SettingError, match=r'Toy needs tokenizers, got none; pip install "lightning-fl\[text\]"'):
         make()

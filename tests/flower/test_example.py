@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason='needs flwr (pip install -e ".[flower]")')
+pytest.importorskip("flwr", reason='needs flwr (pip install "lightning-fl[flower]")')
 if tuple(int(part) for part in version("flwr").split(".")[:2]) < (1, 41):
     pytest.skip(f"the app is started as flwr 1.41 does it, got {version('flwr')}", allow_module_level=True)
-pytest.importorskip("ray", reason='Flower simulates by Ray (pip install -e ".[flower]")')
+pytest.importorskip("ray", reason='Flower simulates by Ray (pip install "lightning-fl[flower]")')
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("flwr", reason='needs flwr (pip install -e ".[flower]")')
+pytest.importorskip("flwr", reason='needs flwr (pip install "lightning-fl[flower]")')
 
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 

@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 import torch
 from torch.optim import SGD
 
-pytest.importorskip("flwr", reason='needs flwr (pip install -e ".[flower]")')
+pytest.importorskip("flwr", reason='needs flwr (pip install "lightning-fl[flower]")')
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord, RecordDict
 

@@ -28,7 +28,7 @@ from lightning_fl.study.ray_pool import Keeper, read_files, write_files
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("data=synthetic", "data.n_train=300", "model=logistic", "federation.n_clients=10", "adversary=none")
 SMALL = (*SMALL, "trainer.accelerator=cpu", "trainer.val_check_interval=100")
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason='needs ray (pip install -e ".[ray]")')
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason='needs ray (pip install "lightning-fl[ray]")')
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 
