@@ -28,7 +28,7 @@ from lightning_fl.study.grid import Grid
 from lightning_fl.study.options import check_keep, check_workers, seeds_of
 from lightning_fl.study.pool import Progress, executor, stop_when_told
 from lightning_fl.study.table import Table
-from lightning_fl.study.table_report import keep, overview, report, stale
+from lightning_fl.study.table_report import keep, overview, report, stale, terminal
 from lightning_fl.text import many
 
 
@@ -92,7 +92,9 @@ def reproduce(given: argparse.Namespace) -> int:
         print("\nStopped; the same command goes on from here.", file=sys.stderr)
         raise
     finally:
-        print(f"Report: {report(grid)}" + (f"; kept: {keep(grid, given.prune)}" if given.keep else ""))
+        found = report(grid)
+        print(terminal(grid, rows, columns), end="")
+        print(f"Report: {found}" + (f"; kept: {keep(grid, given.prune)}" if given.keep else ""))
         if stale(grid):
             print(f"Kept rows with other settings by now: {len(stale(grid))} (--keep --prune drops them)")
     return 1 if progress.failed else 0

@@ -26,7 +26,7 @@ from lightning_fl.run.summary import version
 from lightning_fl.study.options import add_selection, check_keep, check_workers, selected
 from lightning_fl.study.pool import duration, stop_when_told
 from lightning_fl.study.tournament import FAILED, Cell, Row, Tournament, keep
-from lightning_fl.study.tournament_report import write
+from lightning_fl.study.tournament_report import terminal, write
 from lightning_fl.text import many
 
 _EVERY = 600.0  # seconds between reports of an unfinished tournament
@@ -84,7 +84,8 @@ def main() -> None:
                 missing = [cell for cell in tournament.missing(cells) if cell not in begun]
                 unknown = tournament.size - len(cells)
                 after = f", up to {unknown} more once these are known" if unknown else ""
-                print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
+                if missing or not begun:
+                    print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
                 if not missing or given.dry_run:
                     break
                 failed += play(tournament, missing, given.workers, given.on, "Playing")
@@ -93,8 +94,9 @@ def main() -> None:
             print("\nStopped; the same command goes on from here.", file=sys.stderr)
             raise
         finally:
+            found = write(tournament)
             kept = f"; kept: {keep(tournament)}" if given.keep else ""
-            print(f"Report after {duration(time.monotonic() - started)}: {write(tournament)}{kept}")
+            print(f"\n{terminal(tournament)}\nReport after {duration(time.monotonic() - started)}: {found}{kept}")
         if failed:
             rules = ", ".join(dict.fromkeys(row["rule"] for row in failed))
             print(

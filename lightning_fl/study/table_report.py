@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from math import isinf, isnan
 from pathlib import Path
@@ -18,6 +18,7 @@ from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
 from lightning_fl.text import cell as markdown_cell
 from lightning_fl.text import latex as lay_out
 from lightning_fl.text import many
+from lightning_fl.text import table as terminal_table
 
 
 def _digits(grid: Grid, cell: Cell) -> int:
@@ -183,12 +184,22 @@ def measured(grid: Grid) -> list[str]:
     return lines
 
 
+def _lines(grid: Grid, rows: Iterable[str], columns: Sequence[str]) -> list[list[str]]:
+    """Write what is measured of some rows and columns, without marks or the paper's values."""
+    lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in rows]
+    return [line for line in lines if set(line[1:]) != {"-"}]
+
+
+def terminal(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> str:
+    """Write what is measured of some rows and columns for the terminal; nothing if nothing is."""
+    lines = _lines(grid, rows, columns)
+    return f"\n{terminal_table([grid.table.corner, *columns], lines)}\n\n" if lines else ""
+
+
 def latex(grid: Grid) -> str:
     """Write what is measured in LaTeX, for the package booktabs."""
-    table = grid.table
-    body = [[row, *(_plain(grid, (row, column)) for column in table.columns)] for row in table.rows]
-    measured = [line for line in body if set(line[1:]) != {"-"}]
-    return "\n".join([f"% {table.title}", *lay_out([table.corner, *table.columns], measured), ""])
+    table, columns = grid.table, list(grid.table.columns)
+    return "\n".join([f"% {table.title}", *lay_out([table.corner, *columns], _lines(grid, table.rows, columns)), ""])
 
 
 def figure(grid: Grid) -> Any:

@@ -14,10 +14,10 @@ from lightning_fl.run import page
 from lightning_fl.run.lock import held
 from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Tournament, accuracy
-from lightning_fl.text import latex, many, markdown
+from lightning_fl.text import latex, many, markdown, table
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
-_BEST = 10  # lines of the curve
+_BEST = 10  # lines of the curve, and of a table in the terminal
 WORST = "worst"  # the column of the heat map by which its rows are sorted
 
 Panels = Mapping[tuple[str, int], Sequence[Standing]]
@@ -167,6 +167,20 @@ def remarks(found: Sequence[Standing]) -> list[str]:
     if unfinished:
         lines.append(f"Not finished: {', '.join(unfinished)}.")
     return lines
+
+
+def terminal(tournament: Tournament) -> str:
+    """Write the best rules of each panel for the terminal."""
+    lines = []
+    for panel, found in panels_of(tournament).items():
+        more = f"  and {many(len(found) - _BEST, 'rule')} more" if len(found) > _BEST else ""
+        lines += [
+            heading(*panel),
+            table(_HEADER, [row_of(one) for one in found[:_BEST]]),
+            *([more] if more else []),
+            "",
+        ]
+    return "\n".join(lines)
 
 
 def as_markdown(tournament: Tournament, panels: Panels) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 
 import pytest
@@ -135,4 +136,5 @@ def test_a_signal_keeps_what_is_finished(command, tmp_path, monkeypatch, told, e
     assert code == expected
     assert "Stopped; the same command goes on from here." in err
     assert "[1/6] Acc, Average, seed 0: 90.0 % in 1 s; about 5 s left" in out
+    assert re.search(r"\n +Acc +MRD +IPM +LIE +Wst\n  -+\n  Average +90\.0 +- +- +- +-\n\nReport: ", out)
     assert "1 of 9 cells measured" in (tmp_path / "runs" / "small.md").read_text()

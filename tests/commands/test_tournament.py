@@ -54,8 +54,8 @@ def test_further_seeds_play_what_came_close_to_the_worst(command, played):
     assert re.findall(r"\d+ runs? of the tournament to play.*", out) == [
         "6 runs of the tournament to play, up to 12 more once these are known",
         "8 runs of the tournament to play",
-        "0 runs of the tournament to play",
     ]
+    assert re.search(r"\n +Rule +Rank .*\n  -+\n +average +1 .* ipm .*\n +krum +2 .* lie ", out)
     assert "14 of 14 runs finished" in Path("runs/tournament/tournament.md").read_text()
     played.clear()
     assert command("--seeds", "3", "--again", "0.6")[0] == 0
