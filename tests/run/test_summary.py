@@ -235,6 +235,8 @@ def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked):
     assert [line.split()[0] for line in lines[2:4]] == ["recall", "5:"]  # five classes a line
     shown, _ = results(tmp_path / "b", [{"round": 1, "loss": 0.5}], "interrupted")
     assert shown["status"] == "interrupted after 1 round, 1.2 s"
+    again = f"repeat the command with ckpt_path=auto hydra.run.dir={tmp_path / 'b' / 'files'}"
+    assert shown["to continue"] == again
     assert "accuracy" not in shown
 
 
