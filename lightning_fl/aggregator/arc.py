@@ -8,7 +8,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, check_minority
-from lightning_fl.aggregator.clipping import clip_scales
+from lightning_fl.aggregator.clipping import clipping_scales
 from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -26,8 +26,8 @@ def arc_scales(squares: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
     rows = finite_rows(squares, "arc")
     f = max(f - (n - len(rows)), 0)
     n_clipped = 2 * f * (len(rows) - f) // len(rows)
-    radius = squares[rows].sqrt().sort(descending=True).values[n_clipped]
-    return clip_scales(squares, radius.item())
+    norms = squares.sqrt()
+    return clipping_scales(norms, norms[rows].sort(descending=True).values[n_clipped])
 
 
 def adaptive_clipping(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "n d"]:

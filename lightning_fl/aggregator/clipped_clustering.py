@@ -14,7 +14,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.aggregator.signguard import clipping_scales, middle
+from lightning_fl.aggregator.clipping import clipping_scales
+from lightning_fl.aggregator.signguard import middle
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows

@@ -17,13 +17,12 @@ from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
 
-def clip_scales(squares: Float64[Tensor, " n"], radius: float) -> Float64[Tensor, " n"]:
-    """Compute min(1, radius / ||x_i||) from the squared norms; 1 for a zero row and for one that is not finite.
+def clipping_scales(norms: Float64[Tensor, " n"], radius: float | Float64[Tensor, ""]) -> Float64[Tensor, " n"]:
+    """Compute min(1, radius / ||x_i||) from the norms; 1 for a zero row and for one that is not finite.
 
-    >>> clip_scales(torch.tensor([0.0, 1.0, 16.0, torch.nan]).double(), radius=2.0)
+    >>> clipping_scales(torch.tensor([0.0, 1.0, 4.0, torch.nan]).double(), radius=2.0)
     tensor([1.0000, 1.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    norms = squares.sqrt()
     return torch.where(norms.isfinite() & (norms > radius), radius / norms, 1)
 
 
@@ -56,7 +55,7 @@ def clip(updates: Float[Tensor, "n d"], radius: float) -> Float[Tensor, "n d"]:
     """
     _check(radius)
     rows = Updates(updates)
-    return rows.mixed(clip_scales(rows.squares, radius).diag()).rows
+    return rows.mixed(clipping_scales(rows.squares.sqrt(), radius).diag()).rows
 
 
 class Clipping(Mixing):
@@ -86,7 +85,7 @@ class Clipping(Mixing):
     ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
         """Scale the rows; see the base class."""
         shares = finite_shares(updates.data_weights, finite_rows(updates.squares, "clipping"))
-        return clip_scales(updates.squares, self.radius).diag(), shares
+        return clipping_scales(updates.squares.sqrt(), self.radius).diag(), shares
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round, and add noise; see the base class."""

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.clipping import clipping_scales
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -77,11 +78,6 @@ def middle(norms: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
     """Return the median, the mean of the middle two where n is even."""
     ordered, n = norms.sort().values, len(norms)
     return ordered[(n - 1) // 2] / 2 + ordered[n // 2] / 2
-
-
-def clipping_scales(norms: Float64[Tensor, " n"], radius: Float64[Tensor, ""]) -> Float64[Tensor, " n"]:
-    """Return the factor min(1, radius / ||x_i||) of every row, 1 for a zero row."""
-    return torch.where(norms > radius, radius / norms, 1)
 
 
 def signguard_weights(
