@@ -1,5 +1,6 @@
 """A project of one's own, as examples/own_project shows it: its names stand beside ours everywhere."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -100,6 +101,15 @@ def test_every_command_knows_it(project, tmp_path):
     code, out = command("sweep", str(project / "sweep.yaml"), "--config-dir=project/conf", folder=tmp_path)
     assert code == 0, out
     assert out.count("completed") == 2
+
+
+@pytest.mark.slow
+def test_its_parts_learn_under_attack(project):
+    """All of them together, by the third line of its README."""
+    given = ["experiment=my_setting", "aggregator=my_midrange", "client=my_client", "partition=my_partition"]
+    code, out = command("train", *given, "logger=none", "hydra.run.dir=run", folder=project)
+    assert code == 0, out
+    assert min(json.loads((project / "run" / "summary.json").read_text())["recall"]) > 0.9
 
 
 @pytest.mark.slow

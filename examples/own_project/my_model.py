@@ -4,16 +4,19 @@ from torch import Tensor, nn
 
 
 class MyModel(nn.Module):
-    """Logistic regression with a layer norm before it.
+    """One hidden layer with a layer norm.
 
     Args:
         in_features: Numbers of a sample.
+        hidden: Width of the hidden layer.
         n_classes: Classes.
     """
 
-    def __init__(self, in_features: int, n_classes: int):
+    def __init__(self, in_features: int, hidden: int, n_classes: int):
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.LayerNorm(in_features), nn.Linear(in_features, n_classes))
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(in_features, hidden), nn.LayerNorm(hidden), nn.ReLU(), nn.Linear(hidden, n_classes)
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map a batch of samples to their logits."""

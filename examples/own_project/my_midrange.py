@@ -1,0 +1,25 @@
+"""A rule of your own that goes by coordinates and weighs no client."""
+
+from lightning_fl import Aggregation, Aggregator, SettingError, Updates
+
+
+class MyMidrange(Aggregator):
+    """Take the middle between the ends of each coordinate's values, without the f smallest and the f largest.
+
+    Args:
+        f: Byzantine clients tolerated, fewer than half.
+    """
+
+    def __init__(self, f: int):
+        self.f = f
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Refuse an f that leaves nothing."""
+        if not 0 <= 2 * self.f < n:
+            raise SettingError(f"my_midrange needs 0 <= 2 f < n, got f={self.f} and n={n}; change f.")
+
+    def aggregate(self, updates: Updates, server) -> Aggregation:
+        """Sort each coordinate and take the middle; updates with NaN or inf are left out and count among the f."""
+        values = updates.ordered("my_midrange")
+        f = max(self.f - (updates.n - values.n), 0)
+        return Aggregation(values.at(f, values.n - 1 - f))
