@@ -35,16 +35,18 @@ _WHOLE_ROWS = 16
 SEEN = 4
 
 
-def check_rows(rows: Tensor, name: str) -> None:
+def check_rows(rows: object, name: str) -> None:
     """Check that rows are what every rule takes.
 
     Args:
-        rows: What should be a floating-point matrix of at least one row and one column.
+        rows: What should be a tensor, a floating-point matrix of at least one row and one column.
         name: What to call it in the error.
 
     Raises:
         SettingError: If they are not.
     """
+    if not isinstance(rows, Tensor):
+        raise SettingError(f"{name} must be a tensor, got {type(rows).__name__}; convert with torch.as_tensor({name}).")
     if rows.ndim != 2 or 0 in rows.shape:
         raise SettingError(
             f"{name} must be a matrix (n, d) with n >= 1 and d >= 1, got shape {tuple(rows.shape)}; "

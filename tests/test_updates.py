@@ -1,5 +1,6 @@
 """What every rule may ask of the rows that it gets."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -45,6 +46,12 @@ def test_unfit_weights_are_refused(weights, unchecked):
 def test_rows_that_are_no_matrix_are_refused(shape, unchecked):
     with pytest.raises(SettingError, match=r"updates must be a matrix \(n, d\)"):
         Updates(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(("rows", "kind"), [([[1.0, 2.0]], "list"), (np.ones((1, 2)), "ndarray")])
+def test_what_is_no_tensor_is_refused(rows, kind, unchecked):
+    with pytest.raises(SettingError, match=rf"updates must be a tensor, got {kind}; convert with torch.as_tensor"):
+        Updates(rows)
 
 
 def test_integers_are_refused(unchecked):

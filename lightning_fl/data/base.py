@@ -76,6 +76,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
         if validation_share is not None and not 0 < validation_share < 1:
             raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share}.")
+        if not isinstance(partition, Partition | None):
+            raise SettingError(f"a partition is an object such as fl.partition.Iid(), got {partition!r}.")
         if eval_batch_size < 1:
             raise SettingError(f"eval_batch_size must be at least 1, got {eval_batch_size}.")
         self.partition = Pathological() if partition is None else partition

@@ -274,6 +274,11 @@ def test_settings_out_of_range(changes, message):
         make(**changes)
 
 
+def test_a_partition_is_no_name(unchecked):
+    with pytest.raises(SettingError, match=r"a partition is an object such as fl.partition.Iid\(\), got 'iid'"):
+        make(partition="iid")
+
+
 def test_a_share_of_each_client_is_kept_for_validation():
     plain = ready(federation=Federation(3, 1, "supplement", "uniform"), seed=5)
     data = ready(federation=Federation(3, 1, "supplement", "uniform"), seed=5, validation_share=1 / 3)
