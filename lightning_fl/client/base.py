@@ -386,9 +386,17 @@ def _chunk_gradients(
     x, y = batch.samples.gather(indices)
     drawn = None if keys is None else sample_keys(keys[clients.to(keys.device)], indices.shape[1])
     in_dims = (parameters_dim, 0, 0, 0, None if drawn is None else 0)
-    gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=in_dims)(
-        parameters, x, y, mask.to(rows.dtype) / sizes[:, None], drawn
-    )
+    try:
+        gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=in_dims)(
+            parameters, x, y, mask.to(rows.dtype) / sizes[:, None], drawn
+        )
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        raise SettingError(
+            f"{type(model).__name__} does what torch.vmap cannot do for several clients at once; set client_chunk=1 of "
+            f"the client. ({str(error).splitlines()[0]})"
+        ) from error
     clients = clients.to(rows.device)
     losses[clients] = values
     start = 0

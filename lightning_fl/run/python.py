@@ -92,9 +92,12 @@ class Run:
 def _check_kind(name: str, value: object, kind: type, example: str) -> None:
     """Check that an argument is what it must be; a class without its brackets is not."""
     if not isinstance(value, kind):
-        given = f"the class {value.__name__}; write {value.__name__}(...)" if isinstance(value, type) else repr(value)
+        if isinstance(value, type):
+            given = f"the class {value.__name__}; write {value.__name__}(...)"
+        else:
+            given = repr(value) if isinstance(value, str) else type(value).__name__
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise SettingError(f"{name} must be {article} {kind.__name__} such as {example}, got {given[:200]}.")
+        raise SettingError(f"{name} must be {article} {kind.__name__} such as {example}, got {given}.")
 
 
 def train(
@@ -211,7 +214,7 @@ def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mod
         return deepcopy(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeding.derive_seed(seed, "model"))
-        made = model()
+        made = model() if callable(model) else model
     if not isinstance(made, nn.Module):
         raise SettingError(f"a model is a module, or a class or function that makes one, got {type(made).__name__}.")
     return made

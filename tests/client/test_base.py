@@ -154,6 +154,19 @@ def test_scalar_parameters(chunk):
     )
 
 
+def test_a_model_that_looks_at_its_values_is_computed_client_by_client():
+    class Choosing(Mlp):
+        def forward(self, x):
+            return super().forward(x if x.sum() > 0 else -x)
+
+    model, batch = seeded(lambda: Choosing(36, (8,), 3)), image_clients([3, 5])
+    with pytest.raises(SettingError, match=r"Choosing does what torch.vmap cannot do .*; set client_chunk=1"):
+        Gradient().gradients(model, batch)
+    torch.testing.assert_close(
+        Gradient(client_chunk=1).gradients(model, batch).updates, slow_gradients(model, batch)[0]
+    )
+
+
 @pytest.mark.parametrize("chunk", [1, 100, None])
 def test_gradients_are_had_where_none_are_recorded(chunk):
     model, batch = mlp(), image_clients([3, 5])

@@ -193,15 +193,16 @@ def test_counts_are_at_least_one(setting):
     [
         ({"rule": Krum}, r"rule must be an Aggregator such as .*, got the class Krum; write Krum\(...\)"),
         ({"rule": "krum"}, r"rule must be an Aggregator such as fl.aggregator.Krum\(f=4\), got 'krum'"),
-        ({"rule": Ipm(), "attack": Krum(f=1)}, "rule must be an Aggregator such as .*, got .*Ipm"),
+        ({"rule": Ipm(), "attack": Krum(f=1)}, "rule must be an Aggregator such as .*, got Ipm."),
         ({"attack": Ipm}, r"attack must be an Adversary such as fl.adversary.Ipm\(\), got the class Ipm"),
         ({"client": "gradient"}, "client must be a Client such as"),
-        ({"data": (1, 2)}, r"data must be a FederatedDataModule such as fl.TensorData\(.*\), got \(1, 2\)"),
+        ({"data": (1, 2)}, r"data must be a FederatedDataModule such as fl.TensorData\(.*\), got tuple."),
+        ({"model": "mlp"}, "a model is a module, or a class or function that makes one, got str."),
     ],
 )
 def test_parts_are_what_they_must_be(given, message, unchecked):
     with pytest.raises(SettingError, match=message):
-        train(net, **{"data": data()} | given)
+        train(**{"model": net, "data": data()} | given)
 
 
 def test_parts_that_do_not_fit_are_refused_before_training():
