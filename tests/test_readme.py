@@ -28,17 +28,17 @@ def test_the_rule_to_add_is_a_rule():
     torch.testing.assert_close(rule.aggregate(updates, world.oracle()).update, updates.rows[shortest].mean(0))
 
 
-def test_the_plain_function_takes_what_it_says():
-    updates, class_updates = torch.randn(115, 30), torch.randn(10, 30)
-    names = {"updates": updates, "class_updates": class_updates}
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "f=16" in block)
-    exec(code, names)
-    assert torch.equal(names["update"], boba(updates, class_updates, 16))
-
-
 def block(word):
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in code)
     return code
+
+
+def test_the_plain_functions_take_what_it_says():
+    updates, class_updates = torch.randn(115, 30), torch.randn(10, 30)
+    names = {"updates": updates, "class_updates": class_updates}
+    exec(block("boba(updates"), names)
+    assert torch.equal(names["update"], boba(updates, class_updates, 4))
+    assert (names["chosen"] == updates).all(1).sum() == 1
 
 
 @pytest.mark.slow
