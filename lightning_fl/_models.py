@@ -24,7 +24,7 @@ def once(function: Callable[[nn.Module, _S], _T]) -> Callable[[nn.Module, _S], _
     @wraps(function)
     def ask(model: nn.Module, samples: _S) -> _T:
         trained = (name for name, value in model.named_parameters() if value.requires_grad)
-        kind, answers = (function.__name__, model.training, *trained), _known.setdefault(model, {})
+        kind, answers = (function, model.training, *trained), _known.setdefault(model, {})
         if kind not in answers:
             answers[kind] = function(model, samples)
         answer: _T = answers[kind]

@@ -1,7 +1,7 @@
 """One federated round as one Lightning training step."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import partial
 from itertools import islice, pairwise
@@ -27,7 +27,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, ch
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.dropout import KeyedDropout
+from lightning_fl.dropout import KeyedDropout, uses_dropout
 from lightning_fl.errors import DivergedError, ProcessError, SettingError, concerning
 from lightning_fl.images import outputs
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
@@ -163,8 +163,13 @@ class FederatedModule(pl.LightningModule):
             raise SettingError(
                 f"each of {trainer.world_size} processes needs a test sample, got {len(data.test)}; start fewer."
             )
+        d = sum(value.numel() for value in trainable(self.model).values())
+        if trainer.world_size > d:
+            raise SettingError(
+                f"each of {trainer.world_size} processes needs a parameter of the model, got {d}; start fewer."
+            )
         _check_server(self.make_optimizer, self.make_schedule)
-        numbers = data.federation.n * sum(value.numel() for value in trainable(self.model).values())
+        numbers = data.federation.n * d
         numbers *= 2 if trainer.world_size > 1 else 1  # each process's rows, and its columns of all
         like = next(iter(trainable(self.model).values()))
         self.storage.check(numbers // trainer.num_nodes, like.dtype, trainer.strategy.root_device)
@@ -340,11 +345,12 @@ class FederatedModule(pl.LightningModule):
 
         Neither the attack nor any later evaluation is affected.
         """
-        training = self.model.training
+        modes = [(part, part.training) for part in self.model.modules()]
         self.model.eval()
         with torch.no_grad():
             counts = self._count(self.data.test)
-        self.model.train(training)
+        for part, training in modes:
+            part.training = training
         return {"accuracy": round(counts.trace().item() / max(counts.sum().item(), 1), 6), **_recalls(counts)}
 
     def _count(self, samples: Samples) -> Int64[Tensor, "c c"]:
@@ -637,7 +643,8 @@ def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
     name, shape = type(model).__name__, tuple(inputs.shape[1:])
     states = _random_states(inputs.device)
     try:
-        with torch.no_grad(), KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)):
+        keyed = KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)) if uses_dropout(model) else nullcontext()
+        with torch.no_grad(), keyed:
             outputs = model(inputs)
     except (RuntimeError, IndexError) as error:
         raise SettingError(

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from lightning_fl.client.base import Client, default_client_chunk
+from lightning_fl.client.base import Client, all_at_once, default_client_chunk
 from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import SettingError
 from lightning_fl.loss import mean_loss
@@ -92,7 +92,7 @@ class ServerOracle:
             return torch.cat([vmap(loss)(after(rows)) for rows in candidates.split(chunk)])
 
         chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
-        with torch.no_grad():
+        with torch.no_grad(), all_at_once(self.model, "choose a rule that asks for no losses, or another model"):
             return shared(losses, updates).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
     def gradient_after(self, update: Float[Tensor, " d"], learning_rate: float) -> Float[Tensor, " d"]:
@@ -119,7 +119,10 @@ class ServerOracle:
 
     @contextmanager
     def guessed(self) -> Iterator[None]:
-        """Draw otherwise inside: whoever knows the rule can ask it, but does not know what the server will draw."""
+        """Draw differently inside: whoever knows the rule can ask it, but cannot predict what the server will draw.
+
+        The mini-batches of the server's virtual clients, where ``client.batch_size`` is set, are known.
+        """
         self._drawer = "guess"
         try:
             yield

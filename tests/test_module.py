@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
+import torch.nn.functional as F
 from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from lightning_fl.aggregator.clipped_sum import ClippedSum
 from lightning_fl.aggregator.foolsgold import Foolsgold
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
@@ -500,6 +502,7 @@ class Sending(Ipm):
         ),
         ([Returning([0.1] * 10)], r"result of Returning.weights must be a tensor of shape \(10,\), got list"),
         ([Answering(torch.ones(9))], "Answering.aggregate must return an Aggregation, got Tensor"),
+        ([Nnm(Answering(torch.ones(9)), 2)], "Answering.aggregate must return an Aggregation, got Tensor"),
         (
             [Answering(Aggregation(torch.ones(10)))],
             r"answer of Answering.aggregate must be a tensor of shape \(9,\), got shape \(10,\)",
@@ -539,6 +542,35 @@ def test_a_lost_process_is_no_divergence(tmp_path, monkeypatch):
     fitted.model.weight.data.fill_(torch.nan)
     with pytest.raises(ProcessError, match="no longer reaches"):
         trainer(tmp_path, 2, Lost(), Ipm(1.0)).fit(fitted, datamodule=data())
+
+
+def test_refuses_random_numbers_that_no_seed_governs(tmp_path):
+    class Careless(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(F.dropout(inputs, 0.5, self.training))
+
+    with pytest.raises(SettingError, match=r"Careless draws random numbers outside nn.Dropout"):
+        trainer(tmp_path, 1, Ipm(1.0)).fit(module(Careless(2, 3)), datamodule=data())
+
+
+def test_a_measurement_leaves_every_part_in_its_mode(tmp_path):
+    class Frozen(Average):
+        def on_train_batch_start(self, trainer, pl_module, *args):
+            pl_module.model[1].eval()
+            pl_module.measured()
+            self.modes = [part.training for part in pl_module.model]
+
+    rule = Frozen()
+    trainer(tmp_path, 1, rule, Ipm(1.0)).fit(module(nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5))), datamodule=data())
+    assert rule.modes == [True, False]
+
+
+def test_refuses_more_processes_than_parameters(tmp_path):
+    many = training.trainer([Ipm(1.0)], default_root_dir=tmp_path, strategy=ClientParallel(), devices=20)
+    federation = data()
+    federation.setup("fit")
+    with pytest.raises(SettingError, match="each of 20 processes needs a parameter of the model, got 9"):
+        module().check(many, federation)
 
 
 def test_refuses_more_processes_than_test_samples(tmp_path):

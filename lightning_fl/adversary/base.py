@@ -19,15 +19,16 @@ from lightning_fl.updates import Combination, Updates
 
 @dataclass(frozen=True)
 class AttackContext:
-    """What an attacker knows beside the honest updates of the round.
+    """What an attacker knows besides the honest updates of the round.
 
     Args:
         model: The global model, which an attacker must not change.
         client: What honest clients compute.
         byzantine: The Byzantine clients' own samples.
         rule: What the server would make of the n updates (honest ones first), with the clients' true data weights; only
-            an adaptive attack asks it.  What the rule draws at random (buckets, columns, noise) is drawn otherwise than
-            the server will, which no attacker knows.
+            an adaptive attack asks it.  What the rule draws at random (buckets, columns, noise) is drawn differently
+            here than by the server, whose draws no attacker knows; the mini-batches of the server's own clients are
+            the same.
         round: Which round it is.
         previous_update: What the rule made of the last round's updates; two successive global models show it to every
             client.  None in the first round.
@@ -104,7 +105,7 @@ class Adversary(pl.Callback, ABC):
         """
 
     def observe(self, confusion: Int64[Tensor, "c c"]) -> dict[str, float]:
-        """Tell from an evaluation how well the attack does, beside the harm to accuracy; by default nothing.
+        """Tell from an evaluation how well the attack does, besides the harm to accuracy; by default nothing.
 
         Args:
             confusion: Test samples by true class (rows) and predicted class.

@@ -83,7 +83,7 @@ def _check(radius: float, n_iterations: int = 1, rule: str = "centred_clipping")
     if not 0 < radius < torch.inf:
         raise SettingError(f"{rule} needs a finite radius > 0, got {radius}.")
     if n_iterations < 1:
-        raise SettingError(f"centred_clipping needs n_iterations >= 1, got {n_iterations}.")
+        raise SettingError(f"{rule} needs n_iterations >= 1, got {n_iterations}.")
 
 
 def _known(gram: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,14 +6,14 @@ Learning. IEEE Transactions on Big Data, 2023.  The authors' simulator is Blades
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Remembering
 from lightning_fl.aggregator.clipping import clipping_scales
 from lightning_fl.aggregator.signguard import middle
 from lightning_fl.errors import SettingError, check_choice
@@ -144,7 +144,7 @@ def clipped_clustering(
     return rows.combine(weights)
 
 
-class ClippedClustering(Aggregator):
+class ClippedClustering(Remembering):
     """Average the larger of two clusters after clipping; see `clipped_clustering` for the settings.
 
     It remembers the norms of all rounds.  Its weights undo lengths beyond tau; its trust is an equal share for those in
@@ -152,28 +152,16 @@ class ClippedClustering(Aggregator):
     """
 
     def __init__(self, linkage: Linkage = "average", max_radius: float = 1e5):
+        super().__init__()
         _check(linkage, max_radius)
         self.linkage = linkage
         self.max_radius = max_radius
-        self._norms = torch.zeros(0, dtype=torch.float64)
-        self._seen = self._norms
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        weights, radius = clipped_clustering_weights(updates.gram, self._norms, self.linkage, self.max_radius)
+        norms = self._remembered.get("norms", torch.zeros(0, dtype=torch.float64))
+        weights, radius = clipped_clustering_weights(updates.gram, norms, self.linkage, self.max_radius)
         lengths = updates.gram.diagonal().sqrt().cpu()
-        self._seen = torch.cat([self._norms, lengths[lengths.isfinite()]])
+        self._last = {"norms": torch.cat([norms, lengths[lengths.isfinite()]])}
         trust = (weights > 0) / (weights > 0).sum().clamp(min=1)
         return Aggregation(updates.combination(weights), weights, {"radius": radius.item()}, trust)
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Remember the norms of this round's last call."""
-        self._norms = self._seen
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the norms of the rounds that are over."""
-        return {"norms": self._norms}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self._norms = self._seen = state_dict["norms"].cpu()

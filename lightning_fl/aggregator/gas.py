@@ -16,7 +16,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl._threads import in_threads
-from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, check_hooks, check_minority
+from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, aggregated, check_hooks, check_minority
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.errors import DivergedError, SettingError
@@ -269,5 +269,5 @@ class Gas(Weighting):
         if type(rule) is MultiKrum:
             return FromKrum(rule.f, rule.m, rule.neighbours)
         return partial(
-            _one_by_one, lambda columns: rule.aggregate(Updates(columns, weights, updates.ids), server).update
+            _one_by_one, lambda columns: aggregated(rule, Updates(columns, weights, updates.ids), server).update
         )

@@ -45,12 +45,12 @@ def multi_krum_weights(
     return weights
 
 
-def _check(n: int, f: int, m: int | None, neighbours: str) -> None:
+def _check(n: int, f: int, m: int | None, neighbours: str, rule: str = "krum") -> None:
     check_choice("krum's neighbours", neighbours, get_args(Neighbours))
     fewest = _FEWEST[neighbours]
     if not 0 <= f <= n - fewest:
         raise SettingError(
-            f"krum needs f >= 0 and n >= f + {fewest} updates, so that {neighbours.replace('-', ' - ')} >= 1 "
+            f"{rule} needs f >= 0 and n >= f + {fewest} updates, so that {neighbours.replace('-', ' - ')} >= 1 "
             f"neighbours count, got n={n} and f={f}; change f or add clients."
         )
     if m is not None and not 1 <= m <= n:
@@ -161,7 +161,7 @@ class MultiKrum(Weighting):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f, m and neighbours; see the base class."""
-        _check(n, self.f, self.m, self.neighbours)
+        _check(n, self.f, self.m, self.neighbours, "multi_krum")
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f and m with the bounds of the proof; see the base class."""

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper, aggregated
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -55,7 +55,7 @@ class Mixing(Wrapper):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         matrix, shares = self.mix(updates, server)
-        result = self.rule.aggregate(updates.mixed(matrix, shares), server)
+        result = aggregated(self.rule, updates.mixed(matrix, shares), server)
         weights = None if result.weights is None else result.weights.to(matrix) @ matrix
         trust = result.weights if result.trust is None else result.trust
         if trust is not None:

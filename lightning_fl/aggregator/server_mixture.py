@@ -9,7 +9,7 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, Wrapper
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, Wrapper, aggregated
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
@@ -72,7 +72,7 @@ class ServerMixture(Wrapper):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        result = self.rule.aggregate(updates, server)
+        result = aggregated(self.rule, updates, server)
         weights, trust = (None if w is None else (1 - self.share) * w for w in (result.weights, result.trust))
         mixed = server_mixture(result.update, server.class_updates, self.share)
         return replace(result, answer=mixed, weights=weights, trust=trust)

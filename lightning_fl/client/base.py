@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -360,6 +360,24 @@ def _one_gradient(
     return loss
 
 
+@contextmanager
+def all_at_once(model: nn.Module, advice: str) -> Iterator[None]:
+    """Explain what torch.vmap refuses of a model.
+
+    Raises:
+        SettingError: In place of vmap's error.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        raise SettingError(
+            f"{type(model).__name__} does what torch.vmap cannot do for several clients at once; {advice}. "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+
+
 def _masked_loss(model: nn.Module) -> Callable[..., Tensor]:
     def loss(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor, share: Tensor, keys: Tensor | None) -> Tensor:
         with nullcontext() if keys is None else KeyedDropout(keys):
@@ -386,17 +404,10 @@ def _chunk_gradients(
     x, y = batch.samples.gather(indices)
     drawn = None if keys is None else sample_keys(keys[clients.to(keys.device)], indices.shape[1])
     in_dims = (parameters_dim, 0, 0, 0, None if drawn is None else 0)
-    try:
+    with all_at_once(model, "set client_chunk=1 of the client"):
         gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=in_dims)(
             parameters, x, y, mask.to(rows.dtype) / sizes[:, None], drawn
         )
-    except RuntimeError as error:
-        if "vmap" not in str(error):
-            raise
-        raise SettingError(
-            f"{type(model).__name__} does what torch.vmap cannot do for several clients at once; set client_chunk=1 of "
-            f"the client. ({str(error).splitlines()[0]})"
-        ) from error
     clients = clients.to(rows.device)
     losses[clients] = values
     start = 0

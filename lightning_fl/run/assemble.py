@@ -86,13 +86,19 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
         more = {"accelerator": "cpu"} | more  # MPS has no float64
     everyone = [make(config.get("aggregator")), make(config.get("adversary")), *callbacks]
     given = {"callbacks": [callback for callback in everyone if callback is not None], "logger": False}
-    return over_processes(partial(make, config.trainer, default_root_dir=str(folder), **(given | more)))
+    ready = partial(make, config.trainer, default_root_dir=str(folder), **(given | more))
+    return over_processes(ready, config.trainer.get("strategy"))
 
 
-def over_processes(make_trainer: Callable[..., pl.Trainer]) -> pl.Trainer:
-    """Make a trainer, with `ClientParallel` where it has several processes and nobody has chosen a strategy."""
+def over_processes(make_trainer: Callable[..., pl.Trainer], chosen: object) -> pl.Trainer:
+    """Make a trainer, with `ClientParallel` where it has several processes.
+
+    Args:
+        make_trainer: Makes it, from further settings.
+        chosen: Its strategy as far as it is set; one with settings of its own is left as it is.
+    """
     trainer = make_trainer()
-    if trainer.world_size > 1 and type(trainer.strategy) is DDPStrategy:
+    if trainer.world_size > 1 and type(trainer.strategy) is DDPStrategy and isinstance(chosen, str | None):
         trainer = make_trainer(strategy=ClientParallel())
     return trainer
 

@@ -124,8 +124,8 @@ def train(
     Args:
         model: A class or function without arguments makes the model from the seed.  A module is used as it is: its
             parameters are where training starts, and the seed does not govern how they were drawn.
-        data: Who holds what.  Partition and server's samples are drawn from ``seed``, unless the data have a
-            ``partition_seed`` or a federation of their own.
+        data: Who holds what.  Partition and server's samples follow ``seed`` unless the data have a
+            ``partition_seed``; who is Byzantine and who takes part follow it unless the data were given a federation.
         rule: What the server does.  None: the plain average.
         attack: What the Byzantine clients send.  None: there are none, whatever the data's federation says.
         rounds: How many rounds, at least 1.
@@ -192,7 +192,7 @@ def train(
         "enable_progress_bar": progress,
     }
     with silence():
-        lightning = over_processes(partial(pl.Trainer, **(quiet | trainer)))
+        lightning = over_processes(partial(pl.Trainer, **(quiet | trainer)), trainer.get("strategy"))
     summary = fit(module, data, lightning, record, stop)
     b = data.federation.n_byzantine
     title = f"{type(module.aggregator).__name__}, {f'{b} {type(attack).__name__}' if b else 'no attack'}"

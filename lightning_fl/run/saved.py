@@ -192,7 +192,10 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
 
 
 def changed(config: Config, default: Config) -> list[tuple[str, str, str]]:
-    """List setting, value and default wherever a configuration differs from the default one."""
+    """List setting, value and default wherever a configuration differs from the default one.
+
+    What only the default has is left out: it may be newer than the run.
+    """
     return list(_changed(config, default, ""))
 
 

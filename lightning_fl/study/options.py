@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from math import inf
 from typing import Any
 
 from lightning_fl.errors import SettingError
@@ -101,8 +102,8 @@ def _numbers(option: str, text: str | None, kind: type[int] | type[float], what:
     """Read numbers separated by commas."""
     try:
         found = [kind(number) for number in listed(text) or []]
-        if all(number > 0 for number in found):
-            return None if text is None else found
+        if all(0 < number < inf for number in found):
+            return None if text is None else list(dict.fromkeys(found))
     except ValueError:
         pass
     raise SettingError(f"{option} needs {what} separated by commas, got {text!r}.")

@@ -245,7 +245,7 @@ class Progress:
             accuracy = summary["last_evaluation"]["accuracy"]
             result = "no evaluation" if accuracy is None else f"{accuracy:.1%}".replace("%", " %")
             result = f"diverged after {many(summary['rounds'], 'round')}" if summary["status"] == "diverged" else result
-            result += f" in {duration(outcome.seconds)}"
+            result += f" in {duration(outcome.seconds)}" if outcome.seconds else " (found)"
         left = self.total - self.done
         if left and self.seconds:
             mean = sum(self.seconds) / len(self.seconds)

@@ -85,6 +85,18 @@ def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     assert "1 run failed, of average; the first: E: no. The same command tries them again." in err
 
 
+@pytest.mark.parametrize("rates", ["0.1,inf", "0", "few"])
+def test_wrong_rates_are_refused(command, rates):
+    code, _, err = command(f"--rates={rates}")
+    assert code != 0
+    assert f"--rates needs numbers above 0 separated by commas, got {rates!r}" in err
+
+
+def test_a_number_given_twice_counts_once(command, played):
+    command("--seeds", "1", "--byzantine", "15,15")
+    assert len(played) == len(set(played)) == 6
+
+
 @pytest.mark.parametrize("share", ["-1", "1.1", "nan", "few", ""])
 def test_a_wrong_share_is_refused(command, share):
     code, _, err = command(f"--again={share}")

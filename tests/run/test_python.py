@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.optim import SGD
 
@@ -203,6 +204,11 @@ def test_counts_are_at_least_one(setting):
 def test_parts_are_what_they_must_be(given, message, unchecked):
     with pytest.raises(SettingError, match=message):
         train(**{"model": net, "data": data()} | given)
+
+
+def test_a_strategy_of_ones_own_is_not_replaced():
+    with pytest.raises(SettingError, match="needs lightning_fl's strategy ClientParallel, got DDPStrategy"):
+        train(net, data(), strategy=DDPStrategy(process_group_backend="gloo"), devices=2, accelerator="cpu")
 
 
 def test_parts_that_do_not_fit_are_refused_before_training():
