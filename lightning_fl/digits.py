@@ -17,7 +17,7 @@ from torch import Tensor
 
 # Base of the digits and how many; columns over which sums of their products are exact in float32.
 _BASE, _DIGITS, _COLUMNS = 512.0, 3, 256
-# Rows of the Gram matrix at a time: at least so many, and at most so many parts; float32 sums of products at a time.
+# Rows of the Gram matrix at a time: at least this many, in at most this many parts; float32 sums of products at a time.
 _ROWS, _PARTS, _SUMS = 128, 64, 2**26
 # Compute capabilities of NVIDIA's GPUs that are at least half as fast in float64.
 _FAST = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}

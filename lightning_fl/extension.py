@@ -109,7 +109,7 @@ class Extension:
         return found
 
     def places(self, n_extra: int) -> "_Places":
-        """Find out where rows, y and so many further rows are."""
+        """Find the places of the rows, y and ``n_extra`` further rows."""
         if n_extra not in self._places:
             h, b, k, e = self.rows.n, self.copies, len(self.vectors), n_extra
             numbers = torch.arange(h + k + e, device=self.vectors.device)

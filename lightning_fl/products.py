@@ -20,7 +20,7 @@ from lightning_fl.columns import kth_smallest
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
 # many times as many as they go into 32.  A GPU wants more.
 _COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 32, 2**24
-# Rows of the Gram matrix at a time: at least so many, and at most so many parts.
+# Rows of the Gram matrix at a time: at least this many, in at most this many parts.
 _ROWS, _PARTS = 32, 64
 # Entries of an n x n matrix worked on at a time: beside n x n itself, a part of 2^20 doubles is nothing.
 _PART = 2**20
@@ -307,7 +307,7 @@ def _merged(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Cent
 
 
 def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: int) -> Tensor:
-    """Of the first rows, the number of the one with the smallest ball around it that holds more than half of them.
+    """Find the row, among the first ones, around which the smallest ball holds more than half of them.
 
     Where more than half are honest, the row is near some of these, whatever the others are.  Rows that are not finite
     do not count; where there are no others, rows after the first ones do.

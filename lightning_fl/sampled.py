@@ -80,7 +80,7 @@ class SampledExtension:
         self.whole = whole
         self.sample = sample
         self.estimates = False
-        """Whether a rule's answer may have been other than on all columns."""
+        """Whether a rule's answer may differ from its answer on all columns."""
         self.guesses = False
         """Whether a rule's choice of rows may have been."""
         self._drawn: list[tuple[Tensor | slice, Extension]] = []

@@ -31,7 +31,7 @@ def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tenso
 
 
 def spread_of(honest: Updates, attack: str) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
-    """Do the same with the updates of a round, which remember it; see `mean_and_std`."""
+    """Do the same with the updates of a round, which cache the result; see `mean_and_std`."""
     check_spread(attack, honest.n)
     return honest.mean_and_std
 

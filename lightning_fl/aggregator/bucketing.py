@@ -168,7 +168,7 @@ class Bucketing(Mixing):
             raise SettingError(f"{error}  Here n counts buckets: {n} clients, {self.s} in each.") from error
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
-        """Pass on what the rule says of so many buckets; see the base class."""
+        """Pass on what the rule says of that many buckets; see the base class."""
         text = super().guarantee(n, n_classes)
         return text and text.replace("updates", "buckets")
 

@@ -49,7 +49,7 @@ class Mixing(Wrapper):
         self.rule.check(self.n_mixed(n), n_classes)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
-        """Pass on what the rule says of so many combinations; see the base class."""
+        """Pass on what the rule says of that many combinations; see the base class."""
         return self.rule.guarantee(self.n_mixed(n), n_classes)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:

@@ -62,7 +62,7 @@ def monna(
         f: Byzantine clients tolerated, 0 <= 2f < n.
         trusted: Number of the trusted update (a node's own, in learning without a server), or another vector, such as
             the update from the server's own samples.
-        include_trusted: Whether another vector counts, too, beside the n - f nearest updates.
+        include_trusted: Whether another vector counts, in addition to the n - f nearest updates.
 
     Returns:
         Their mean; of equally near updates the first count.

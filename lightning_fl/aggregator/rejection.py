@@ -20,7 +20,7 @@ from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 
 Losses = Float[Tensor, " n"] | Callable[[Tensor], Tensor]
-# Candidates made at a time: 16 leave-one-out means need little memory beside the updates.
+# Candidates made at a time: 16 leave-one-out means need little memory on top of the updates.
 _CANDIDATES = 16
 
 

@@ -296,7 +296,7 @@ def _side_by_side(
     losses: Tensor,
     at: Tensor | None,
 ) -> bool:
-    """Write all gradients and losses, so many clients' samples side by side at a time, if the model can be so computed.
+    """Write all gradients and losses, ``chunk`` clients side by side at a time, if the model allows it.
 
     Returns:
         Whether it could.

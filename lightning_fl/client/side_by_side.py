@@ -222,7 +222,7 @@ def fill(
         weights: Parameters of each client.  None: the model's.
 
     Raises:
-        UnsupportedError: If the model cannot be computed so; what was written is then worthless.
+        UnsupportedError: If the model cannot be computed this way; what was written is then worthless.
     """
     if hasattr(model, "sample_losses"):
         raise UnsupportedError("a loss of the model's own")

@@ -26,7 +26,7 @@ class TensorData(FederatedDataModule):
         test: The same for evaluation.
         partition: Spreads the training samples over the clients.  None: `Pathological`.
         n_clients: Clients that hold data.
-        n_byzantine: b, how many attack, beside those.
+        n_byzantine: b, how many attack, in addition to those.
         federation: Who takes part, if these two numbers are not enough; it replaces them.
         n_classes: c.  None: one more than the largest class number.
         settings: See the base class; without ``server_samples`` the server holds 20 of each class, fewer where the

@@ -82,7 +82,7 @@ class _Change:
     Args:
         gone: What it takes away.
         put: What it sets to other values.
-        written: What it writes otherwise, if only a reference with the same value.
+        written: What it writes differently, if only as a reference with the same value.
         asked: What the settings that it brings refer to.
     """
 

@@ -82,7 +82,7 @@ class Grid:
         more: Further overrides of every run.
         seeds: Of every cell; with ``kept_only`` those that are kept.
         folder: Of runs and reports.
-        asked: Cells to know, beside those measured before and those of the same runs; None: all.
+        asked: Cells to know, besides those measured before and those of the same runs; None: all.
         kept_only: Whether to know what scripts/tables/measured has of the table and nothing else, without composing.
     """
 

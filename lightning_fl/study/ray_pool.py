@@ -297,7 +297,7 @@ def _end(ray: Any, reference: Any, run: Run) -> str:
 
 
 def shares(resources: dict[str, float], workers: int) -> tuple[int, float]:
-    """Divide a cluster among so many runs at a time.
+    """Divide a cluster among ``workers`` runs at a time.
 
     Args:
         resources: What Ray says that the cluster has.
