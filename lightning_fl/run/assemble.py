@@ -1,6 +1,7 @@
 """Build the model, module, data and trainer of a run from its settings."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,23 @@ def make_data(config: DictConfig) -> FederatedDataModule:
 
 def make_model(config: DictConfig) -> nn.Module:
     """Instantiate the model, its parameters drawn from the run's seed."""
+    return make_seeded(partial(make, config.model), config.seed)
+
+
+def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Make a model, its parameters drawn from the run's seed; a module is copied.
+
+    Raises:
+        SettingError: If what is made is no module.
+    """
+    if isinstance(model, nn.Module):
+        return deepcopy(model)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeding.derive_seed(config.seed, "model"))
-        model: nn.Module = make(config.model)
-    return model
+        torch.manual_seed(seeding.derive_seed(seed, "model"))
+        made = model() if callable(model) else model
+    if not isinstance(made, nn.Module):
+        raise SettingError(f"a model is a module, or a class or function that makes one, got {type(made).__name__}.")
+    return made
 
 
 def make_module(config: DictConfig, reference: Sequence[float] | None = None) -> FederatedModule:

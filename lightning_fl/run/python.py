@@ -19,7 +19,6 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightning_fl import seeding
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.callback.graceful_stop import GracefulStop
@@ -31,7 +30,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
-from lightning_fl.run.assemble import make_module, over_processes
+from lightning_fl.run.assemble import make_module, make_seeded, over_processes
 from lightning_fl.run.check import check_trainer
 from lightning_fl.run.config import own_folder
 from lightning_fl.run.memory import fit, silence
@@ -206,18 +205,6 @@ def train(
         title,
         report.clients(module, record),
     )
-
-
-def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Make a model as the command line does, its parameters drawn from the run's seed; a module is copied."""
-    if isinstance(model, nn.Module):
-        return deepcopy(model)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeding.derive_seed(seed, "model"))
-        made = model() if callable(model) else model
-    if not isinstance(made, nn.Module):
-        raise SettingError(f"a model is a module, or a class or function that makes one, got {type(made).__name__}.")
-    return made
 
 
 def load_module(folder: str | Path) -> FederatedModule:
