@@ -113,8 +113,8 @@ class FederatedModule(pl.LightningModule):
         self.diverged = None
         if not self.trainer.global_step:
             self._previous_update = None
-            _begin_anew(self.aggregator)
-            _begin_anew(self.adversary)
+            begin_anew(self.aggregator)
+            begin_anew(self.adversary)
         if not self.trainer.global_step or not list(self.client.buffers()):
             self.client.prepare(self.model, data.everybody)
         self._homes = homes(self.client, data.everybody)
@@ -457,7 +457,7 @@ class FederatedModule(pl.LightningModule):
             )
 
 
-def _begin_anew(part: pl.Callback | None) -> None:
+def begin_anew(part: pl.Callback | None) -> None:
     """Give a rule or an attack the state in which a run first met it: another run teaches this one nothing."""
     if part is None:
         return

@@ -90,7 +90,7 @@ def test_every_command_knows_it(project, tmp_path):
     code, out = command("train", "experiment=my_setting", "aggregator=my_rule", *SHORT, folder=project)
     assert code == 0, out
     assert "MyRule(f=3)" in out
-    assert "3 Byzantine (MyAttack(factor=3.0))" in out
+    assert "3 Byzantine (MyAttack(factor=5.0))" in out
     assert "my_rule" in command("train", "--help", folder=project)[1]
     (project / "sweep.yaml").write_text(
         "program: train.py\nmethod: grid\nmetric: {name: accuracy, goal: maximize}\n"

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from functools import partial
+from itertools import zip_longest
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,16 @@ from lightning_fl import files, seeding
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks, check_integers
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.errors import DataError, DivergedError, SettingError
 from lightning_fl.flower.replies import Answers, Layout, gather, median_metrics
+from lightning_fl.module import begin_anew
 from lightning_fl.round import Round
 from lightning_fl.run.assemble import make
 from lightning_fl.run.config import check_choices, compose
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.text import settings as settings_of
 from lightning_fl.updates import Updates, flatten, trainable, unflatten
 
 FILE = "strategy.pt"
@@ -127,6 +130,11 @@ class RobustStrategy(FedAvg):
         for kind in ("train", "evaluate"):
             settings.setdefault(f"{kind}_metrics_aggr_fn", median_metrics)
         super().__init__(**settings)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin as if nothing had been run."""
+        begin_anew(self.rule)
         self._layout: Layout | None = None
         self._asked: list[int] = []
         self._before = 0  # rounds of earlier processes
@@ -171,6 +179,7 @@ class RobustStrategy(FedAvg):
         """
         try:
             with nullcontext() if self.folder is None else held(self.folder):
+                self._forget()
                 self._prepare(initial_arrays)
                 self._load()
                 arrays = self._arrays()
@@ -246,9 +255,9 @@ class RobustStrategy(FedAvg):
             metrics["round/update_norm"] = aggregation.update.norm().item()
             metrics |= {f"rule/{name}": float(value) for name, value in aggregation.diagnostics.items()}
             metrics |= {f"trust/{node}": weight for node, weight in trust.items()}
-        for reasons in (answers.refused, answers.absent):
+        for what, reasons in [("counts as Byzantine", answers.refused), ("takes no part", answers.absent)]:
             for node, reason in sorted(reasons.items()):
-                _LOG.info("\t> node %d does not count: %s", node, reason)
+                _LOG.info("\t> node %d %s: %s", node, what, reason)
         if trust:
             _LOG.info("\t> trust: %s", ", ".join(f"{node} {weight:.3f}" for node, weight in trust.items()))
         reported = self.train_metrics_aggr_fn(answers.contents, self.weighted_by_key) if answers.contents else {}
@@ -354,13 +363,19 @@ class RobustStrategy(FedAvg):
             ours = {name: tuple(value.shape) for name, value in trainable(self.model).items()}
             theirs = {name: layout.shapes[name] for name in layout.trained}
             if ours != theirs or list(ours) != list(theirs):
+                pairs = zip_longest(ours.items(), theirs.items(), fillvalue="none")
+                wanted, got = next((a, b) for a, b in pairs if a != b)
                 raise SettingError(
-                    f"the arrays must be the trainable parameters of {type(self.model).__name__} in their order, got "
-                    f"{', '.join(list(theirs)[:4])} ...; start with ArrayRecord(lightning_fl.updates.trainable(model))."
+                    f"the arrays must be the trainable parameters of {type(self.model).__name__} in their order, here "
+                    f"{wanted}, got {got}; start with ArrayRecord(lightning_fl.updates.trainable(model))."
                 )
             self._module = self.model
             self._parameters = [value for value in self.model.parameters() if value.requires_grad]
         self._optimizer = self.make_server(self._parameters)
+        server = type(self._optimizer)
+        self._server = (
+            f"{server.__module__}.{server.__qualname__}({self._optimizer.defaults})"  # which torch may add to
+        )
 
     def _rehearse(self, d: int) -> None:
         """Ask the rule about small random updates: what it lacks is said before clients work."""
@@ -391,11 +406,11 @@ class RobustStrategy(FedAvg):
     def _identity(self) -> dict[str, Any]:
         """What a saved run must share with this one."""
         assert self._layout is not None
-        server = type(self._optimizer)
         return {
-            "rule": f"{type(self.rule).__module__}.{type(self.rule).__qualname__}",
-            "server": f"{server.__module__}.{server.__qualname__}",
-            "shapes": dict(self._layout.shapes),
+            "rule": f"{type(self.rule).__module__}.{settings_of(self.rule)}",
+            "server": self._server,
+            "learning_rate": self.learning_rate,
+            "arrays": dict(self._layout.shapes),
         }
 
     def _save(self, number: int) -> None:
@@ -417,11 +432,15 @@ class RobustStrategy(FedAvg):
         """Go on where a process before this one stopped, if there was one."""
         if self.folder is None or not (self.folder / FILE).exists():
             return
-        state = torch.load(self.folder / FILE, weights_only=False)  # written by `_save`: a rule may remember any object
+        try:  # written by `_save`: a rule may remember any object
+            state = torch.load(self.folder / FILE, weights_only=False)
+        except Exception as error:  # torch may raise anything about a broken file
+            raise DataError(f"{self.folder / FILE} cannot be read: {error}; remove it to begin again.") from error
         for name, ours in self._identity.items():
-            if state[name] != ours:
+            if state.get(name) != ours:
                 raise SettingError(
-                    f"{self.folder} holds a run of another {name}, {state[name]}, got {ours}; choose another folder."
+                    f"{self.folder} holds a run with other settings, {name}: {state.get(name)}, got {ours}; choose "
+                    f"another folder."
                 )
         with torch.no_grad():
             for parameter, value in zip(self._parameters, state["parameters"], strict=True):
@@ -446,7 +465,10 @@ def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
     arguments = [f"aggregator={rule}", *([] if f is None else [f"f={f}"])]
     check_choices(arguments)
     config = compose(arguments).aggregator
-    if f is None and "oc.select:f," in OmegaConf.to_yaml(config):
+    tolerates = "oc.select:f," in OmegaConf.to_yaml(config)
+    if f is not None and not tolerates:
+        raise SettingError(f"{rule} has no f, got f={f}; leave it out.")
+    if f is None and tolerates:
         raise SettingError(f"{rule} needs f, how many Byzantine clients it tolerates, got none; give f.")
     made: Aggregator = make(config)
     check_hooks(made, "RobustStrategy")

@@ -32,8 +32,12 @@ class Partition(ABC):
                 not give each a part of the samples, none of them twice.
         """
         assigned = self.assign(targets, n_clients, n_classes, generator)
-        parts = [torch.as_tensor(part, dtype=torch.int64).sort().values for part in assigned]
         name, n = type(self).__name__, len(targets)
+        parts = [torch.as_tensor(part) for part in assigned]
+        others = [part.dtype for part in parts if len(part) and part.dtype not in (torch.int32, torch.int64)]
+        if others:
+            raise SettingError(f"{name} must give whole numbers of samples, got {others[0]}.")
+        parts = [part.long().sort().values for part in parts]
         if len(parts) != n_clients:
             raise SettingError(f"{name} must give each of {n_clients} clients a part, got {len(parts)} parts.")
         if any(len(part) and (part[0] < 0 or part[-1] >= n) for part in parts):

@@ -13,17 +13,21 @@ MOST_AXES = 12
 
 
 def grouped(
-    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float | None, str]]]], rows: str, columns: str, unit: str
+    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float | None, str]]]],
+    across: Sequence[str],
+    rows: str,
+    columns: str,
+    unit: str,
 ) -> Figure:
     """Draw a heat map per panel; the numbers are written into the cells, so that it can be read in black and white.
 
     Args:
         panels: By panel, row and column the mean (None: no result) and what to write into the cell.
+        across: The columns, in order.
         rows: What the rows are.
         columns: What the columns are.
         unit: What the numbers are.
     """
-    across = list(dict.fromkeys(name for table in panels.values() for cells in table.values() for name in cells))
     widest = max(len(text) for table in panels.values() for cells in table.values() for _, text in cells.values())
     depth = sum(1.3 + 0.42 * len(table) for table in panels.values())
     width = 3.2 + max(0.085 * min(widest, 18) + 0.3, 1.1) * max(len(across), 2)

@@ -81,6 +81,8 @@ def over_parameter(
         style = {"linestyle": STYLES[number // len(PALETTE) % len(STYLES)], "linewidth": 1.4}
         axes.errorbar(places, means, yerr=halves, label=name, **style, **_point(number))
     axes.set_xticks(range(len(ticks)), ticks)
+    if "%" in y:
+        axes.set_ylim(*_percent(axes.get_ylim()))
     legend_beside(axes)
     return figure
 
@@ -105,9 +107,16 @@ def by_name(
             means, [place + shift for place in places], xerr=halves, linestyle="", label=group, **_point(number)
         )
     name_rows(axes, names)
+    if "%" in x:
+        axes.set_xlim(*_percent(axes.get_xlim()))
     if len(lines) > 1:
         legend_beside(axes)
     return figure
+
+
+def _percent(limits: tuple[float, float]) -> tuple[float, float]:
+    """Cut an axis to where a share can be; a bar over few seeds may reach far beyond."""
+    return max(limits[0], -2.0), min(limits[1], 102.0)
 
 
 def _finite(

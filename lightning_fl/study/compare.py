@@ -309,7 +309,9 @@ class Comparison:
             The files.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        figures = {"compare.png": plot.grouped(self._means(), self.rows_by, self.columns_by or "", self.unit)}
+        figures = {
+            "compare.png": plot.grouped(self._means(), self.columns, self.rows_by, self.columns_by or "", self.unit)
+        }
         for i, curves in enumerate(self._pages(), 1):
             name = f"curves_{i}.png" if i > 1 else "curves.png"
             figures[name] = plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile)

@@ -23,7 +23,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord, Reco
 
 import lightning_fl as fl
 from lightning_fl.contract import conf, world
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.flower import RobustStrategy
 from lightning_fl.flower.strategy import FILE
 from tests import training
@@ -125,7 +125,7 @@ def test_who_was_trusted_is_logged(caplog):
     with caplog.at_level("INFO", "flwr"):
         run(RobustStrategy("average"), nodes)
     assert "trust: 50 0.000, 100 0.143, 101 0.143" in caplog.text
-    assert "node 50 does not count: its numbers are not all finite" in caplog.text
+    assert "node 50 counts as Byzantine: its numbers are not all finite" in caplog.text
 
 
 NAN = torch.full((8,), torch.nan)
@@ -345,9 +345,15 @@ def test_a_skipped_round_leaves_the_rules_memory_alone():
     strategy = RobustStrategy("foolsgold", min_train_nodes=2, min_available_nodes=2)
     run(strategy, honest())
     before = copy.deepcopy(strategy.rule.state_dict())
-    run(strategy, dict.fromkeys(honest(), client(NAN)))
+
+    def then_broken(node):
+        return lambda message: (client(NAN) if message.metadata.group_id == "round 2" else node)(message)
+
+    result = run(strategy, {number: then_broken(node) for number, node in honest().items()}, 2)
+    assert result.train_metrics_clientapp[2]["round/skipped"] == 1
     after = strategy.rule.state_dict()
     assert before.keys() == after.keys()
+    assert set(before["history"]) == set(honest())
     assert all(torch.equal(before["history"][node], after["history"][node]) for node in before["history"])
 
 
@@ -506,15 +512,37 @@ print("model", flat(result).numpy().tobytes().hex())
     assert f"model {whole.numpy().tobytes().hex()}" in done.stdout
 
 
+def test_a_damaged_file_is_named(tmp_path):
+    run(RobustStrategy("average", folder=tmp_path), honest())
+    file = tmp_path / "strategy.pt"
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(DataError, match=r"strategy.pt cannot be read: .*; remove it to begin again"):
+        run(RobustStrategy("average", folder=tmp_path), honest(), 2)
+
+
+def test_a_second_start_begins_anew():
+    """Neither the optimizer's momentum nor the rule's memory nor the first run's metrics are left."""
+    strategy = RobustStrategy("foolsgold", partial(SGD, lr=1.0, momentum=0.9))
+    first, second = (run(strategy, honest(), rounds) for rounds in (3, 2))
+    torch.testing.assert_close(flat(second), flat(run(RobustStrategy("foolsgold", strategy.make_server), honest(), 2)))
+    assert not torch.equal(flat(first), flat(second))
+    assert list(second.train_metrics_clientapp) == [1, 2]
+
+
 def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
     run(RobustStrategy("average", folder=tmp_path), honest())
     for strategy, what in [
-        (RobustStrategy("median", folder=tmp_path), "holds a run of another rule, .*Average, got .*Median"),
-        (RobustStrategy("average", fl.server.FedAdam, folder=tmp_path), "another server, .*SGD, got .*FedAdam"),
+        (RobustStrategy("median", folder=tmp_path), "with other settings, rule: .*Average.*, got .*Median"),
+        (RobustStrategy("average", fl.server.FedAdam, folder=tmp_path), "server: .*SGD.*, got .*FedAdam"),
+        (RobustStrategy("average", partial(SGD, lr=0.5), folder=tmp_path), "server: .*'lr': 1.0.*, got .*'lr': 0.5"),
+        (
+            RobustStrategy("average", partial(SGD, lr=1.0), learning_rate=0.5, folder=tmp_path),
+            "learning_rate: 1.0, got 0.5",
+        ),
     ]:
         with pytest.raises(SettingError, match=what):
             run(strategy, honest(), 2)
-    with pytest.raises(SettingError, match="another shapes"):
+    with pytest.raises(SettingError, match="other settings, arrays: "):
         run(RobustStrategy("average", folder=tmp_path), honest(), 2, start={"w": torch.zeros(2)})
 
     code = (
@@ -536,6 +564,7 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
     ("make", "message"),
     [
         (lambda: RobustStrategy("krumm", f=1), "there is no aggregator krumm; did you mean krum"),
+        (lambda: RobustStrategy("median", f=1), "median has no f, got f=1; leave it out"),
         (lambda: RobustStrategy("krum"), "krum needs f, how many Byzantine clients it tolerates, got none; give f"),
         (lambda: RobustStrategy(fl.aggregator.Krum(f=1), f=1), "Krum has its own f, got f=1 as well; leave it out"),
         (lambda: RobustStrategy("krum", f=-1), "krum needs"),
@@ -570,7 +599,8 @@ def test_what_a_rule_lacks_is_said_before_anybody_works():
 
     nodes = dict.fromkeys(range(9), nobody)
     with pytest.raises(
-        SettingError, match=r"must be the trainable parameters of Linear in their order, got layer\.weight"
+        SettingError,
+        match=r"must be the trainable parameters of Linear in their order, here \('weight', .*, got \('layer",
     ):
         run(RobustStrategy("boba", f=1, model=world.model(), samples=world.samples()), nodes)
     with pytest.raises(SettingError, match="needs arrays of floating-point numbers"):

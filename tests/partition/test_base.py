@@ -34,6 +34,25 @@ def test_what_is_no_partition_is_refused(parts, message):
         Given(*parts)(torch.zeros(4, dtype=torch.int64), 2, 1, torch.Generator())
 
 
+@pytest.mark.parametrize("part", [torch.tensor([True, False]), torch.tensor([0.0, 1.0])])
+def test_masks_and_floats_are_no_numbers_of_samples(part):
+    class Masks(Partition):
+        def assign(self, targets, n_clients, n_classes, generator):
+            return [part, ~part if part.dtype == torch.bool else part + 2]
+
+    with pytest.raises(SettingError, match=f"Masks must give whole numbers of samples, got {part.dtype}"):
+        Masks()(torch.zeros(4, dtype=torch.int64), 2, 1, torch.Generator())
+
+
+def test_lists_do_as_well():
+    class Lists(Partition):
+        def assign(self, targets, n_clients, n_classes, generator):
+            return [[2, 0], [1, 3]]
+
+    parts = Lists()(torch.zeros(4, dtype=torch.int64), 2, 1, torch.Generator())
+    assert [part.tolist() for part in parts] == [[0, 2], [1, 3]]
+
+
 def test_parts_are_sorted_and_need_not_hold_everything():
     parts = Given([2, 0], [1])(torch.zeros(4, dtype=torch.int64), 2, 1, torch.Generator())
     assert [part.tolist() for part in parts] == [[0, 2], [1]]
