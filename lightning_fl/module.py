@@ -24,7 +24,7 @@ from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
-from lightning_fl.client.base import Client
+from lightning_fl.client.base import Client, check_result
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.dropout import KeyedDropout, uses_dropout
@@ -220,7 +220,8 @@ class FederatedModule(pl.LightningModule):
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         this_round = Round(batch.index, rate, batch.seed)
         honest = client.updates(self.model, batch.honest, this_round, out=rows[:h])
-        _place(honest.updates, rows[:h], type(self.client).__name__)
+        check_result(honest, rows[:h], self.client)
+        _place(honest.updates, rows[:h])
         shares = batch.data_weights[:h] / batch.data_weights[:h].sum()
         mean_loss, finite = honest.losses @ shares.to(honest.losses), honest.losses.isfinite().all()
         clock.mark("clients")
@@ -473,13 +474,8 @@ def _updates(rows: Float[Tensor, "n _"], data_weights: Tensor, ids: Sequence[int
     return ColumnBlock(rows, data_weights, ids, columns)
 
 
-def _place(updates: Tensor, rows: Float[Tensor, "h d"], client: str) -> None:
+def _place(updates: Tensor, rows: Float[Tensor, "h d"]) -> None:
     """Make the rows hold the updates, which a client need not have written there."""
-    if updates.shape != rows.shape or updates.dtype != rows.dtype:
-        raise SettingError(
-            f"client {client} must return one update per client, {tuple(rows.shape)} of {rows.dtype}, got "
-            f"{tuple(updates.shape)} of {updates.dtype}."
-        )
     if updates.data_ptr() != rows.data_ptr() or updates.stride() != rows.stride():
         rows.copy_(updates)
 

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult
-from lightning_fl.errors import ProcessError, SettingError
+from lightning_fl.client.base import Client, ClientResult, check_result
+from lightning_fl.errors import ProcessError
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.storage import Storage
@@ -310,11 +310,7 @@ class Spread(Client):
         if own:
             part = replace(batch, indices=[batch.indices[i] for i in own], ids=[batch.ids[i] for i in own])
             result = self.client.updates(model, part, this_round, out=rows)
-            if result.updates.shape != rows.shape or result.updates.dtype != rows.dtype:
-                raise SettingError(
-                    f"client {type(self.client).__name__} must return one update per client, {tuple(rows.shape)} of "
-                    f"{rows.dtype}, got {tuple(result.updates.shape)} of {result.updates.dtype}."
-                )
+            check_result(result, rows, self.client)
             rows, sums[own], sums[-1] = result.updates, result.losses.double(), result.sample_gradients
         sent = begin_total(sums)  # beside the rows: waiting takes longer than sending
         if out is None:

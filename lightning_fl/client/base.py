@@ -21,7 +21,7 @@ from lightning_fl.images import arranged, at_a_time, convolves_on_cpu
 from lightning_fl.loss import mean_loss, sample_losses
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
-from lightning_fl.updates import trainable, unflatten
+from lightning_fl.updates import check_shape, trainable, unflatten
 
 Sampling = Literal["epoch"]
 
@@ -51,6 +51,28 @@ class ClientResult:
     updates: Float[Tensor, "h d"]
     losses: Float[Tensor, " h"]
     sample_gradients: int
+
+
+def check_result(found: object, rows: Float[Tensor, "h d"], client: nn.Module) -> None:
+    """Check what a client, maybe one of a user's own, has computed.
+
+    Args:
+        found: What should be a `ClientResult`.
+        rows: Where the updates go.
+        client: Who computed it, for the error.
+
+    Raises:
+        SettingError: If it is not one update and one loss per row, of the rows' shape and type.
+    """
+    who = f"client {type(client).__name__}"
+    if not isinstance(found, ClientResult):
+        raise SettingError(f"{who} must return a ClientResult, got {type(found).__name__}.")
+    if found.updates.shape != rows.shape or found.updates.dtype != rows.dtype:
+        raise SettingError(
+            f"{who} must return one update per client, {tuple(rows.shape)} of {rows.dtype}, got "
+            f"{tuple(found.updates.shape)} of {found.updates.dtype}."
+        )
+    check_shape(f"the losses of {who}", found.losses, len(rows))
 
 
 class Client(nn.Module, ABC):

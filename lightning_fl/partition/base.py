@@ -1,6 +1,7 @@
 """How training samples are spread over clients."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ class Partition(ABC):
         """
         assigned = self.assign(targets, n_clients, n_classes, generator)
         name, n = type(self).__name__, len(targets)
+        if not isinstance(assigned, Sequence):
+            raise SettingError(f"{name} must give a list of parts, got {type(assigned).__name__}.")
         parts = [torch.as_tensor(part) for part in assigned]
         others = [part.dtype for part in parts if len(part) and part.dtype not in (torch.int32, torch.int64)]
         if others:

@@ -54,3 +54,31 @@ def test_training_takes_what_a_client_returns(change):
 def test_training_refuses_updates_of_another_shape(change, got):
     with pytest.raises(SettingError, match=rf"client Aside must return one update per client, .*, got {got}\."):
         trained(Aside(change))
+
+
+class Returning(Gradient):
+    """Returns what it was given."""
+
+    def __init__(self, found):
+        super().__init__()
+        self.found = found
+
+    def updates(self, model, batch, this_round, out=None):
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([torch.zeros(4, 9)], "client Returning must return a ClientResult, got list"),
+        (None, "client Returning must return a ClientResult, got NoneType"),
+        (
+            (torch.zeros(4, 9), torch.zeros(1), 4),
+            r"the losses of client Returning must be a tensor of shape \(4,\), got shape \(1,\)",
+        ),
+    ],
+)
+def test_training_refuses_what_is_no_result(found, message, unchecked):
+    result = ClientResult(*found) if isinstance(found, tuple) else found
+    with pytest.raises(SettingError, match=message):
+        trained(Returning(result))
