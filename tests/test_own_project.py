@@ -11,6 +11,7 @@ import pytest
 
 from lightning_fl import SettingError
 from lightning_fl.run import config
+from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 
@@ -77,6 +78,14 @@ def test_another_checkout_is_no_project(project):
     (project / "lightning_fl" / "conf").symlink_to(project / "conf")
     with pytest.raises(SettingError, match=r"is a checkout of lightning-fl, but .*; install the checkout there"):
         config.own_folder()
+
+
+def test_a_class_of_another_kind_is_refused(project):
+    (project / "conf" / "aggregator" / "wrong.yaml").write_text("_target_: my_attack.MyAttack\n")
+    with pytest.raises(
+        SettingError, match=r"needs a class made from lightning_fl\..*\.Aggregator, got my_attack.MyAttack"
+    ):
+        make(checked(["aggregator=wrong"]).aggregator)
 
 
 def test_a_name_of_ours_is_refused(project):
