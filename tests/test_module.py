@@ -565,19 +565,18 @@ def test_a_measurement_leaves_every_part_in_its_mode(tmp_path):
     assert rule.modes == [True, False]
 
 
-def test_refuses_more_processes_than_parameters(tmp_path):
-    many = training.trainer([Ipm(1.0)], default_root_dir=tmp_path, strategy=ClientParallel(), devices=20)
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (20, "each of 20 processes needs a parameter of the model, got 9"),
+        (999, "each of 999 processes needs a test sample, got"),
+    ],
+)
+def test_refuses_more_processes_than_parameters_or_test_samples(tmp_path, devices, message):
+    many = training.trainer([Ipm(1.0)], default_root_dir=tmp_path, strategy=ClientParallel(), devices=devices)
     federation = data()
     federation.setup("fit")
-    with pytest.raises(SettingError, match="each of 20 processes needs a parameter of the model, got 9"):
-        module().check(many, federation)
-
-
-def test_refuses_more_processes_than_test_samples(tmp_path):
-    many = training.trainer([Ipm(1.0)], default_root_dir=tmp_path, strategy=ClientParallel(), devices=999)
-    federation = data()
-    federation.setup("fit")
-    with pytest.raises(SettingError, match="each of 999 processes needs a test sample, got"):
+    with pytest.raises(SettingError, match=message):
         module().check(many, federation)
 
 

@@ -1,18 +1,11 @@
 """The commands of ``lightning-fl``: each module has a ``main``."""
 
 import re
-import shlex
-import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from lightning_fl.errors import SettingError
-
-
-def spell(command: str, *arguments: str) -> str:
-    """Spell a command the way the running one was started: by ``lightning-fl``, or by a file of ``scripts``."""
-    installed = sys.argv[0].startswith("lightning-fl ")
-    return shlex.join([*(["lightning-fl", command] if installed else ["python", f"scripts/{command}.py"]), *arguments])
+from lightning_fl.run.config import spell
 
 
 def explained_by(documentation: str | None) -> str:

@@ -20,9 +20,9 @@ from contextlib import closing
 from math import inf
 from pathlib import Path
 
-from lightning_fl.commands import parser_of, spell
+from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
-from lightning_fl.run.config import choose, spelled, take_own
+from lightning_fl.run.config import choose, spell, spelled, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.options import check_keep, check_workers, seeds_of

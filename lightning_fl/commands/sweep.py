@@ -20,9 +20,9 @@ from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
-from lightning_fl.commands import parser_of, spell
+from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError, install
-from lightning_fl.run.config import take_own
+from lightning_fl.run.config import spell, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.options import check_workers
 from lightning_fl.study.pool import Progress, executor, sharing, stop_when_told

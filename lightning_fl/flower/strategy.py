@@ -176,6 +176,7 @@ class RobustStrategy(FedAvg):
 
         Raises:
             SettingError: If the model does not suit the rule, or the folder is another run's or in use.
+            DataError: If what the folder holds cannot be read.
         """
         try:
             with nullcontext() if self.folder is None else held(self.folder):
@@ -373,9 +374,8 @@ class RobustStrategy(FedAvg):
             self._parameters = [value for value in self.model.parameters() if value.requires_grad]
         self._optimizer = self.make_server(self._parameters)
         server = type(self._optimizer)
-        self._server = (
-            f"{server.__module__}.{server.__qualname__}({self._optimizer.defaults})"  # which torch may add to
-        )
+        # Now: torch adds to the defaults later.
+        self._server = f"{server.__module__}.{server.__qualname__}({self._optimizer.defaults})"
 
     def _rehearse(self, d: int) -> None:
         """Ask the rule about small random updates: what it lacks is said before clients work."""

@@ -142,6 +142,12 @@ def spelled(arguments: Sequence[str]) -> list[str]:
     return [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
 
 
+def spell(command: str, *arguments: str) -> str:
+    """Spell a command the way the running one was started: by ``lightning-fl``, or by a file of ``scripts``."""
+    installed = sys.argv[0].startswith("lightning-fl ")
+    return shlex.join([*(["lightning-fl", command] if installed else ["python", f"scripts/{command}.py"]), *arguments])
+
+
 def words(overrides: str) -> list[str]:
     """Split overrides that stand in one text, as a shell does.
 

@@ -1,6 +1,5 @@
 """What a table's runs measured, as Markdown, CSV and a picture beside what the paper prints."""
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
@@ -10,11 +9,12 @@ from statistics import mean, stdev
 from typing import Any
 
 from lightning_fl import files, plot
+from lightning_fl.run.config import spell
 from lightning_fl.run.lock import held
 from lightning_fl.study.compare import half_interval
 from lightning_fl.study.grid import MISS, Grid, Record, read, write
 from lightning_fl.study.pool import duration
-from lightning_fl.study.table import IN_CHECKOUT, TABLES, VALUES, Cell, Table, judge, names
+from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
 from lightning_fl.text import cell as markdown_cell
 from lightning_fl.text import latex as lay_out
 from lightning_fl.text import many
@@ -88,8 +88,7 @@ def markdown(grid: Grid) -> str:
     """Write the report."""
     table = grid.table
     options = [f"--scale={grid.scale:g}"] if grid.scale != 1 else []
-    called = ["python", "scripts/reproduce.py"] if IN_CHECKOUT else ["lightning-fl", "reproduce"]
-    command = shlex.join([*called, table.spelled, *options, *grid.more])
+    command = spell("reproduce", table.spelled, *options, *grid.more)
     source = f"{table.source}. " if table.source else ""
     lines = [f"# {table.title}", "", f"{source}Measured by `{command}`", "", *measured(grid)]
     misses = [miss for cell in product(table.rows, table.columns) if (miss := cell_text(grid, cell)[1])]

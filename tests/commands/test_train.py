@@ -16,10 +16,11 @@ from omegaconf import OmegaConf
 
 import lightning_fl
 from lightning_fl.callback.graceful_stop import GracefulStop
-from lightning_fl.commands import parser_of, spell, sweep, train
+from lightning_fl.commands import parser_of, sweep, train
 from lightning_fl.contract import conf
 from lightning_fl.data.mnist import CHECKSUMS
 from lightning_fl.run import check, reference
+from lightning_fl.run.config import spell
 from tests import saved
 from tests.commands.command import outcome
 
