@@ -103,7 +103,7 @@ class Grid:
         self.plan: dict[tuple[Cell, int], Run] = {}
         self.records: dict[str, Record] = {}
         if self.kept_only:
-            for row in read(TABLES / "measured" / f"{self.stem}.csv"):
+            for row in [*self.kept_elsewhere(), *read(self.kept)]:
                 cell, name = (row["row"], row["column"]), row["identity"]
                 self.plan[cell, row["seed"]] = Run(", ".join(cell), (), self.folder / name)
                 self.records[name] = row
@@ -146,6 +146,24 @@ class Grid:
         parts = [table, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self.more]
         stem = "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
         return stem if len(stem) <= _LONGEST else f"{stem[:_LONGEST]}_{sha256(stem.encode()).hexdigest()[:8]}"
+
+    @property
+    def kept(self) -> Path:
+        """File of the table's kept cells."""
+        return self._kept(self.table.name)
+
+    def _kept(self, table: str) -> Path:
+        return TABLES / "measured" / f"{self._stem(table)}.csv"
+
+    def kept_elsewhere(self) -> list[Record]:
+        """List the rows of cells that a table kept which this one is like, and which have the same settings there."""
+        own, found = dict(self.table.runs()), []
+        for name in self.table.like:
+            if rows := read(self._kept(name)):
+                theirs = dict(Table.load(name).runs())
+                cells = {cell for cell, overrides in theirs.items() if overrides == own.get(cell)}
+                found += [row for row in rows if (row["row"], row["column"]) in cells]
+        return found
 
     @property
     def changes(self) -> list[str]:

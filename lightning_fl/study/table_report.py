@@ -246,7 +246,7 @@ def report(grid: Grid) -> Path:
 
 
 def keep(grid: Grid, prune: bool = False) -> Path:
-    """Merge the measured cells into scripts/tables/measured.
+    """Merge the measured cells into scripts/tables/measured, but for those that a table keeps which this one is like.
 
     Args:
         grid: The table's runs.
@@ -255,19 +255,19 @@ def keep(grid: Grid, prune: bool = False) -> Path:
     Returns:
         The file.
     """
-    path = kept(grid)
+    path = grid.kept
     order = {cell: number for number, (cell, _) in enumerate(grid.table.runs())}
     with held(path.parent, wait=True):
         dropped = stale(grid) if prune else []
+        elsewhere = {(_place(row), row["identity"]) for row in grid.kept_elsewhere()}
         rows = [row for row in read(path) if row not in dropped] + grid.rows()
-        latest = {(row["row"], row["column"], int(row["seed"])): row for row in rows}
+        latest = {_place(row): row for row in rows if (_place(row), row["identity"]) not in elsewhere}
         write(path, [latest[key] for key in sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))])
     return path
 
 
-def kept(grid: Grid) -> Path:
-    """Name the file of a grid's kept cells."""
-    return TABLES / "measured" / f"{grid.stem}.csv"
+def _place(row: Record) -> tuple[str, str, int]:
+    return row["row"], row["column"], int(row["seed"])
 
 
 def stale(grid: Grid) -> list[Record]:
@@ -277,7 +277,7 @@ def stale(grid: Grid) -> list[Record]:
         run = grid.plan.get(((row["row"], row["column"]), int(row["seed"])))
         return run is None or run.folder.name == row["identity"]
 
-    return [row for row in read(kept(grid)) if not current(row)]
+    return [row for row in read(grid.kept) if not current(row)]
 
 
 def overview(folder: Path) -> str:

@@ -3,6 +3,7 @@
 from math import inf
 
 import pytest
+import yaml
 
 from lightning_fl import DataError, SettingError
 from lightning_fl.study import grid, table_report
@@ -130,6 +131,22 @@ def test_a_table_like_another_has_its_kept_cells(small, tmp_path):
     asked = Grid(table, 1.0, [], [0], tmp_path / "elsewhere", table.trained(["Average"], ["LIE"]))
     assert {cell for cell, _ in asked.plan} == {("Average", "LIE"), ("BOBA", "IPM")}
     assert asked.value_of(("BOBA", "IPM"), 0) == 10
+
+
+def test_a_table_like_another_keeps_its_own_cells_alone_and_shows_both(small, tmp_path, monkeypatch):
+    tables = tmp_path / "tables"
+    monkeypatch.setattr("lightning_fl.study.table.TABLES", tables)
+    table_report.keep(small({("BOBA", "IPM", 0): 20.0, ("BOBA", "LIE", 0): 30.0}))
+    (tables / "small.yaml").write_text(yaml.dump(SMALL))
+    cells = [{"columns": ["LIE"], "overrides": "adversary.factor=0.7"}]
+    (tables / "mine.yaml").write_text(yaml.dump({"like": "small", "title": "Mine", "cells": cells}))
+    made = Grid(Table.load("mine"), 1.0, [], [0], tmp_path / "runs")
+    assert made.mean("BOBA", "LIE") is None
+    finish(made.plan[("BOBA", "LIE"), 0].folder, [(10, 40.0)])
+    made.refresh()
+    assert [(row["column"], row["accuracy"]) for row in grid.read(table_report.keep(made))] == [("LIE", 40.0)]
+    shown = Grid(Table.load("mine"), 1.0, [], [], tmp_path, kept_only=True)
+    assert {cell: shown.mean(*cell) for cell, _ in shown.plan} == {("BOBA", "IPM"): 20.0, ("BOBA", "LIE"): 40.0}
 
 
 def test_a_diverged_run_has_no_loss_to_compare(small):
