@@ -115,20 +115,21 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def load(self) -> tuple[Samples, Samples]:
-        """Load the training and test samples, which `prepare_data` has put in place."""
+        """Load the training and test `Samples`, which `prepare_data` has put in place."""
 
     def setup(self, stage: str | None = None) -> None:
         """Load and partition, and move everything to the trainer's device; a later call only moves.
 
         Raises:
-            SettingError: If the partition cannot serve the clients, or a class is missing from the server's data.
+            SettingError: If the partition cannot serve the clients, a class is missing from the server's data, or
+                `load` gives something else than two `Samples`.
         """
         if not self.ready:
             self._load_and_partition()
         self._move(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
 
     def _load_and_partition(self) -> None:
-        train, test = self.load()
+        train, test = self._loaded()
         parts = self.partition(
             train.targets,
             self.federation.n_clients,
@@ -148,6 +149,18 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.clients = ClientBatch(self.train, parts, range(len(parts)))
         self.supplement = self._draw_supplement(parts)
         self.ready = True
+
+    def _loaded(self) -> tuple[Samples, Samples]:
+        """Load, and check what perhaps a user's own class loads."""
+        loaded: object = self.load()
+        match loaded:
+            case Samples() as train, Samples() as test:
+                return train, test
+        parts = loaded if isinstance(loaded, tuple | list) else [loaded]
+        raise SettingError(
+            f"load of {type(self).__name__} must return two lightning_fl.Samples, for training and test, got "
+            f"{' and '.join(type(part).__name__ for part in parts) or 'none'}."
+        )
 
     def _move(self, device: torch.device) -> None:
         if self.train.targets.device == device:

@@ -33,7 +33,7 @@ class TensorData(FederatedDataModule):
             rarest class has fewer.
 
     Raises:
-        DataError: If inputs and targets do not match, or an input is NaN or inf.
+        DataError: If inputs and targets do not match, an input is NaN or inf, or no target is 0 and n_classes is None.
 
     >>> x, y = torch.randn(60, 2), torch.arange(60) % 3
     >>> data = TensorData((x, y), (x, y), n_clients=9)
@@ -57,8 +57,14 @@ class TensorData(FederatedDataModule):
         super().__init__(partition, made, **{"server_samples": None} | settings)
         self._follow["federation"] = federation is None
         pairs = [_tensors(split, *pair) for split, pair in [("training", train), ("test", test)]]
-        largest = max(int(targets.max()) if len(targets) else 0 for _, targets in pairs)
-        self._samples = [Samples(*pair, largest + 1 if n_classes is None else n_classes) for pair in pairs]
+        if n_classes is None and len(every := torch.cat([targets for _, targets in pairs])):
+            n_classes = int(every.max()) + 1
+            if every.min() > 0:
+                raise DataError(
+                    f"classes are numbered from 0, got targets from {every.min()} to {every.max()}; subtract "
+                    f"{every.min()}, or give n_classes={n_classes} if class 0 has no samples here."
+                )
+        self._samples = [Samples(*pair, n_classes or 1) for pair in pairs]
         shapes = [tuple(samples.inputs.shape[1:]) for samples in self._samples]
         if shapes[0] != shapes[1]:
             raise DataError(f"training and test inputs need one shape, got {shapes[0]} and {shapes[1]}.")

@@ -251,6 +251,24 @@ def test_a_class_missing_from_the_servers_data():
     assert len(ready(Lopsided, server_samples=1).round(0).server) == 3
 
 
+@pytest.mark.parametrize(
+    ("loaded", "found"),
+    [
+        ((torch.zeros(3, 2), torch.zeros(3)), "Tensor and Tensor"),
+        (world.samples(2), "Samples"),
+        ([world.samples(2), (torch.zeros(3, 2), torch.zeros(3))], "Samples and tuple"),
+        ((), "none"),
+    ],
+)
+def test_what_is_loaded_is_two_samples(loaded, found, unchecked):
+    class Own(Toy):
+        def load(self):
+            return loaded
+
+    with pytest.raises(SettingError, match=f"load of Own must return two lightning_fl.Samples, .*, got {found}\\."):
+        ready(Own)
+
+
 def test_more_clients_than_the_partition_can_serve():
     with pytest.raises(SettingError, match=r"lower federation\.n_clients"):
         ready(federation=Federation(19, 0, "supplement", "uniform"))

@@ -54,6 +54,12 @@ def test_classes_are_counted_over_both_splits_unless_told():
     assert TensorData((X, Y), (X, Y), n_classes=7).load()[1].n_classes == 7
 
 
+def test_classes_are_numbered_from_0():
+    with pytest.raises(DataError, match="from 0, got targets from 1 to 3; subtract 1, or give n_classes=4 if class 0"):
+        TensorData((X, Y + 1), (X, Y + 1))
+    assert TensorData((X, Y + 1), (X, Y + 1), n_classes=4).load()[0].n_classes == 4
+
+
 def test_a_federation_of_ones_own_replaces_the_two_numbers():
     federation = Federation(5, 1, "replacement", "samples")
     assert TensorData((X, Y), (X, Y), federation=federation).federation is federation
