@@ -38,6 +38,7 @@ REVISED = {
 # By the class that takes it ("": of no group), each setting added since, with the value that means what the code did
 # before.
 ADDED: dict[str, Config] = {
+    "lightning_fl.adversary.lie.Lie": {"drawn": False},
     "lightning_fl.adversary.sign_flip.SignFlip": {"in_turn": False},
     "lightning_fl.aggregator.krum.Krum": {"neighbours": "n-f-2"},
     "lightning_fl.aggregator.krum.MultiKrum": {"neighbours": "n-f-2"},

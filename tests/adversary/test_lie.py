@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fl import SettingError
+from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.lie import Lie, lie, lie_factor, mean_and_std
 from lightning_fl.contract import world
 from tests.adversary import reference
@@ -32,6 +32,15 @@ def test_ragas_words_mean_minus_for_clients_that_upload_models():
     model = lie(w - 0.5 * gradients, 1, 0.7)[0]
     np.testing.assert_allclose((w - model) / 0.5, [3 - 0.7 * 2, 4 - 0.7 * sqrt(12)])
     np.testing.assert_allclose(lie(gradients, 1, -0.7)[0], [1.6, 4 - 0.7 * sqrt(12)])
+
+
+def test_attackers_that_draw_have_the_mean_and_the_deviations_between_them():
+    honest = torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]], dtype=torch.float64)
+    forged = Lie(0.7, drawn=True).attack(Updates(honest), 40_000, world.context())
+    np.testing.assert_allclose(forged.mean(0), [3, 4], atol=0.05)  # 4 standard errors
+    np.testing.assert_allclose(forged.std(0), [0.7 * 2, 0.7 * sqrt(12)], rtol=0.02)
+    assert abs(torch.corrcoef(forged.T)[0, 1]) < 0.02
+    assert torch.equal(forged, lie(honest, 40_000, 0.7, drawn=True, generator=world.context().generator("lie")))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
