@@ -13,8 +13,8 @@ from pathlib import Path
 from lightning_fl.errors import SettingError
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.options import add_selection, selected
-from lightning_fl.study.table import TABLES, Table
-from lightning_fl.study.table_report import measured
+from lightning_fl.study.table import Table
+from lightning_fl.study.table_report import CLAIMS_HEAD, measured
 from lightning_fl.study.tournament import KEPT, Tournament
 from lightning_fl.study.tournament_report import as_markdown, panels_of
 
@@ -47,9 +47,9 @@ def _measured(marker: str) -> str:
     given = parser.parse_intermixed_args(shlex.split(marker))
     grid = Grid(Table.load(given.table), given.scale, given.overrides, [], Path(), kept_only=True)
     if not grid.plan:
-        raise SettingError(f"nothing is kept of {marker}: {TABLES / 'measured' / grid.stem}.csv is not there.")
+        raise SettingError(f"nothing is kept of {marker}: {grid.kept} is not there.")
     lines = [line for line in measured(grid) if "| not measured yet |" not in line]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return "\n".join(lines).rstrip("\n").removesuffix("\n".join(CLAIMS_HEAD)).rstrip("\n") + "\n"
 
 
 def _tournament(marker: str) -> str:

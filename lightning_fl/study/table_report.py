@@ -20,6 +20,8 @@ from lightning_fl.text import latex as lay_out
 from lightning_fl.text import many
 from lightning_fl.text import table as terminal_table
 
+CLAIMS_HEAD = ("| Claim | Measured | |", "|---|---|---|")
+
 
 def _digits(grid: Grid, cell: Cell) -> int:
     """How many digits of a cell's numbers are shown; rounds are whole."""
@@ -175,7 +177,7 @@ def measured(grid: Grid) -> list[str]:
             lines.append(f"| {markdown_cell(row)} | {' | '.join(both)} |")
         lines.append("")
     if table.claims:
-        lines += ["| Claim | Measured | |", "|---|---|---|"]
+        lines += CLAIMS_HEAD
         for claim in table.claims:
             verdict, detail = judge(table, claim, grid.mean)
             note = f"; {claim['note']}" if "note" in claim else ""

@@ -1,5 +1,6 @@
 """The tables inside RESULTS.md and TOURNAMENT.md."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_a_table_is_filled_in_and_the_text_around_it_stays(tmp_path, monkeypatch
     (tmp_path / "measured" / "mine.csv").write_text(
         f"{','.join(FIELDS)}\n{','.join(cell.get(field, '') for field in FIELDS)}\n"
     )
-    for module in (grid, results, table):
+    for module in (grid, table):
         monkeypatch.setattr(module, "TABLES", tmp_path)
     page = filled("before\n<!-- measured: mine -->\nold\n<!-- end -->\nafter <!-- end -->\n")
     assert page.startswith("before\n<!-- measured: mine -->\n\nShown: test accuracy")
@@ -43,6 +44,9 @@ def test_a_table_is_filled_in_and_the_text_around_it_stays(tmp_path, monkeypatch
     assert "| IPM is strong | passed | 1 of 1 hold |" in page
     assert "LIE is weak" not in page
     assert filled(page) == page
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(re.sub(r", \{text: IPM is strong.*\}\]", "]", mine.read_text()))
+    assert "9.8 |\n\n<!-- end -->" in filled(page)  # no head of claims without one
     for end in [" \n", "\r\n"]:
         assert "90.0" not in filled(f"<!-- measured: mine -->{end}90.0\n<!-- end -->")
 
