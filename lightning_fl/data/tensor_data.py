@@ -64,7 +64,7 @@ class TensorData(FederatedDataModule):
                     f"classes are numbered from 0, got targets from {every.min()} to {every.max()}; subtract "
                     f"{every.min()}, or give n_classes={n_classes} if class 0 has no samples here."
                 )
-        self._samples = [Samples(*pair, n_classes or 1) for pair in pairs]
+        self._samples = [Samples(*pair, 1 if n_classes is None else n_classes) for pair in pairs]
         shapes = [tuple(samples.inputs.shape[1:]) for samples in self._samples]
         if shapes[0] != shapes[1]:
             raise DataError(f"training and test inputs need one shape, got {shapes[0]} and {shapes[1]}.")
