@@ -86,7 +86,7 @@ def lie(
 
     Args:
         honest: One honest update per row, at least 2.
-        n_byzantine: How many copies to send.
+        n_byzantine: How many to send.
         factor: z, of either sign.  None: `lie_factor`.
         drawn: Whether each attacker draws its own update from N(mean, (z std)^2) instead.
         generator: Where these come from.  None: torch's global generator.

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from lightning_fl import Updates
@@ -31,7 +32,8 @@ def test_averaging_explodes_as_in_the_fed_nga_paper(draw):
     torch.testing.assert_close(average, -26.1 * honest.mean(0))
 
 
-def test_data_weights_do_not_count():
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_data_weights_do_not_count(in_turn):
     rows = world.honest_updates(4)
-    forged = SignFlip(3.0, in_turn=True).attack(Updates(rows, torch.arange(4.0)), 2, world.context())
-    assert torch.equal(forged, sign_flip(rows, 2, 3.0, in_turn=True))
+    forged = SignFlip(3.0, in_turn).attack(Updates(rows, torch.arange(4.0)), 2, world.context())
+    assert torch.equal(forged, sign_flip(rows, 2, 3.0, in_turn))
