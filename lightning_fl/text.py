@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from inspect import signature
-
-import pytorch_lightning as pl
+from pathlib import Path
 
 
 def settings(thing: object) -> str:
     """Describe an aggregator, adversary or partition by its name and its arguments."""
+    import pytorch_lightning as pl
+
     names = signature(type(thing)).parameters
     values = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
     shown = [settings(v) if isinstance(v, pl.Callback) else v for v in values.values()]
@@ -21,6 +22,12 @@ def many(number: int, word: str) -> str:
     ('1 round', '0 runs')
     """
     return f"{number} {word}{'s' * (number != 1)}"
+
+
+def shown(folder: str | Path) -> str:
+    """Name a folder relative to the working folder, if it is inside."""
+    path = Path(folder).absolute()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections import Counter
 from inspect import isclass, ismodule
+from pathlib import Path
 
 import pytest
 
 import lightning_fl as fl
-from lightning_fl import SettingError
+from lightning_fl import SettingError, commands
 from lightning_fl.run.config import GROUPS
 
 LAZY = sorted({*GROUPS, "callback", "metric", "theory"} - {"experiment", "method"})
@@ -62,3 +63,10 @@ print(json.dumps([len(names), sorted({{"torch", "hydra", "pytorch_lightning", "n
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(found.stdout) == [len(LAZY), []]
+
+
+@pytest.mark.parametrize("command", sorted(path.stem for path in Path(commands.__file__).parent.glob("[a-z]*.py")))
+def test_help_does_not_wait_for_torch(command):
+    code = f"import sys, lightning_fl.commands.{command}; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"

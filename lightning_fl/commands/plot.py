@@ -15,14 +15,13 @@ from omegaconf import OmegaConf
 from lightning_fl import plot
 from lightning_fl.commands import out_folder, parser_of
 from lightning_fl.errors import SettingError
-from lightning_fl.logger.place import shown
 from lightning_fl.run import page
-from lightning_fl.run.assemble import make_data
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import default_settings, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.saved import SavedRun, named
 from lightning_fl.study.compare import Comparison, find
+from lightning_fl.text import shown
 
 _MOST = 8  # more runs than a legend can name are compared in groups
 
@@ -42,6 +41,8 @@ def draw(given: Sequence[str], out: str | None) -> None:
 
 def partition(overrides: Sequence[str], out: str | None) -> None:
     """Draw how many samples of each class each client holds."""
+    from lightning_fl.run.assemble import make_data
+
     path = Path(out or "runs/partition.png")
     path = path if path.suffix else path / "partition.png"
     if path.suffix not in (".png", ".pdf", ".svg"):

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from lightning_fl.commands import parser_of
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
-from lightning_fl.run.summary import version
+from lightning_fl.run.version import version
 from lightning_fl.study.options import add_selection, check_keep, check_workers, selected
 from lightning_fl.study.pool import duration, stop_when_told
 from lightning_fl.study.tournament import FAILED, Cell, Row, Tournament, keep

@@ -1,8 +1,8 @@
 """Say where a logger records."""
 
-from pathlib import Path
-
 from pytorch_lightning.loggers import Logger
+
+from lightning_fl.text import shown
 
 
 def place(logger: Logger) -> str:
@@ -18,9 +18,3 @@ def place(logger: Logger) -> str:
     folder = logger.log_dir or logger.save_dir
     where = shown(folder) if folder else getattr(getattr(logger, "experiment", None), "tracking_uri", None)
     return f"{kind}, {where}" if where else kind
-
-
-def shown(folder: str | Path) -> str:
-    """Name a folder relative to the working folder, if it is inside."""
-    path = Path(folder).absolute()
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

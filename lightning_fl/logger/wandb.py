@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
-from lightning_fl.logger.place import shown
+from lightning_fl.text import shown
 
 
 class Wandb(WandbLogger):

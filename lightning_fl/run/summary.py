@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -16,33 +15,14 @@ from pytorch_lightning.loggers import Logger
 from lightning_fl import __version__, files
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record, Row, Table
-from lightning_fl.logger.place import place, shown
+from lightning_fl.logger.place import place
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, kappa_text, trust_shares
-from lightning_fl.text import many
+from lightning_fl.text import many, shown
 
 SCHEMA = 1  # of summary.json; raised when a key changes its meaning, not when one is added
-
-
-def version() -> str:
-    """Name the package's version and, of a checkout, its commit: 0.1.0+g1a2b3c4, with .dirty if its code is changed."""
-    checkout = Path(__file__).resolve().parents[2]
-    if not (checkout / ".git").exists():
-        return __version__
-    try:
-        commit = _git(checkout, "describe", "--always", "--exclude=*")
-        # A kept table that grows while it is measured changes no number.
-        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "lightning_fl", "conf")
-    except (OSError, subprocess.TimeoutExpired):
-        return __version__
-    return f"{__version__}+g{commit}{'.dirty' if changed else ''}" if commit else __version__
-
-
-def _git(checkout: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(checkout), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
 
 
 def outcome(module: FederatedModule, stop: GracefulStop) -> tuple[str, str | None]:

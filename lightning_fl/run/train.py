@@ -23,6 +23,7 @@ from lightning_fl.run.assemble import add_loggers, check_together, make_data, ma
 from lightning_fl.run.config import default_settings
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import last_checkpoint
+from lightning_fl.run.version import version
 
 
 def train(
@@ -49,7 +50,7 @@ def train(
         DataError: If a file cannot be read or written.
     """
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    version = report.version()  # now: a checkout may change while the run trains
+    code = version()  # now: a checkout may change while the run trains
     module, data, record = make_module(config, reference), make_data(config), Record(folder)
     checkpoint, stop = RoundCheckpoint(last_checkpoint(folder), config.checkpoint_every), GracefulStop()
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
@@ -81,7 +82,7 @@ def train(
         if not module.diverged and not evaluated:
             trainer.test(module, datamodule=data, verbose=False)
         status, reason = report.outcome(module, stop)
-        summary = report.summarise(module, record, status, version, reason)
+        summary = report.summarise(module, record, status, code, reason)
         try:
             if first:
                 report.write(module, record, summary, folder, default_settings())

@@ -14,12 +14,10 @@ from pathlib import Path
 from statistics import mean, quantiles
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
-from lightning_fl.metric.max_recall_drop import max_recall_drop
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.saved import SavedRun
@@ -232,6 +230,10 @@ class Grid:
     def _drop(record: Record, reference: Record | None) -> float | None:
         if reference is None or reference is record or "diverged" in (record["status"], reference["status"]):
             return None
+        import torch
+
+        from lightning_fl.metric.max_recall_drop import max_recall_drop
+
         recalls = [torch.tensor([float(z) for z in r["recall"].split()]) for r in (record, reference)]
         return float(max_recall_drop(*recalls))
 

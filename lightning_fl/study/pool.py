@@ -22,12 +22,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 
 from lightning_fl._threads import n_cores, n_threads
 from lightning_fl.errors import SettingError
-from lightning_fl.run.command import carry_out
 from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
@@ -139,7 +137,7 @@ def _start(run: Run, workers: int) -> BaseProcess:
     run.folder.mkdir(parents=True, exist_ok=True)
     methods = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__, "lightning_fl.run.command"])
     threads = max(n_threads() // workers, 1)
     process: BaseProcess = context.Process(target=work, args=(run, threads, Path.cwd(), dict(os.environ)))
     process.start()
@@ -155,6 +153,10 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
         place: The working folder.
         environment: Variables of the process that asks, which may have changed since the server started.
     """
+    import torch
+
+    from lightning_fl.run.command import carry_out
+
     begin(run, place, environment)
     torch.set_num_threads(threads)
     with explained():

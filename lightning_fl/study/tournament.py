@@ -26,7 +26,6 @@ from joblib import Parallel, delayed
 
 from lightning_fl import files
 from lightning_fl.errors import DataError, MissingError, SettingError
-from lightning_fl.run import memory
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, words
 from lightning_fl.run.identity import identity
@@ -444,6 +443,8 @@ def result(overrides: Sequence[str], name: str) -> Row:
         DataError: If the data cannot be read, which no other run could either.
         MissingError: If this machine lacks something, which says nothing about the run.
     """
+    from lightning_fl.run import memory
+
     try:
         config = checked(overrides)
         if identity(config) != name:

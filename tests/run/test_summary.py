@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from math import inf
 from types import SimpleNamespace
 
@@ -137,31 +136,6 @@ def test_a_rule_beyond_its_guarantee_says_so(tmp_path, unchecked):
     summary = report.summarise(module, record, "completed")
     assert summary["guarantee"] == "no guarantee: needs n >= 2f + 3, has 4 updates for f = 1"
     assert f"  rule             {summary['guarantee']}" in report.results(summary, tmp_path).splitlines()
-
-
-def test_the_version_names_the_commit_of_a_checkout(tmp_path, monkeypatch):
-    assert re.fullmatch(rf"{re.escape(__version__)}(\+g[0-9a-f]+(\.dirty)?)?", report.version())
-    package = tmp_path / "lightning_fl" / "run" / "summary.py"
-    monkeypatch.setattr(report, "__file__", str(package))
-    assert report.version() == __version__  # not a checkout
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
-    code, kept = tmp_path / "lightning_fl" / "__init__.py", tmp_path / "scripts" / "tables" / "tournament.csv"
-    for path in (code, kept):
-        path.parent.mkdir(parents=True)
-        path.write_text("before\n")
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run([*git, *command], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
-    name, _, short = report.version().partition("+g")
-    assert name == __version__
-    assert len(short) >= 7
-    assert commit.startswith(short)
-    kept.write_text("one more\n")
-    assert report.version() == f"{__version__}+g{short}"
-    code.write_text("after\n")
-    assert report.version() == f"{__version__}+g{short}.dirty"
-    monkeypatch.setenv("PATH", "")
-    assert report.version() == __version__  # without git
 
 
 def test_all_that_is_written_is_read(tmp_path, unchecked):

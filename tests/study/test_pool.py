@@ -5,9 +5,11 @@ import re
 import time
 
 import pytest
+import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lightning_fl import SettingError
+from lightning_fl.run import command
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
@@ -80,8 +82,8 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     run = pool.Run("x", overrides, tmp_path / "it's" / identity(checked(overrides)))
     run.folder.mkdir(parents=True)
     monkeypatch.setattr(pool, "begin", lambda *_: None)
-    monkeypatch.setattr(pool.torch, "set_num_threads", told.append)
-    monkeypatch.setattr(pool, "carry_out", told.append)
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    monkeypatch.setattr(command, "carry_out", told.append)
     pool.work(run, 1, tmp_path, {})
     _, config = told
     assert (config.seed, config.ckpt_path, config.run_dir) == (3, "auto", str(run.folder))

@@ -1,0 +1,38 @@
+from ._parts import BYZANTINE, HONEST, save
+from .clients import client_weights, label_distributions, partition
+from .compare import accuracies, drops, recalls, shares, success_rates
+from .groups import MOST_AXES, MOST_LINES, grouped, grouped_curves
+from .run import confusion, kappas, recall_curves, recall_drops, trust_weights
+from .sweep_runs import sweep
+from .table import Compared, against_paper, by_name, over_parameter
+from .tournament import outcomes, worst_over_skew
+
+__all__ = [
+    "BYZANTINE",
+    "HONEST",
+    "MOST_AXES",
+    "MOST_LINES",
+    "Compared",
+    "accuracies",
+    "against_paper",
+    "by_name",
+    "client_weights",
+    "confusion",
+    "drops",
+    "grouped",
+    "grouped_curves",
+    "kappas",
+    "label_distributions",
+    "outcomes",
+    "over_parameter",
+    "partition",
+    "recall_curves",
+    "recall_drops",
+    "recalls",
+    "save",
+    "shares",
+    "success_rates",
+    "sweep",
+    "trust_weights",
+    "worst_over_skew",
+]

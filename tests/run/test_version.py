@@ -1,0 +1,32 @@
+"""A result says which code measured it."""
+
+import re
+import subprocess
+
+from lightning_fl import __version__
+from lightning_fl.run import version
+
+
+def test_the_version_names_the_commit_of_a_checkout(tmp_path, monkeypatch):
+    assert re.fullmatch(rf"{re.escape(__version__)}(\+g[0-9a-f]+(\.dirty)?)?", version.version())
+    package = tmp_path / "lightning_fl" / "run" / "version.py"
+    monkeypatch.setattr(version, "__file__", str(package))
+    assert version.version() == __version__  # not a checkout
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
+    code, kept = tmp_path / "lightning_fl" / "__init__.py", tmp_path / "scripts" / "tables" / "tournament.csv"
+    for path in (code, kept):
+        path.parent.mkdir(parents=True)
+        path.write_text("before\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    name, _, short = version.version().partition("+g")
+    assert name == __version__
+    assert len(short) >= 7
+    assert commit.startswith(short)
+    kept.write_text("one more\n")
+    assert version.version() == f"{__version__}+g{short}"
+    code.write_text("after\n")
+    assert version.version() == f"{__version__}+g{short}.dirty"
+    monkeypatch.setenv("PATH", "")
+    assert version.version() == __version__  # without git
