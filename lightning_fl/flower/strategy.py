@@ -7,6 +7,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import zip_longest
 from math import inf
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -462,6 +463,8 @@ def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
             raise SettingError(f"{type(rule).__name__} has its own f, got f={f} as well; leave it out.")
         check_hooks(rule, "RobustStrategy")
         return rule
+    if f is not None and (not isinstance(f, Integral) or f < 0):
+        raise SettingError(f"f must be a whole number of at least 0, got {f!r}.")
     arguments = [f"aggregator={rule}", *([] if f is None else [f"f={f}"])]
     check_choices(arguments)
     config = compose(arguments).aggregator

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from io import BytesIO
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytorch_lightning as pl
 import torch
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -148,7 +148,9 @@ def train(
     """
     for name, value in [("rounds", rounds), ("evaluate_every", evaluate_every)]:
         if not isinstance(value, Integral) or value < 1:
-            raise SettingError(f"{name} must be a whole number of at least 1, got {value}.")
+            raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    if not isinstance(lr, Real | Tensor):
+        raise SettingError(f"lr must be a number, got {lr!r}.")
     _check_kind("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
     if rule is not None:
         _check_kind("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")

@@ -567,7 +567,8 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
         (lambda: RobustStrategy("median", f=1), "median has no f, got f=1; leave it out"),
         (lambda: RobustStrategy("krum"), "krum needs f, how many Byzantine clients it tolerates, got none; give f"),
         (lambda: RobustStrategy(fl.aggregator.Krum(f=1), f=1), "Krum has its own f, got f=1 as well; leave it out"),
-        (lambda: RobustStrategy("krum", f=-1), "krum needs"),
+        (lambda: RobustStrategy("krum", f=-1), "f must be a whole number of at least 0, got -1"),
+        (lambda: RobustStrategy("krum", f="a"), "f must be a whole number of at least 0, got 'a'"),
         (lambda: RobustStrategy("boba", f=1), "Boba needs server data, got none; give model, samples and client"),
         (
             lambda: RobustStrategy(fl.aggregator.Boba(f=1, p_min=1.0), model=world.model(), samples=world.samples()),
@@ -577,7 +578,10 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
             lambda: RobustStrategy("krum", f=2, min_train_nodes=4),
             "Krum needs at least 5 updates, got min_train_nodes=4",
         ),
-        (lambda: RobustStrategy("average", learning_rate=0), "learning_rate must be above 0 and finite, got 0"),
+        (
+            lambda: RobustStrategy("average", learning_rate=0),
+            "learning_rate must be a number above 0 and finite, got 0",
+        ),
         (lambda: RobustStrategy("average", most_examples=0), "most_examples must be at least 1"),
         (lambda: RobustStrategy("boba", f=1, samples=world.samples()), "trains a model on its samples, got none"),
         (

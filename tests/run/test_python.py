@@ -198,6 +198,9 @@ def test_counts_are_at_least_one(setting):
         ({"attack": Ipm}, r"attack must be an Adversary such as fl.adversary.Ipm\(\), got the class Ipm"),
         ({"client": "gradient"}, "client must be a Client such as"),
         ({"data": (1, 2)}, r"data must be a FederatedDataModule such as fl.TensorData\(.*\), got tuple."),
+        ({"rounds": "9"}, "rounds must be a whole number of at least 1, got '9'"),
+        ({"lr": "0.1"}, "lr must be a number, got '0.1'"),
+        ({"seed": "0"}, "a seed must be an integer, got '0'"),
         ({"model": "mlp"}, "a model is a module, or a class or function that makes one, got str."),
     ],
 )
