@@ -54,7 +54,10 @@ def reduce_columns(
 
     def work(block: Tensor) -> Tensor:
         block = block[own]
-        memory = spare.pop() if spare else updates.new_empty(n * width if matrix is not None else 0)
+        try:
+            memory = spare.pop()
+        except IndexError:
+            memory = updates.new_empty(n * width if matrix is not None else 0)
         if matrix is not None:
             block = torch.mm(matrix, block, out=memory[: n * block.shape[1]].view(n, -1))
         if block.dtype.itemsize < 4:  # NumPy has no bfloat16

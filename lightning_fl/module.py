@@ -191,6 +191,8 @@ class FederatedModule(pl.LightningModule):
         if self.reference_recall is not None:
             if len(self.reference_recall) != c:
                 raise SettingError(f"the reference has {len(self.reference_recall)} recalls, the data {c} classes.")
+            if not all(0 <= recall <= 1 for recall in self.reference_recall):
+                raise SettingError(f"a reference's recalls are in [0, 1], got {list(self.reference_recall)}.")
             metrics["mrd"] = MaxRecallDrop(torch.tensor(self.reference_recall))
         self.metrics = MetricCollection(metrics, compute_groups=False)
         self.metrics.to(self.device)
@@ -231,7 +233,8 @@ class FederatedModule(pl.LightningModule):
             moments = self._attack(rows, batch, server, columns)
             clock.mark("attack")
             updates = _updates(rows, batch.data_weights, batch.ids, columns)
-            aggregation = aggregated(self.aggregator, updates, server)
+            with _unchanged(self.aggregator, rows, *parameters.values()):
+                aggregation = aggregated(self.aggregator, updates, server)
             update, trust = aggregation.update, _trust(aggregation)
             clock.mark("aggregator")
         except ProcessError:
@@ -308,7 +311,8 @@ class FederatedModule(pl.LightningModule):
             answer=lambda updates: ask(updates).answer,
         )
         honest = _updates(rows[:h], batch.data_weights[:h], batch.honest.ids, columns)
-        forged = self.adversary.attack(honest, b, context)
+        with _unchanged(self.adversary, rows, *trainable(self.model).values()):
+            forged = self.adversary.attack(honest, b, context)
         check_shape(f"the result of {type(self.adversary).__name__}.attack", forged, b, honest.d)
         rows[h:] = forged if columns is None else columns.own(forged)
         return honest.known_moments
@@ -329,7 +333,7 @@ class FederatedModule(pl.LightningModule):
         schedule: Any = self.lr_schedulers()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         for parameter, gradient in zip(parameters, unflatten(update, parameters), strict=True):
-            parameter.grad = gradient
+            parameter.grad = gradient.to(parameter)  # a rule may answer in another type
         self._previous_update = update.clone()  # the optimizer may write into the gradients
         optimizer.step()
         if schedule is not None:
@@ -532,6 +536,15 @@ def _lost(loss: float) -> str:
     return f"the honest clients' mean loss is {loss}"
 
 
+@contextmanager
+def _unchanged(part: Aggregator | Adversary, *tensors: Tensor) -> Iterator[None]:
+    """Refuse a rule or an attack that writes into what it is given: others would compute with that."""
+    before = [tensor._version for tensor in tensors]
+    yield
+    if before != [tensor._version for tensor in tensors]:
+        raise SettingError(f"{type(part).__name__} has changed updates or the model in place; let it change copies.")
+
+
 def _trust(aggregation: Aggregation) -> Tensor | None:
     return aggregation.weights if aggregation.trust is None else aggregation.trust
 
@@ -637,7 +650,10 @@ def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
     if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest one
         inputs.view(-1)[-1] = max(int(samples.inputs.max()) for samples in (data.train, data.test))
     name, shape = type(model).__name__, tuple(inputs.shape[1:])
+    if uses_dropout(model) and not model.training:
+        raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
     states = _random_states(inputs.device)
+    buffers = {where: buffer.clone() for where, buffer in model.named_buffers()}
     try:
         keyed = KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)) if uses_dropout(model) else nullcontext()
         with torch.no_grad(), keyed:
@@ -651,6 +667,12 @@ def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
             f"{name} draws random numbers outside nn.Dropout, which no seed of a round governs; use nn.Dropout layers "
             f"or turn them off."
         )
+    after = dict(model.named_buffers())
+    changed = [where for where, buffer in buffers.items() if not torch.equal(buffer, after[where])]
+    if changed:
+        raise SettingError(f"{name} changes its buffer {changed[0]} in training, which clients do not upload.")
+    if not isinstance(outputs, Tensor):
+        raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
     if outputs.shape != (1, data.n_classes):
         raise SettingError(
             f"the data have {data.n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "

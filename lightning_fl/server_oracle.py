@@ -96,7 +96,7 @@ class ServerOracle:
             return shared(losses, updates).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
     def gradient_after(self, update: Float[Tensor, " d"], learning_rate: float) -> Float[Tensor, " d"]:
-        """Compute the gradient of that loss at w - learning_rate * update.
+        """Compute the gradient of the mean loss over the server's samples at w - learning_rate * update.
 
         Raises:
             SettingError: If the server has no data.
@@ -110,7 +110,7 @@ class ServerOracle:
             return torch.autograd.grad(loss, vector)[0]
 
     def generator(self, purpose: str) -> torch.Generator:
-        """A generator for this round's draws of the rule."""
+        """A generator for the rule's draws in this round."""
         return self.round.generator(self._drawer, purpose)
 
     def derive_seed(self, purpose: str) -> int:

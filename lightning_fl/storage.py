@@ -95,7 +95,7 @@ class Storage:
         self._kept.clear()
 
     def _in_memory(self, n: int, d: int, like: Tensor) -> Tensor:
-        """Take the smallest memory that suffices and that nobody refers to any more, or else new one."""
+        """Reuse the smallest block that suffices and that nobody refers to any more, or allocate a new one."""
         if like.device.type != "cpu" or not n * d:  # torch keeps a GPU's memory
             return like.new_empty(n, d)
         kept, size = self._kept, n * d * like.dtype.itemsize

@@ -151,7 +151,7 @@ def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"
         rule: Who asks, for the error.
 
     Returns:
-        The others, in order; the argument itself where all are finite.
+        The others, in order, which autograd does not follow; no copy where all are finite.
 
     Raises:
         SettingError: If updates are not a floating-point matrix.
@@ -160,7 +160,7 @@ def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"
     check_rows(updates, "updates")
     kept = [i for i, fine in enumerate(_finite(updates)) if fine]
     _check_any(kept, f"{len(updates)}", rule)
-    return updates if len(kept) == len(updates) else updates[kept]
+    return updates.detach() if len(kept) == len(updates) else updates.detach()[kept]
 
 
 def _check_any(finite: Sized, among: str, rule: str) -> None:
@@ -206,7 +206,7 @@ def positive(shares: Tensor, data_weights: Tensor | None) -> Tensor | None:
 class Combination:
     """sum_i a_i x_i of the rows of a round and sum_k c_k s_k of further ones, computed when first needed.
 
-    A search that only wants to know how far a rule's answer is from something never does.
+    A search that needs only the distance of a rule's answer from some point never computes it.
 
     Args:
         updates: x.
@@ -345,7 +345,7 @@ class Updates:
         """Choose groups of columns to ask about, of many that contribute to a sum.
 
         Returns:
-            All; some where an estimate is enough.  How many groups each stands for.
+            The groups to ask about, all of them or some where an estimate is enough, and how many each stands for.
         """
         return groups, torch.ones(len(groups), dtype=torch.float64, device=self.device)
 

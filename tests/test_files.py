@@ -1,5 +1,6 @@
 """Files are whole or untouched, and a write that fails says so."""
 
+import ast
 import os
 import resource
 import signal
@@ -86,3 +87,27 @@ def test_what_a_kill_has_left_of_a_line_is_cut(tmp_path):
         path.write_bytes(content)
         files.cut_line(path)
         assert path.read_bytes() == left
+
+
+SWEPT = "metric: {name: accuracy, goal: maximize}\nparameters: {seed: {value: 1}}"
+
+
+def test_what_people_write_is_utf_8_in_any_locale(tmp_path):
+    for name, text in [
+        ("table.yaml", "title: Über\nrows: {α: aggregator=krum}\ncolumns: {LIE: adversary=lie}\n"),
+        ("sweep.yaml", f"program: scripts/train.py\nmethod: grid\nname: Über\n{SWEPT}\n"),
+        ("cells.csv", "rule,identity\nkrüm,1\n"),
+    ]:
+        (tmp_path / name).write_text(text, "utf-8")
+    code = """
+from pathlib import Path
+from lightning_fl.study import grid, sweep_file, table, tournament
+grid.write(Path("kept.csv"), [{"row": "\\u03b1", "column": "LIE", "seed": 0, "identity": "1"}])
+found = [grid.read(Path("kept.csv"))[0]["row"], tournament.read(Path("cells.csv"))[0]["rule"]]
+found += [*table.Table.load("table.yaml").rows, sweep_file.read(Path("sweep.yaml"))["name"]]
+print(ascii(found))
+"""
+    environment = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-X", "utf8=0", "-c", code]
+    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert ast.literal_eval(found.stdout) == ["α", "krüm", "α", "Über"]

@@ -451,6 +451,11 @@ def test_names_the_client_that_broke_the_average(tmp_path):
         (lambda: (module(), data(server_samples=41)), [Ipm(1.0)], "41 samples of class 0, got 40"),
         (lambda: (module(), data(n_clients=500)), [Ipm(1.0)], "every client needs a sample"),
         (lambda: (module(reference=[1.0]), data()), [Ipm(1.0)], "the reference has 1 recalls, the data 3 classes"),
+        (
+            lambda: (module(reference=[95.0, 90.0, 91.0]), data()),
+            [Ipm(1.0)],
+            r"recalls are in \[0, 1\], got \[95.0, 90.0, 91.0\]",
+        ),
         (lambda: (module(), data(server_samples=0)), [Ipm(1.0), boba()], "needs server data, got none"),
         (
             lambda: (FederatedModule(world.model(), Rsa()), data()),
@@ -542,6 +547,85 @@ def test_a_lost_process_is_no_divergence(tmp_path, monkeypatch):
     fitted.model.weight.data.fill_(torch.nan)
     with pytest.raises(ProcessError, match="no longer reaches"):
         trainer(tmp_path, 2, Lost(), Ipm(1.0)).fit(fitted, datamodule=data())
+
+
+class Counting(nn.Linear):
+    """Counts its calls in training."""
+
+    def __init__(self):
+        super().__init__(2, 3)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, inputs):
+        if self.training:
+            self.calls += 1
+        return super().forward(inputs)
+
+
+class Pair(nn.Linear):
+    """Gives more than one tensor."""
+
+    def forward(self, inputs):
+        return super().forward(inputs), inputs
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Counting(), "Counting changes its buffer calls in training, which clients do not upload"),
+        (Pair(2, 3), r"Pair must give one tensor, \(batch, classes\), got tuple"),
+        (
+            nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5)).eval(),
+            r"Sequential has dropout and is in evaluation mode, which turns it off; call train\(\) of it",
+        ),
+    ],
+)
+def test_refuses_a_model_that_cannot_be_trained_as_it_is(tmp_path, model, message):
+    with pytest.raises(SettingError, match=message):
+        trainer(tmp_path, 1).fit(module(model), datamodule=data(n_byzantine=0))
+
+
+class InPlace(Average):
+    """Takes the updates for its own."""
+
+    def aggregate(self, updates, server):
+        updates.rows.mul_(2)
+        return super().aggregate(updates, server)
+
+
+class Negating(Ipm):
+    """Turns honest updates round, too."""
+
+    def attack(self, honest, b, context):
+        return honest.rows.neg_()[:b]
+
+
+class Planting(Ipm):
+    """Writes into the model."""
+
+    def attack(self, honest, b, context):
+        with torch.no_grad():
+            context.model.weight.zero_()
+        return super().attack(honest, b, context)
+
+
+@pytest.mark.parametrize("part", [InPlace(), Negating(1.0), Planting(1.0)], ids=lambda part: type(part).__name__)
+def test_refuses_a_part_that_changes_what_it_is_given(tmp_path, part):
+    others = [Ipm(1.0)] if isinstance(part, Average) else []
+    name = type(part).__name__
+    with pytest.raises(SettingError, match=f"{name} has changed updates or the model in place; let it change copies"):
+        trainer(tmp_path, 1, part, *others).fit(module(), datamodule=data())
+
+
+def test_a_rule_may_answer_in_another_type(tmp_path):
+    class Precise(Average):
+        def aggregate(self, updates, server):
+            return Aggregation(updates.rows.double().mean(0))
+
+    fitted, expected = module(), module()
+    trainer(tmp_path, 2, Precise()).fit(fitted, datamodule=data(n_byzantine=0))
+    trainer(tmp_path, 2, Average()).fit(expected, datamodule=data(n_byzantine=0))
+    torch.testing.assert_close(fitted.model.weight, expected.model.weight)
 
 
 def test_refuses_random_numbers_that_no_seed_governs(tmp_path):

@@ -50,6 +50,15 @@ def test_its_names_are_valid_beside_ours(project):
         checked(["aggregator=my_rul"])
 
 
+@pytest.mark.parametrize(
+    ("content", "message"), [("# to come\n", "is empty; write into it which class"), ("a: [", "is not YAML")]
+)
+def test_a_configuration_without_content_chooses_nothing(project, monkeypatch, content, message):
+    (project / "conf" / "aggregator" / "mine.yaml").write_text(content)
+    with pytest.raises(SettingError, match=rf"conf/aggregator/mine\.yaml {message}"):
+        config.check_choices(["aggregator=mine"])
+
+
 def test_without_it_its_names_are_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(config.OWN, raising=False)

@@ -51,7 +51,7 @@ class AttackContext:
     answer: Callable[[Updates], Float[Tensor, " d"] | Combination] | None = None
 
     def generator(self, purpose: str) -> torch.Generator:
-        """A generator for this round's draws of the attack."""
+        """A generator for the attack's draws in this round."""
         return self.round.generator("adversary", purpose)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from inspect import signature
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import pytorch_lightning as pl
@@ -158,10 +159,11 @@ class Remembering(Aggregator):
 class Wrapper(Aggregator):
     """A rule built on another rule; it forwards the end of a round and the checkpoint state.
 
-    What is proven of it is what is proven of the other one.
+    Its guarantee is the other rule's; no kappa is known of it.
 
     Args:
-        rule: The other one; of Lightning's hooks it may have these three only.
+        rule: The rule to wrap.  Of Lightning's hooks it may define ``on_train_batch_end``, ``state_dict`` and
+            ``load_state_dict`` only.
 
     Raises:
         SettingError: If it has another hook, which nobody would call.
@@ -177,17 +179,17 @@ class Wrapper(Aggregator):
 
     @property
     def needs_ids(self) -> bool:
-        """Whether the rule asked must know which client sent which row."""
+        """Whether the wrapped rule must know which client sent which row."""
         return self.rule.needs_ids
 
     @property
     def needs_model(self) -> bool:
-        """Whether the rule asked compares with the model; see the base class."""
+        """Whether the wrapped rule compares with the model; see the base class."""
         return self.rule.needs_model
 
     @property
     def needs_server(self) -> ServerNeed | None:
-        """What the rule asked needs; see the base class."""
+        """What the wrapped rule needs; see the base class."""
         return self.rule.needs_server
 
     def on_train_batch_end(self, *args: Any) -> None:
@@ -246,18 +248,30 @@ def check_integers(part: pl.Callback) -> None:
     """
     for name, parameter in signature(type(part)).parameters.items():
         value, kinds = getattr(part, name, None), get_args(parameter.annotation) or (parameter.annotation,)
-        if isinstance(value, float) and int in kinds and float not in kinds:
-            raise SettingError(f"{type(part).__name__} needs an integer {name}, got {value}; round it.")
+        if isinstance(value, float | str) and int in kinds and not {float, str} & {*kinds}:
+            advice = "; round it" if isinstance(value, float) else ""
+            raise SettingError(f"{type(part).__name__} needs an integer {name}, got {value!r}{advice}.")
         if isinstance(value, pl.Callback):
             check_integers(value)
+
+
+def check_integer(f: object, rule: str) -> None:
+    """Check the type of a number of rows that are tolerated.
+
+    Raises:
+        SettingError: If it is not an integer.
+    """
+    if not isinstance(f, Integral):
+        raise SettingError(f"{rule} needs an integer f, got {f!r}.")
 
 
 def check_minority(n: int, f: int, rule: str) -> None:
     """Check that the tolerated rows are fewer than half.
 
     Raises:
-        SettingError: If they are not, or f is negative.
+        SettingError: If they are not, or f is negative or not an integer.
     """
+    check_integer(f, rule)
     if not 0 <= 2 * f < n:
         raise SettingError(
             f"{rule} needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients."
@@ -282,7 +296,7 @@ def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
     Returns:
         Row numbers; every order of the clients is equally likely over seeds.
     """
-    names: list[int | str] = list(updates.ids or ())
+    names: list[int | str] = [] if updates.ids is None else [int(i) for i in updates.ids]
     if not names:
         copies: Counter[str] = Counter()
         for i in range(updates.n):

@@ -19,7 +19,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl._threads import eigh
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_integer
 from lightning_fl.errors import DivergedError, SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Combination, Updates
@@ -162,6 +162,7 @@ def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) ->
         raise SettingError(
             f"boba needs at least 2 classes, got {c}; clients of one class are all alike, take the average."
         )
+    check_integer(f, "boba")
     if not 0 <= f <= n - c:
         raise SettingError(
             f"boba needs 0 <= f <= n - c, so that n - f updates can span {c} classes, got n={n}, c={c} and f={f}; "

@@ -24,6 +24,8 @@ Linkage = Literal["average", "single"]
 
 # 1 - cosine that rounding alone can make: squared distance of unit vectors 2^-44 (1 + 1).
 _SAME = 2.0**-44
+# How far, relatively, rounding alone can separate equal distances.
+_ROUNDING = 2.0**-40
 
 
 def cosine_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
@@ -55,7 +57,8 @@ def agglomerate(distances: Float64[Tensor, "n n"], linkage: Linkage) -> Iterator
     apart = distances.clone().fill_diagonal_(inf).cpu().numpy()
     sizes, label = np.ones(n), np.arange(n)
     for _ in range(n - 1):
-        a, b = divmod(int(apart.argmin()), n)  # a < b, the first pair of the first row
+        near = apart <= apart.min() * (1 + _ROUNDING)
+        a, b = divmod(int(near.argmax()), n)  # a < b, the first pair of the first row
         if linkage == "average":
             joined = (sizes[a] * apart[a] + sizes[b] * apart[b]) / (sizes[a] + sizes[b])
         else:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl._threads import eigh
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Weighting, check_integer
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -56,6 +56,7 @@ def _keep(scores: Tensor, n_dropped: int) -> Tensor:
 
 
 def _check(n: int, f: int, c: float) -> None:
+    check_integer(f, "dnc")
     if not (0 <= f < n and c > 0 and c * f < n):
         raise SettingError(f"dnc needs 0 <= f < n, c > 0 and c f < n, got n={n}, f={f} and c={c}; lower c or f.")
 

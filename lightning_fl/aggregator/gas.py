@@ -132,7 +132,10 @@ class FromKrum:
         n, (q, sent, k) = len(rows), blocks.shape
         shapes = (q, n, k), (q, n, n), (q, n, n)
         sizes = [prod(shape) for shape in shapes]
-        memory = self._spare.pop() if self._spare else blocks.new_empty(0)
+        try:
+            memory = self._spare.pop()
+        except IndexError:
+            memory = blocks.new_empty(0)
         if len(memory) < sum(sizes):
             memory = blocks.new_empty(sum(sizes), dtype=torch.float64)
         parts = memory[: sum(sizes)].split(sizes)

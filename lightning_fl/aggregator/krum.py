@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Weighting, check_integer
 from lightning_fl.columns import sorted_rows
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.products import among, by_parts, squared_distances
@@ -47,6 +47,7 @@ def multi_krum_weights(
 
 def _check(n: int, f: int, m: int | None, neighbours: str, rule: str = "krum") -> None:
     check_choice("krum's neighbours", neighbours, get_args(Neighbours))
+    check_integer(f, rule)
     fewest = _FEWEST[neighbours]
     if not 0 <= f <= n - fewest:
         raise SettingError(

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.aggregator.base import Aggregator, check_integer
 from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
 from lightning_fl.columns import smallest
 from lightning_fl.errors import SettingError
@@ -37,6 +37,7 @@ def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:
 
 
 def _check(n: int, f: int) -> None:
+    check_integer(f, "nnm")
     if not 0 <= f < n:
         raise SettingError(f"nnm needs 0 <= f < n updates, got n={n} and f={f}; change f or add clients.")
 

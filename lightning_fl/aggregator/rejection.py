@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import ServerNeed, Weighting, draw_order
+from lightning_fl.aggregator.base import ServerNeed, Weighting, check_integer, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -82,6 +82,7 @@ def _round(updates: Tensor | Updates) -> Updates:
 
 
 def _check(n: int, f: int, rule: str) -> None:
+    check_integer(f, rule)
     if not 0 <= f < n:
         raise SettingError(
             f"{rule} needs 0 <= f < n, so that n - f updates are left to average, got n={n} and f={f}; "

@@ -42,9 +42,9 @@ class Momentum(LocalSgd):
         SettingError: If a setting is out of range.
 
     Note:
-        It takes the place of momentum at the server.  It lowers the variance of honest updates, which a rule is
-        misled by, by (1 - beta) / (1 + beta) in the end, not what label skew makes them differ by.  The papers have
-        one gradient per round; with more steps the whole upload is averaged.
+        It takes the place of momentum at the server.  In the end it multiplies the variance of honest updates, which
+        misleads rules, by (1 - beta) / (1 + beta); what label skew makes them differ by it leaves as it is.  The papers
+        have one gradient per round; with more steps the whole upload is averaged.
     """
 
     m: Tensor

@@ -19,7 +19,8 @@ class Saga(Client):
     """Upload grad f_j(w) - v_j + (1/J) sum_i v_i for a drawn mini-batch j, and remember v_j <- grad f_j(w).
 
     Each client cuts its samples once into J mini-batches, f_j the mean loss of one.  It remembers one gradient for
-    each: clients x largest J x d numbers in all, 313 MB for 50 clients of 38 mini-batches and LeNet's d = 41,282.
+    each and their mean: clients x (largest J + 1) x d numbers in all, 322 MB for 50 clients of 38 mini-batches and
+    LeNet's d = 41,282.
 
     Args:
         batch_size: Samples of a mini-batch at most, at least 1.  A client's mini-batches differ by one sample at most,

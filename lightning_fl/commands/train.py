@@ -57,7 +57,7 @@ def run(config: DictConfig) -> None:
                 )
             _trained.append(Path(settled.run_dir))
             carry_out(settled)
-        except SettingError:
+        except Exception:
             with suppress(OSError):  # Hydra has made the folder; it stays if anything is in it
                 Path(HydraConfig.get().runtime.output_dir).rmdir()
             raise

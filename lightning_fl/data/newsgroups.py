@@ -54,7 +54,7 @@ class Newsgroups(TextDataModule):
 
 
 def _read(path: Path) -> Labelled:
-    rows = (line.split("\t") for line in path.read_text().split("\n")[3:] if line)
+    rows = (line.split("\t") for line in path.read_text("utf-8").split("\n")[3:] if line)
     posts = [(text, group.split(".")[0]) for group, text in rows]
     kept = [(text, CLASSES.index(top)) for text, top in posts if top in CLASSES]
     return [text for text, _ in kept], [label for _, label in kept]

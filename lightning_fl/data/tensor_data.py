@@ -1,6 +1,7 @@
 """Your own data: tensors in memory, or any data set of torch."""
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import torch
@@ -65,6 +66,11 @@ class TensorData(FederatedDataModule):
                     f"{every.min()}, or give n_classes={n_classes} if class 0 has no samples here."
                 )
         self._samples = [Samples(*pair, 1 if n_classes is None else n_classes) for pair in pairs]
+        kinds = [samples.inputs.dtype for samples in self._samples]
+        if torch.uint8 in kinds and kinds[0] != kinds[1]:
+            raise DataError(
+                f"training and test inputs need one type, bytes being scaled to [0, 1], got {kinds[0]} and {kinds[1]}."
+            )
         shapes = [tuple(samples.inputs.shape[1:]) for samples in self._samples]
         if shapes[0] != shapes[1]:
             raise DataError(f"training and test inputs need one shape, got {shapes[0]} and {shapes[1]}.")
@@ -118,7 +124,7 @@ def read_pairs(dataset: Dataset[Any]) -> tuple[Tensor, Tensor]:
             raise DataError(f"a data set needs items (input, target), got {type(item).__name__} for sample {i}.")
         inputs.append(_as_tensor(item[0]))
         try:
-            targets.append(int(item[1]))
+            targets.append(index(item[1]))
         except (TypeError, ValueError) as error:
             raise DataError(f"a target is a class number, got {item[1]!r} for sample {i}.") from error
         if inputs[-1].shape != inputs[0].shape:

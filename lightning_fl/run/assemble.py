@@ -77,11 +77,14 @@ def make_model(config: DictConfig) -> nn.Module:
 def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
     """Make a model, its parameters drawn from the run's seed; a module is copied.
 
+    One in evaluation mode, as of `load_model`, goes on in training mode.
+
     Raises:
         SettingError: If what is made is no module.
     """
     if isinstance(model, nn.Module):
-        return deepcopy(model)
+        copied = deepcopy(model)
+        return copied if copied.training else copied.train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeding.derive_seed(seed, "model"))
         made = model() if callable(model) else model

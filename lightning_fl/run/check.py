@@ -100,6 +100,8 @@ _OURS = {  # settings of Lightning's trainer that have no meaning for rounds, or
     "min_steps": "a run has trainer.max_steps rounds",
     "fast_dev_run": f"{_NO_ROUNDS}; for a short one set trainer.max_steps=1 and logger=none",
     "limit_train_batches": _NO_ROUNDS,
+    "limit_val_batches": "every evaluation is of all test samples",
+    "limit_test_batches": "every evaluation is of all test samples",
     "overfit_batches": _NO_ROUNDS,
     "check_val_every_n_epoch": "trainer.val_check_interval counts rounds",
     "accumulate_grad_batches": _ONE_STEP,

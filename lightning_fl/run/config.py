@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig, OmegaConf
@@ -186,6 +187,20 @@ def _unnamed(argument: str) -> str:
     return f"settings are written NAME=VALUE, got {argument!r}{hint}"
 
 
+def _check_own(group: str, choice: str) -> None:
+    """Check that a configuration of your own is one: an empty file would choose nothing without a word."""
+    own = own_folder()
+    path = None if own is None else own / group / f"{choice}.yaml"
+    if path is None or not path.exists():
+        return
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    if not content:
+        raise SettingError(f"{path} is empty; write into it which class and settings it is for (_target_: ...).")
+
+
 def check_choices(arguments: Sequence[str]) -> None:
     """Check the choices that the arguments make; Hydra would take many lines to refuse one.
 
@@ -199,7 +214,7 @@ def check_choices(arguments: Sequence[str]) -> None:
         if re.fullmatch(r"--[a-z_][\w.-]*", argument) and not re.fullmatch(rf"--({_FLAGS}|{_SWITCHES})", argument):
             raise SettingError(f"settings are written NAME=VALUE, got {argument!r}; did you mean {argument[2:]}=...?")
         may_be_value = previous.startswith("-") and previous not in several  # of Hydra's option before it
-        if not (equals or may_be_value or argument.startswith(("-", "~"))):
+        if not (equals or may_be_value or argument.startswith(("-", "~"))) or not key.lstrip("+"):
             raise SettingError(_unnamed(argument))
         group = key.partition("@")[0]  # GROUP@PLACE=CHOICE
         if group not in GROUPS or given == "[]":
@@ -218,3 +233,4 @@ def check_choices(arguments: Sequence[str]) -> None:
             )
         for choice in (named[1] or named[2]).split(","):
             choose(choice, choices(group), group)
+            _check_own(group, choice)

@@ -24,7 +24,7 @@ class BusyError(SettingError):
 def held(folder: Path, wait: bool = False) -> Iterator[None]:
     """Hold an exclusive lock on a folder while training into it or changing what several processes share there.
 
-    The system releases the lock when its holder ends, however it ends.  Nested calls within one process count as one.
+    The system releases the lock when its holder ends, however it ends.  Nested calls within one thread count as one.
 
     Args:
         folder: The folder, created if needed.  ``.lock`` stays there; ``.holder`` says who holds it.

@@ -151,6 +151,7 @@ def train(
             raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}.")
     if not isinstance(lr, Real | Tensor):
         raise SettingError(f"lr must be a number, got {lr!r}.")
+    lr = float(lr)  # a schedule would write into a tensor
     _check_kind("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
     if rule is not None:
         _check_kind("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")
@@ -160,6 +161,8 @@ def train(
             raise SettingError("an attack needs Byzantine clients, got n_byzantine=0 in the data; raise it there.")
     if client is not None:
         _check_kind("client", client, Client, "fl.client.Gradient()")
+    if not callable(optimizer):
+        raise SettingError(f"optimizer must be a class such as torch.optim.SGD, got {optimizer!r}.")
     for name, does, ours in [
         ("max_steps", "counts rounds by", "rounds"),
         ("val_check_interval", "counts rounds by", "evaluate_every"),

@@ -51,7 +51,7 @@ def reference_recall(config: DictConfig) -> list[float] | None:
 def _recall(folder: Path) -> list[float]:
     path = folder / "summary.json" if folder.is_dir() else folder
     try:
-        summary = json.loads(path.read_text())
+        summary = json.loads(path.read_text("utf-8"))
         recall, status = summary["recall"], summary["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingError(

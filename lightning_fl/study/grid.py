@@ -285,7 +285,7 @@ def read(path: Path) -> list[Record]:
         return []
     texts = {"row", "column", "status", "recall", "identity", "version"}
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         found: list[Record] = [
             {k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in rows

@@ -22,6 +22,8 @@ METRICS = {  # what they are called in summary.json
 }
 LISTED = {"constant": ["value"], "categorical": ["values"], "categorical_w_probabilities": ["values", "probabilities"]}
 
+_LARGEST = 700  # whose exponential a float holds
+
 # Distributions by their quantile functions; q_x rounds x to a multiple of q.
 QUANTILES: dict[str, Callable[[float, dict[str, Any]], Any]] = {
     "uniform": lambda u, s: s["min"] + u * (s["max"] - s["min"]),
@@ -41,7 +43,7 @@ def read(path: Path) -> dict[str, Any]:
         SettingError: If W&B would refuse it, or it does not sweep train.py.
     """
     try:
-        content = yaml_file.load(path.read_text(), yaml.SafeLoader)
+        content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
     except OSError as error:
         beside = ", ".join(sorted(file.name for file in path.parent.glob("*.yaml"))) or "none"
         raise SettingError(f"a sweep needs a file, got {path} ({error.strerror}); files there: {beside}.") from error
@@ -144,6 +146,8 @@ def _drawn(name: str, spec: dict[str, Any], kind: str, shape: str, method: str) 
     if low >= high or min(q, spec.get("sigma", 1)) <= 0 or (kind.endswith("_values") and low <= 0):
         above = "0 < min < max" if kind.endswith("_values") else "min < max"
         raise SettingError(f"{name} ({kind}) needs {above}, and sigma and q above 0, got {numbers}.")
+    if kind.endswith("log_uniform") and high > _LARGEST:
+        raise SettingError(f"{name} ({kind}) needs exponents of e, got {numbers}; {kind}_values takes the values.")
     if method == "grid":
         return list(range(low, high + 1))
     if kind == shape:

@@ -9,9 +9,9 @@ down to the next); ``target`` (of rounds_to, %); ``chance`` (accuracy of guessin
 (head of the rows); ``x`` (the columns are its values: draw lines); ``note``; ``cells`` (``rows``, ``columns``,
 ``overrides``: further ones of some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
 
-``like`` names another table, or its file from this one's folder, from which this one takes what it does not say itself;
-what it says of ``rows``, ``columns`` and ``published`` is added, label by label.  Not taken over are what the paper
-prints of a row or column that changes, and an entry that is empty here.
+``like`` names another table, or a file by its path from this one's folder.  What is missing here is taken from it;
+``rows``, ``columns`` and ``published`` are added to its own, label by label.  Not taken over: what the paper prints of
+a row or column that changes here, and any entry that is empty here.
 """
 
 import re
@@ -233,7 +233,7 @@ def _read(path: Path, name: str, readers: Sequence[Path] = ()) -> tuple[Any, lis
         chain = " like ".join(file.stem for file in (*readers, path))
         raise SettingError(f"a table cannot be like itself, got {chain}.")
     try:
-        given = yaml_file.load(path.read_text(), yaml.BaseLoader)
+        given = yaml_file.load(path.read_text("utf-8"), yaml.BaseLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingError(f"{name} cannot be read as a table: {' '.join(str(error).split())}.") from error
     empty = [key for key, value in given.items() if value == ""] if isinstance(given, dict) and "like" in given else []

@@ -129,7 +129,7 @@ class Entries:
         Raises:
             SettingError: If there is no such rule, attack or partition.
         """
-        ours = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+        ours = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
         small = ours["quick"] if quick else {}
         momentum = ours["momentum"]
         known = {name: [f"aggregator={name}"] for name in choices("aggregator")}
@@ -480,12 +480,18 @@ def _line_of(error: Exception) -> str:
 
 
 def read(path: Path) -> list[Row]:
-    """Read results, numbers as numbers; none where there is no file, or of a line that is damaged."""
+    """Read results, numbers as numbers; none where there is no file, or of a line that is damaged.
+
+    Raises:
+        DataError: If the file has other columns, as after a spreadsheet has saved it.
+    """
     if not path.exists():
         return []
     # Line by line: one that a kill has cut inside quotes would take the next ones with it.
-    text = path.read_text(errors="replace")
+    text = path.read_text("utf-8-sig", errors="replace")
     head, *lines = [next(csv.reader([line]), []) for line in text.splitlines()] or [FIELDS]
+    if "identity" not in head:
+        raise DataError(f"{path} has no column identity; restore it, remove it, or give another --folder.")
     rows = [_typed(dict(zip(head, line, strict=True))) for line in lines if len(line) == len(head)]
     return [row for row in rows if row is not None and row["identity"]]
 

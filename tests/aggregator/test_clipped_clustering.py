@@ -8,6 +8,7 @@ from sklearn.cluster import AgglomerativeClustering
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.clipped_clustering import (
     ClippedClustering,
+    agglomerate,
     clipped_clustering,
     cosine_distances,
     larger_cluster,
@@ -174,3 +175,13 @@ def test_errors(unchecked):
         clipped_clustering(x * torch.nan)
     with pytest.raises(SettingError, match="floating point"):
         clipped_clustering(torch.ones(3, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("linkage", ["average", "single"])
+def test_of_pairs_equally_near_the_first_is_joined_however_they_are_rounded(linkage, draw):
+    angles = torch.tensor([0.0, 30.0, 60.0], dtype=torch.float64).deg2rad()
+    rows = torch.stack([angles.cos(), angles.sin(), torch.zeros_like(angles)], dim=1)
+    for _ in range(20):
+        turned = rows @ torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=draw)).Q
+        first, _ = agglomerate(cosine_distances(turned @ turned.T), linkage)
+        assert first.tolist() == [0, 0, 2]

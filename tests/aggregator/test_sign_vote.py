@@ -83,3 +83,7 @@ def test_refuses_what_is_no_matrix_of_numbers(unchecked):
     with pytest.raises(SettingError, match="sign_vote needs at least one update without NaN and inf, got none"):
         sign_vote(torch.full((3, 2), torch.nan))
     np.testing.assert_array_equal(sign_vote(torch.tensor([[torch.nan], [-2.0]])), [-1])
+
+
+def test_autograd_does_not_follow_updates():
+    assert not sign_vote(torch.ones(3, 2, requires_grad=True)).requires_grad

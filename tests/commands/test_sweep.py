@@ -406,6 +406,7 @@ def test_counts_are_at_least_one(command, option):
         ({"values": [1, 2], "probabilities": 0.5}, "a probability for each value, with sum 1, got 0.5"),
         ({"min": 3, "max": 1}, "needs min < max"),
         ({"min": 0.0, "max": 1.0, "distribution": "log_uniform_values"}, "needs 0 < min < max"),
+        ({"min": 1, "max": 1000, "distribution": "log_uniform"}, "needs exponents of e, .* log_uniform_values takes"),
         ({"min": "1e-3", "max": 1.0}, "needs numbers, got .* to YAML 1e-3 is a word"),
         ({"min": 0.5, "max": 3, "distribution": "int_uniform"}, "needs whole numbers"),
         ({"distribution": "normal", "sigma": 0}, "sigma and q above 0"),

@@ -176,6 +176,8 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
     ("arguments", "message"),
     [
         (["+aggregator=bobba"], "there is no aggregator bobba; did you mean boba. valid: .*average, "),
+        (["=3"], "settings are written NAME=VALUE, got '=3'"),
+        (["+trainer.limit_val_batches=0.5"], "limit_val_batches.*every evaluation is of all test samples"),
         (["+aggregatr=boba"], "there is no setting aggregatr; did you mean aggregator.*partition"),
         (["adversry=ipm"], "there is no setting adversry; did you mean adversary.*partition"),
         (["aggregator=boba", "aggregator.ff=3"], "no setting aggregator.ff; did you mean f.*f, max_iter, p_min"),

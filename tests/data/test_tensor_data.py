@@ -101,6 +101,7 @@ def test_images_become_bytes_with_channels_in_front():
         (Items(), "needs a sample"),
         (Items(X[0]), "items \\(input, target\\), got Tensor"),
         (Items((X[0], 0), (X[0], "cat")), "class number, got 'cat' for sample 1"),
+        (Items((X[0], 0), (X[0], 1.7)), "class number, got 1.7 for sample 1"),
         (Items((X[0], 0), (torch.zeros(3), 0)), r"one shape, got \(2,\) for sample 0 and \(3,\) for sample 1"),
     ],
 )
@@ -117,6 +118,7 @@ def test_says_what_a_data_set_lacks(dataset, message):
         ((X, Y[:, None]), "training targets are one class number per sample"),
         ((X, Y - 1), r"targets must be in \[0, 2\)"),
         (((5 - X).log(), Y), r"training inputs hold NaN or inf in 10 samples \(first: 2\)"),
+        ((X.byte(), Y), r"inputs need one type, bytes being scaled to \[0, 1\], got torch.uint8 and torch.float32"),
         ((X[:, :1], Y), r"one shape, got \(1,\) and \(2,\)"),
     ],
 )

@@ -10,6 +10,7 @@ import torch
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.optim import SGD
+from torch.optim.lr_scheduler import LambdaLR
 
 import lightning_fl as fl
 from lightning_fl import DataError, Federation, SettingError, TensorData
@@ -147,7 +148,9 @@ def test_an_attack_needs_attackers():
 
 
 @pytest.mark.parametrize("rule", [Krum, lambda f: Nnm(Median(), f), lambda f: Nnm(Krum(f=1), f), MultiKrum])
-def test_an_f_between_integers_is_refused(rule, unchecked):
+def test_an_f_that_is_no_integer_is_refused(rule, unchecked):
+    with pytest.raises(SettingError, match=r"needs an integer f, got '1'\."):
+        train(net, data(), rule(f="1"), Ipm(), rounds=1)
     with pytest.raises(SettingError, match=r"needs an integer f, got 1.5; round it"):
         train(net, data(), rule(0.25 * 6), Ipm())
     with pytest.raises(SettingError, match=r"Adaptive needs an integer evaluations, got 160.0"):
@@ -183,6 +186,24 @@ def test_pictures_are_the_reports():
     assert pictures._repr_html_().count("<img ") == 5
 
 
+def test_a_rate_may_be_a_tensor_and_keeps_its_value(unchecked):
+    def halving(optimizer):
+        return LambdaLR(optimizer, lambda k: 0.5**k)
+
+    rate = torch.tensor(0.5)
+    run = train(net, data(), rounds=3, lr=rate, schedule=halving)
+    assert [row["learning_rate"] for row in run.metrics] == [0.5, 0.25, 0.125]
+    assert rate == 0.5
+
+
+def test_a_model_in_evaluation_mode_is_trained_with_its_dropout():
+    ready = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.9))
+    expected = train(ready, data(), rounds=2)
+    found = train(ready.eval(), data(), rounds=2)
+    assert not ready.training
+    assert found.metrics[-1]["loss"] == expected.metrics[-1]["loss"]
+
+
 @pytest.mark.parametrize("setting", [{"rounds": 0}, {"evaluate_every": 0}])
 def test_counts_are_at_least_one(setting):
     with pytest.raises(SettingError, match="must be a whole number of at least 1, got 0"):
@@ -199,6 +220,7 @@ def test_counts_are_at_least_one(setting):
         ({"client": "gradient"}, "client must be a Client such as"),
         ({"data": (1, 2)}, r"data must be a FederatedDataModule such as fl.TensorData\(.*\), got tuple."),
         ({"rounds": "9"}, "rounds must be a whole number of at least 1, got '9'"),
+        ({"optimizer": "sgd"}, "optimizer must be a class such as torch.optim.SGD, got 'sgd'"),
         ({"lr": "0.1"}, "lr must be a number, got '0.1'"),
         ({"seed": "0"}, "a seed must be an integer, got '0'"),
         ({"model": "mlp"}, "a model is a module, or a class or function that makes one, got str."),

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from lightning_fl import SettingError
+from lightning_fl import DataError, SettingError
 from lightning_fl.aggregator import median
 from lightning_fl.aggregator.median import Median
 from lightning_fl.errors import MissingError
@@ -230,6 +230,21 @@ def test_an_attack_that_cannot_be_run_leaves_the_others(tmp_path):
 def test_an_empty_file_has_no_results(tmp_path):
     (tmp_path / "cells.csv").touch()
     assert module.read(tmp_path / "cells.csv") == []
+
+
+def test_a_file_that_a_spreadsheet_has_saved_loses_nothing(tmp_path):
+    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
+    list(tournament.play(tournament.cells(), 1, "x"))
+    rows, written = module.read(tournament.file), tournament.file.read_bytes()
+    assert rows
+    tournament.file.write_bytes(b"\xef\xbb\xbf" + written)  # a byte order mark
+    assert module.read(tournament.file) == rows
+    list(small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[]).play([], 1, "x"))
+    assert tournament.file.read_bytes() == written
+    tournament.file.write_bytes(written.replace(b",", b";"))
+    with pytest.raises(DataError, match=r"cells\.csv has no column identity; restore it, remove it, or give another"):
+        list(tournament.play([], 1, "x"))
+    assert tournament.file.read_bytes() == written.replace(b",", b";")
 
 
 def test_a_line_cut_inside_quotes_takes_no_other_with_it(tmp_path):
