@@ -7,6 +7,7 @@ from functools import partial
 from hashlib import blake2b
 from inspect import signature
 from numbers import Integral
+from types import NoneType
 from typing import Any, Literal, get_args
 
 import pytorch_lightning as pl
@@ -248,7 +249,8 @@ def check_integers(part: pl.Callback) -> None:
     """
     for name, parameter in signature(type(part)).parameters.items():
         value, kinds = getattr(part, name, None), get_args(parameter.annotation) or (parameter.annotation,)
-        if isinstance(value, float | str) and int in kinds and not {float, str} & {*kinds}:
+        integer = int in kinds and (float not in kinds if isinstance(value, float) else {*kinds} <= {int, NoneType})
+        if isinstance(value, float | str) and integer:
             advice = "; round it" if isinstance(value, float) else ""
             raise SettingError(f"{type(part).__name__} needs an integer {name}, got {value!r}{advice}.")
         if isinstance(value, pl.Callback):
