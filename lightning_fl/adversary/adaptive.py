@@ -22,9 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.lie import check_spread, mean_and_std
-from lightning_fl.adversary.opt_ipm import climb
-from lightning_fl.adversary.probe import Damage, Probe, Rule
+from lightning_fl.adversary.probe import Damage, Probe, Rule, climb
+from lightning_fl.adversary.spread import check_spread, mean_and_std
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.updates import Updates
 

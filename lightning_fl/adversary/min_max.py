@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.lie import check_spread, spread_of
+from lightning_fl.adversary.spread import check_spread, spread_of
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.products import squared_distances
 from lightning_fl.updates import Updates

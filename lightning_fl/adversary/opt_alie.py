@@ -11,9 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.lie import check_spread, mean_and_std
-from lightning_fl.adversary.opt_ipm import check_search, climb
-from lightning_fl.adversary.probe import Probe, Rule
+from lightning_fl.adversary.probe import Probe, Rule, check_search, climb
+from lightning_fl.adversary.spread import check_spread, mean_and_std
 from lightning_fl.updates import Updates
 
 
@@ -29,7 +28,7 @@ def opt_alie(
 ) -> Float[Tensor, "b d"]:
     """Send mean + t std of the honest updates with the t for which the rule's answer is farthest from the mean.
 
-    t is found by `lightning_fl.adversary.opt_ipm.climb`; std is the sample standard deviation of each coordinate.
+    t is found by `lightning_fl.adversary.probe.climb`; std is the sample standard deviation of each coordinate.
 
     Args:
         honest: One honest update per row, at least 2.

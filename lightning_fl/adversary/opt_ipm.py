@@ -7,47 +7,12 @@ The search is that of their library byzfl, after El Mahdi El Mhamdi, Rachid Guer
 Momentum for Byzantine-resilient SGD. ICLR 2021.
 """
 
-from collections.abc import Callable
-from math import isfinite
-
 from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.probe import Probe, Rule
-from lightning_fl.errors import SettingError
+from lightning_fl.adversary.probe import Probe, Rule, check_search, climb
 from lightning_fl.updates import Updates
-
-
-def climb(value: Callable[[float], float], evaluations: int, start: float, step: float, ratio: float) -> float:
-    """Walk forward from ``start`` with growing steps while the value grows, then with shrinking ones.
-
-    Args:
-        value: What to maximise.
-        evaluations: How often to ask for it, at least 1, the start included.
-        start: The first point.
-        step: First step; doubled after each success until the first failure, then multiplied by ``ratio`` after each
-            try.
-        ratio: In (0, 1).
-
-    Returns:
-        The best point tried; only points ahead of the best so far are tried, and of equal values the first counts.
-
-    Below, 0, 1, 3 and 7 are tried, then 5 and 4, then 4.5:
-
-    >>> climb(lambda t: t if t < 5 else 0.0, evaluations=7, start=0.0, step=1.0, ratio=0.5)
-    4.5
-    """
-    best, most, grows = start, value(start), True
-    for _ in range(evaluations - 1):
-        proposed = best + step
-        found = value(proposed)
-        better = found > most
-        if better:
-            best, most = proposed, found
-        grows = grows and better
-        step *= 2 if grows else ratio
-    return best
 
 
 def opt_ipm(
@@ -96,21 +61,6 @@ def opt_ipm(
     probe = Probe(honest, n_byzantine, rule, honest.mean(0)[None], weights)
     t = climb(lambda t: probe.harm([-t]), evaluations, start, step, ratio)
     return probe.forged([-t]).expand(n_byzantine, -1)
-
-
-def check_search(attack: str, evaluations: int, start: float, step: float, ratio: float) -> None:
-    """Check the settings of `climb`.
-
-    Raises:
-        SettingError: If one is out of range.
-    """
-    if evaluations < 1:
-        raise SettingError(f"{attack} asks the rule at least once, got {evaluations} evaluations.")
-    if not (isfinite(start) and isfinite(step) and step != 0 and 0 < ratio < 1):
-        raise SettingError(
-            f"{attack} needs a finite start, a finite step that is not 0 and 0 < ratio < 1, got {start}, {step} and "
-            f"{ratio}."
-        )
 
 
 class OptIpm(Adversary):

@@ -8,8 +8,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, check_minority
-from lightning_fl.aggregator.clipping import clipping_scales
-from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
+from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares, told_fewer
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
 

@@ -4,81 +4,21 @@ Shenghui Li, Edith C.-H. Ngai, Thiemo Voigt. An Experimental Study of Byzantine-
 Learning. IEEE Transactions on Big Data, 2023.  The authors' simulator is Blades.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
-from typing import Literal, get_args
+from typing import get_args
 
-import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Remembering
-from lightning_fl.aggregator.clipping import clipping_scales
+from lightning_fl.aggregator.clusters import Linkage, cosine_distances, larger_cluster
+from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
-
-Linkage = Literal["average", "single"]
-
-# 1 - cosine that rounding alone can make: squared distance of unit vectors 2^-44 (1 + 1).
-_SAME = 2.0**-44
-# How far, relatively, rounding alone can separate equal distances.
-_ROUNDING = 2.0**-40
-
-
-def cosine_distances(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
-    """Compute 1 - cosine between rows from finite inner products; 1 for a zero row.
-
-    >>> cosine_distances(torch.tensor([[4.0, -6.0, 0.0], [-6.0, 9.0, 0.0], [0.0, 0.0, 0.0]]).double())
-    tensor([[0., 2., 1.],
-            [2., 0., 1.],
-            [1., 1., 0.]], dtype=torch.float64)
-    """
-    norms = gram.diagonal().sqrt()
-    lengths = norms.masked_fill(norms == 0, 1)
-    distances = 1 - gram / lengths[:, None] / lengths
-    return distances.masked_fill(distances <= _SAME, 0).fill_diagonal_(0)
-
-
-def agglomerate(distances: Float64[Tensor, "n n"], linkage: Linkage) -> Iterator[Int64[Tensor, " n"]]:
-    """Join the two nearest clusters, from single rows on, until one is left.
-
-    Args:
-        distances: Symmetric.
-        linkage: Distance of two clusters: the mean ("average") or the least ("single") over pairs of their rows.
-
-    Yields:
-        After each of the n - 1 joins, for every row the first row of its cluster.  Of pairs of clusters equally near,
-        up to rounding, the first by their first rows is joined.
-    """
-    n = len(distances)
-    apart = distances.clone().fill_diagonal_(inf).cpu().numpy()
-    sizes, label = np.ones(n), np.arange(n)
-    for _ in range(n - 1):
-        near = apart <= apart.min() * (1 + _ROUNDING)
-        a, b = divmod(int(near.argmax()), n)  # a < b, the first pair of the first row
-        if linkage == "average":
-            joined = (sizes[a] * apart[a] + sizes[b] * apart[b]) / (sizes[a] + sizes[b])
-        else:
-            joined = np.minimum(apart[a], apart[b])
-        apart[a], apart[:, a] = joined, joined
-        apart[b] = apart[:, b] = inf
-        apart[a, a] = inf
-        sizes[a] += sizes[b]
-        label[label == b] = a
-        yield torch.tensor(label, device=distances.device)
-
-
-def larger_cluster(distances: Float64[Tensor, "n n"], linkage: Linkage = "average") -> Int64[Tensor, " m"]:
-    """Find the rows of the larger of two clusters; of equal ones that of the first row, and all rows of n < 3."""
-    n = len(distances)
-    label = torch.zeros(n, dtype=torch.int64, device=distances.device)
-    if n >= 3:
-        *_, label, _ = agglomerate(distances, linkage)
-    first = label == label[0]
-    return (first if 2 * first.sum() >= n else ~first).nonzero().flatten()
 
 
 def clipped_clustering_weights(

@@ -11,19 +11,10 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.aggregator.mixing import Mixing, finite_shares
+from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
-
-
-def clipping_scales(norms: Float64[Tensor, " n"], radius: float | Float64[Tensor, ""]) -> Float64[Tensor, " n"]:
-    """Compute min(1, radius / ||x_i||) from the norms; 1 for a zero row and for one that is not finite.
-
-    >>> clipping_scales(torch.tensor([0.0, 1.0, 4.0, torch.nan]).double(), radius=2.0)
-    tensor([1.0000, 1.0000, 0.5000, 1.0000], dtype=torch.float64)
-    """
-    return torch.where(norms.isfinite() & (norms > radius), radius / norms, 1)
 
 
 def _check(radius: float, noise: float = 0.0) -> None:

@@ -12,8 +12,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.aggregator.clipped_clustering import agglomerate
-from lightning_fl.aggregator.clipping import clipping_scales
+from lightning_fl.aggregator.clusters import agglomerate
+from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.products import Centred, squared_distances

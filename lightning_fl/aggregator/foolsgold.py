@@ -13,7 +13,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.aggregator.clipped_clustering import cosine_distances
+from lightning_fl.aggregator.clusters import cosine_distances
 from lightning_fl.errors import SettingError
 from lightning_fl.products import gram_matrix
 from lightning_fl.server_oracle import ServerOracle

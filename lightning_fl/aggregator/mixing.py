@@ -85,3 +85,12 @@ def finite_shares(data_weights: Float64[Tensor, " n"], rows: Tensor) -> Float64[
     finite = torch.zeros_like(data_weights).index_fill(0, rows, 1)
     shares = data_weights * finite
     return shares if shares.any() else finite
+
+
+def clipping_scales(norms: Float64[Tensor, " n"], radius: float | Float64[Tensor, ""]) -> Float64[Tensor, " n"]:
+    """Compute min(1, radius / ||x_i||) from the norms; 1 for a zero row and for one that is not finite.
+
+    >>> clipping_scales(torch.tensor([0.0, 1.0, 4.0, torch.nan]).double(), radius=2.0)
+    tensor([1.0000, 1.0000, 0.5000, 1.0000], dtype=torch.float64)
+    """
+    return torch.where(norms.isfinite() & (norms > radius), radius / norms, 1)

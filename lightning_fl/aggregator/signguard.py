@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.aggregator.clipping import clipping_scales
+from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.adversary.lie import Lie, lie, lie_factor, mean_and_std
+from lightning_fl.adversary.lie import Lie, lie, lie_factor
+from lightning_fl.adversary.spread import mean_and_std
 from lightning_fl.contract import world
 from tests.adversary import reference
 

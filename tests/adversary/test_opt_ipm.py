@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.adversary.opt_ipm import OptIpm, climb, opt_ipm
+from lightning_fl.adversary.opt_ipm import OptIpm, opt_ipm
+from lightning_fl.adversary.probe import climb
 from lightning_fl.aggregator.krum import krum
 from lightning_fl.aggregator.trimmed_mean import trimmed_mean
 from lightning_fl.contract import world

@@ -8,11 +8,9 @@ from sklearn.cluster import AgglomerativeClustering
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.clipped_clustering import (
     ClippedClustering,
-    agglomerate,
     clipped_clustering,
-    cosine_distances,
-    larger_cluster,
 )
+from lightning_fl.aggregator.clusters import agglomerate, cosine_distances, larger_cluster
 from lightning_fl.contract import hostile, world
 from lightning_fl.products import gram_matrix
 from tests import training

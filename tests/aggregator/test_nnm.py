@@ -8,10 +8,11 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.arc import Arc
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.bygars import Bygars
-from lightning_fl.aggregator.clipping import Clipping, clipping_scales
+from lightning_fl.aggregator.clipping import Clipping
 from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.nnm import Nnm, nearest_neighbor_mixing, nnm_matrix
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.server_mixture import ServerMixture
