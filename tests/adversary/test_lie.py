@@ -6,7 +6,6 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.lie import Lie, lie, lie_factor
-from lightning_fl.adversary.spread import mean_and_std
 from lightning_fl.contract import world
 from tests.adversary import reference
 
@@ -55,15 +54,6 @@ def test_agrees_with_the_loop(name, dtype, factor):
     assert forged.dtype == dtype
     atol = 4 * torch.finfo(dtype).eps * np.abs(x).max()
     np.testing.assert_allclose(forged.double(), [x.mean(0) + z * reference.std(x)] * 3, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("entries", [1, 60, 10**6])
-def test_mean_and_deviation_do_not_depend_on_the_columns_taken_at_a_time(entries, monkeypatch):
-    monkeypatch.setattr("lightning_fl.updates._SPREAD_CPU", entries)
-    x = reference.problem("badly scaled")
-    mean, std = mean_and_std(torch.tensor(x), "lie")
-    np.testing.assert_allclose(mean, [sum(column) / len(x) for column in x.T], rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(std, reference.std(x), rtol=1e-12)
 
 
 def test_helps_no_attacker_in_the_boba_papers_ablation(draw):

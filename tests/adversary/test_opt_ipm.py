@@ -4,7 +4,6 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.opt_ipm import OptIpm, opt_ipm
-from lightning_fl.adversary.probe import climb
 from lightning_fl.aggregator.krum import krum
 from lightning_fl.aggregator.trimmed_mean import trimmed_mean
 from lightning_fl.contract import world
@@ -33,19 +32,6 @@ def test_agrees_with_the_loop(rule, name, seed):
     mean = x.mean(0)
     t = reference.byzfl_search(lambda t: reference.harm(x, 2, slow, -t * mean))
     np.testing.assert_allclose(opt_ipm(torch.from_numpy(x), 2, ours), [-t * mean] * 2, rtol=1e-9)
-
-
-def test_tries_these_points():
-    """Doubling steps to the first failure at 7, then 0.8 of the step each time, whether it succeeds or not."""
-    tried = []
-
-    def value(t):
-        tried.append(t)
-        return t if t <= 6 else -1.0
-
-    assert climb(value, 7, 0.0, 1.0, 0.8) == pytest.approx(5.56)
-    assert tried == pytest.approx([0, 1, 3, 7, 6.2, 5.56, 7.608])
-    assert climb(value, 1, 2.0, 1.0, 0.8) == 2
 
 
 def test_a_plateau_leaves_zeros():

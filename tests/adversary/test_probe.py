@@ -5,7 +5,7 @@ from math import inf
 import pytest
 import torch
 
-from lightning_fl.adversary.probe import Probe
+from lightning_fl.adversary.probe import Probe, climb
 from lightning_fl.aggregator.trimmed_mean import _trimmed_mean
 from lightning_fl.contract import world
 from lightning_fl.products import gram_matrix
@@ -100,3 +100,16 @@ def test_columns_sorted_anew_are_the_same():
     probe = Probe(random(H, D), B, lambda updates: _trimmed_mean(updates, B), random(2, D, seed=1))
     for c in ([1.0, 0.5], [-4.0, 0.0]):
         assert probe.harm(c, once=True) == pytest.approx(probe.harm(c), rel=1e-6)
+
+
+def test_a_climb_tries_these_points():
+    """Doubling steps to the first failure at 7, then 0.8 of the step each time, whether it succeeds or not."""
+    tried = []
+
+    def value(t):
+        tried.append(t)
+        return t if t <= 6 else -1.0
+
+    assert climb(value, 7, 0.0, 1.0, 0.8) == pytest.approx(5.56)
+    assert tried == pytest.approx([0, 1, 3, 7, 6.2, 5.56, 7.608])
+    assert climb(value, 1, 2.0, 1.0, 0.8) == 2
