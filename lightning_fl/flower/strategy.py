@@ -411,6 +411,8 @@ class RobustStrategy(FedAvg):
             "rule": f"{type(self.rule).__module__}.{settings_of(self.rule)}",
             "server": self._server,
             "learning_rate": self.learning_rate,
+            "most_examples": self.most_examples,
+            "seed": self.seed,
             "arrays": dict(self._layout.shapes),
         }
 
@@ -438,9 +440,9 @@ class RobustStrategy(FedAvg):
         except Exception as error:  # torch may raise anything about a broken file
             raise DataError(f"{self.folder / FILE} cannot be read: {error}; remove it to begin again.") from error
         for name, ours in self._identity.items():
-            if state.get(name) != ours:
+            if name in state and state[name] != ours:  # an earlier version's has fewer
                 raise SettingError(
-                    f"{self.folder} holds a run with other settings, {name}: {state.get(name)}, got {ours}; choose "
+                    f"{self.folder} holds a run with other settings, {name}: {state[name]}, got {ours}; choose "
                     f"another folder."
                 )
         with torch.no_grad():

@@ -539,6 +539,8 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
             RobustStrategy("average", partial(SGD, lr=1.0), learning_rate=0.5, folder=tmp_path),
             "learning_rate: 1.0, got 0.5",
         ),
+        (RobustStrategy("average", seed=3, folder=tmp_path), "seed: 0, got 3"),
+        (RobustStrategy("average", most_examples=9, folder=tmp_path), "most_examples: None, got 9"),
     ]:
         with pytest.raises(SettingError, match=what):
             run(strategy, honest(), 2)
