@@ -513,6 +513,14 @@ class Sending(Ipm):
             r"answer of Answering.aggregate must be a tensor of shape \(9,\), got shape \(10,\)",
         ),
         (
+            [Answering(Aggregation(torch.ones(9), torch.ones(9)))],
+            r"weights of Answering.aggregate must be a tensor of shape \(10,\), got shape \(9,\)",
+        ),
+        (
+            [Answering(Aggregation(torch.ones(9), trust=torch.ones(9)))],
+            r"trust of Answering.aggregate must be a tensor of shape \(10,\), got shape \(9,\)",
+        ),
+        (
             [Sending(torch.ones(1, 9))],
             r"result of Sending.attack must be a tensor of shape \(2, 9\), got shape \(1, 9\)",
         ),

@@ -210,13 +210,17 @@ def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggr
     """Ask a rule, maybe one of a user's own, about one round; see `Aggregator.aggregate`.
 
     Raises:
-        SettingError: If it returns anything but an `Aggregation` whose answer has the updates' length.
+        SettingError: If it returns anything but an `Aggregation` whose answer has the updates' length, and weights and
+            trust one number per update.
     """
     found, who = rule.aggregate(updates, server), f"{type(rule).__name__}.aggregate"
     if not isinstance(found, Aggregation):
         raise SettingError(f"{who} must return an Aggregation, got {type(found).__name__}.")
     if not isinstance(found.answer, Combination):
         check_shape(f"the answer of {who}", found.answer, updates.d)
+    for name, each in [("weights", found.weights), ("trust", found.trust)]:
+        if each is not None:
+            check_shape(f"the {name} of {who}", each, updates.n)
     return found
 
 

@@ -582,7 +582,7 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
         ),
         (
             lambda: RobustStrategy("average", learning_rate=0),
-            "learning_rate must be a number above 0 and finite, got 0",
+            "learning_rate must be above 0 and finite, got 0",
         ),
         (lambda: RobustStrategy("average", most_examples=0), "most_examples must be at least 1"),
         (lambda: RobustStrategy("boba", f=1, samples=world.samples()), "trains a model on its samples, got none"),
