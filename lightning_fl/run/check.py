@@ -93,6 +93,7 @@ _KINDS: dict[str, Any] = {
 _PACKAGES = {"TensorBoardLogger": ["tensorboard", "tensorboardX"], "MLFlowLogger": ["mlflow"]}  # the first as an extra
 _NEEDED = ("data", "partition", "model", "client", "server", "federation", "trainer")
 _NO_ROUNDS = "a run has trainer.max_steps rounds, each on all of its clients"
+_ALL_SAMPLES = "every evaluation is of all test samples"
 _ONE_STEP = "the server steps once per round, by its own optimizer (server=...)"
 _OURS = {  # settings of Lightning's trainer that have no meaning for rounds, or are decided elsewhere
     "max_epochs": "a run is one epoch of trainer.max_steps rounds",
@@ -100,8 +101,8 @@ _OURS = {  # settings of Lightning's trainer that have no meaning for rounds, or
     "min_steps": "a run has trainer.max_steps rounds",
     "fast_dev_run": f"{_NO_ROUNDS}; for a short one set trainer.max_steps=1 and logger=none",
     "limit_train_batches": _NO_ROUNDS,
-    "limit_val_batches": "every evaluation is of all test samples",
-    "limit_test_batches": "every evaluation is of all test samples",
+    "limit_val_batches": _ALL_SAMPLES,
+    "limit_test_batches": _ALL_SAMPLES,
     "overfit_batches": _NO_ROUNDS,
     "check_val_every_n_epoch": "trainer.val_check_interval counts rounds",
     "accumulate_grad_batches": _ONE_STEP,

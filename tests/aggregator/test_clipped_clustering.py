@@ -5,10 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator.clipped_clustering import (
-    ClippedClustering,
-    clipped_clustering,
-)
+from lightning_fl.aggregator.clipped_clustering import ClippedClustering, clipped_clustering
 from lightning_fl.aggregator.clusters import cosine_distances
 from lightning_fl.contract import hostile, world
 from lightning_fl.products import gram_matrix
