@@ -509,7 +509,7 @@ def benchmark_startup(turns: int) -> None:
             "import lightning_fl": [sys.executable, "-c", "import lightning_fl"],
             "import every name of lightning_fl": [sys.executable, "-c", "from lightning_fl import *"],
             "a wrong name": [*train, "+aggregator=bobba"],
-            "one run of one round": [*train, *small, f"run_dir={folder}/run", f"hydra.run.dir={folder}/run"],
+            "one run of one round": [*train, *small, f"hydra.run.dir={folder}/run"],
             "a sweep of four such runs": [
                 sys.executable,
                 "-m",
@@ -523,7 +523,8 @@ def benchmark_startup(turns: int) -> None:
         for name, words in commands.items():
 
             def start(words: list[str] = words) -> None:
-                given = [f"{word}{perf_counter()}" if word.startswith("--folder") else word for word in words]
+                new = ("--folder", "hydra.run.dir")  # of each call
+                given = [f"{word}{perf_counter()}" if word.startswith(new) else word for word in words]
                 subprocess.run(given, cwd=folder, capture_output=True, check=False)
 
             contenders[name] = start

@@ -46,7 +46,7 @@ def checked(overrides: Sequence[str]) -> DictConfig:
 
 
 def check(config: DictConfig) -> None:
-    """Check what composition cannot: unknown keys, types of values, a missing checkpoint.
+    """Check what composition cannot: unknown keys, types of values, a missing checkpoint, another run's folder.
 
     Args:
         config: What ``conf/train.yaml`` composes.
@@ -74,8 +74,10 @@ def check(config: DictConfig) -> None:
         last = last_checkpoint(Path(given["run_dir"]))
         if last.exists():
             _check_resume(last, given)
-    elif config.ckpt_path is not None:
+        return
+    if config.ckpt_path is not None:
         _check_resume(Path(config.ckpt_path), given)
+    _check_unused(Path(given["run_dir"]), config.ckpt_path)
 
 
 _KINDS: dict[str, Any] = {
@@ -187,3 +189,16 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
             f"ckpt_path continues with a run's own settings (trainer.max_steps may grow), got others than {saved}: "
             f"{'; '.join(other)}. Give that run's; to continue with others, copy the checkpoint out of its folder."
         )
+
+
+def _check_unused(folder: Path, start: str | None) -> None:
+    """Check that a new run does not replace another one in its folder; it may go on there from that one's checkpoint."""
+    last = last_checkpoint(folder)
+    if start is not None and Path(start).resolve() == last.resolve():
+        return
+    for kept in (folder / "summary.json", last):
+        if kept.exists():
+            raise SettingError(
+                f"a run needs a folder of its own, got {folder} with the {kept.name} of another; continue that one with "
+                f"ckpt_path=auto, or choose another folder (hydra.run.dir=FOLDER)."
+            )

@@ -134,15 +134,32 @@ def test_a_longer_run_goes_on_where_a_shorter_one_ended(command, tmp_path):
     same(tmp_path / "x", tmp_path / "whole")
 
 
-def test_a_new_run_in_an_old_folder_leaves_nothing_to_be_taken_for_its_own(command, monkeypatch, tmp_path):
+def test_a_new_run_does_not_replace_another(command, tmp_path):
+    assert command(*PLAIN)[0] == 0
+    before = files(tmp_path / "x")
+    for given in ("seed=5", "trainer.max_steps=3"):
+        code, _, err = command(*PLAIN, given, "ckpt_path=null")
+        assert code == 2
+        assert err.endswith(
+            f"a run needs a folder of its own, got {tmp_path / 'x'} with the summary.json of another; continue that "
+            "one with ckpt_path=auto, or choose another folder (hydra.run.dir=FOLDER).\n"
+        )
+    assert files(tmp_path / "x") == before
+    (tmp_path / "x" / "summary.json").unlink()
+    code, _, err = command(*PLAIN, "ckpt_path=null")
+    assert code == 2
+    assert "x with the last.ckpt of another" in err
+    assert command(*PLAIN, "ckpt_path=x/checkpoints/last.ckpt")[0] == 0
+    assert files(tmp_path / "x") == before
+
+
+def test_a_run_leaves_nothing_of_one_killed_before_its_first_checkpoint(command, monkeypatch, tmp_path):
     assert command(*PLAIN)[0] == 0
     (tmp_path / "x").rename(tmp_path / "whole")
-    assert command(*PLAIN, "seed=5")[0] == 0
     with monkeypatch.context() as patch:
         signalled(patch, 1, signal.SIGINT, signal.SIGINT)
-        assert command(*PLAIN, "ckpt_path=null")[0] == 130
-    assert not (tmp_path / "x" / "summary.json").exists()
-    assert command(*PLAIN)[0] == 0
+        assert command(*PLAIN, "seed=5")[0] == 130
+    assert command(*PLAIN, "ckpt_path=null")[0] == 0
     same(tmp_path / "x", tmp_path / "whole")
 
 
