@@ -143,6 +143,15 @@ def finite_rows(
     return rows
 
 
+def still_tolerated(f: int, n: int, m: int) -> int:
+    """Count how many of m finite rows a rule of f tolerates: the n - m others are the first of the f.
+
+    >>> still_tolerated(f=3, n=10, m=9), still_tolerated(f=3, n=10, m=5)
+    (2, 0)
+    """
+    return max(f - (n - m), 0)
+
+
 def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"]:
     """Drop the rows that hold NaN or inf.
 

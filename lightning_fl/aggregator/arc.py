@@ -10,7 +10,7 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregator, check_minority
 from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares, told_fewer
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
 
 def arc_scales(squares: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
@@ -23,7 +23,7 @@ def arc_scales(squares: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
     n = len(squares)
     check_minority(n, f, "arc")
     rows = finite_rows(squares, "arc")
-    f = max(f - (n - len(rows)), 0)
+    f = still_tolerated(f, n, len(rows))
     n_clipped = 2 * f * (len(rows) - f) // len(rows)
     norms = squares.sqrt()
     return clipping_scales(norms, norms[rows].sort(descending=True).values[n_clipped])

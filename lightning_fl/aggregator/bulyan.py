@@ -13,7 +13,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.columns import Ordered
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
 
 def bulyan_selection(distances: Float64[Tensor, "n n"], f: int, once: bool = False) -> Int64[Tensor, " theta"]:
@@ -79,7 +79,7 @@ def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], 
     """Return the update and the rows selected."""
     _check(updates.n, f)
     rows = finite_rows(updates.centred.gram.diagonal(), "bulyan")
-    f = max(f - (updates.n - len(rows)), 0)
+    f = still_tolerated(f, updates.n, len(rows))
     selected = rows[bulyan_selection(updates.distances[rows][:, rows], f, once)]
     theta = len(selected)
     trim, k = (theta - 1) // 2, theta - 2 * f

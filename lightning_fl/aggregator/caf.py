@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
 # A factor this near 0 is 0: copies of the worst row go with it, whatever rounding makes of their scores.
 _TIE = 1e-9
@@ -37,7 +37,7 @@ def caf_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[Float64[Tensor, "
     check_minority(n, f, "caf")
     rows = finite_rows(gram.diagonal(), "caf")
     inner, m = gram[rows][:, rows], len(rows)
-    f = max(f - (n - m), 0)
+    f = still_tolerated(f, n, m)
     counts = torch.ones_like(inner.diagonal())
     best, least, steps = counts / m, torch.inf, []
     while counts.sum() > m - 2 * f:

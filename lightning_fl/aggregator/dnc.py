@@ -15,7 +15,7 @@ from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Weighting, check_integer
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
 
 def dnc_scores(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
@@ -107,7 +107,7 @@ def _weights(updates: Updates, f: int, coordinates: Sequence[Tensor], c: float) 
     if not len(coordinates):
         raise SettingError("dnc needs coordinates for at least one iteration, got none; draw some.")
     rows = finite_rows(updates.squares, "dnc")
-    dropped = _count_dropped(max(f - (updates.n - len(rows)), 0), c)
+    dropped = _count_dropped(still_tolerated(f, updates.n, len(rows)), c)
     grams = (updates.columns(index).centred.gram[rows][:, rows] for index in coordinates)
     return updates.squares.new_zeros(updates.n).index_put((rows,), dnc_weights(grams, dropped))
 

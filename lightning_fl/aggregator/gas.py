@@ -21,7 +21,7 @@ from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
 # Distances held at a time by the groups that Krum is asked about together: on a CPU, by each thread.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
@@ -64,7 +64,7 @@ def gas_weights(
         scores += (shares[:, None] * distances(blocks)).sum(0)
     if not scores[rows].isfinite().all():
         raise DivergedError("gas needs a rule that leaves out updates with NaN or inf, got one that passes them on.")
-    kept = len(rows) - max(f - (updates.n - len(rows)), 0)
+    kept = len(rows) - still_tolerated(f, updates.n, len(rows))
     weights = torch.zeros_like(scores)
     weights[rows[scores[rows].argsort(stable=True)[:kept]]] = 1 / kept
     return weights

@@ -15,7 +15,7 @@ from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.products import among, by_parts, squared_distances
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import krum_kappa
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
 Neighbours = Literal["n-f-2", "n-f-1"]
 _FEWEST = {"n-f-2": 3, "n-f-1": 2}  # n - f from which a neighbour counts
@@ -34,7 +34,7 @@ def multi_krum_weights(
     n = len(gram)
     _check(n, f, m, neighbours)
     rows = finite_rows(gram.diagonal(), "krum")
-    keep = len(rows) - max(f - (n - len(rows)), 0)
+    keep = len(rows) - still_tolerated(f, n, len(rows))
     m = keep if m is None else min(m, len(rows))
     distances = squared_distances(among(gram, rows))
     others = keep - 2 if neighbours == "n-f-2" else keep - 1

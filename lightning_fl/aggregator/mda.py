@@ -16,7 +16,7 @@ from lightning_fl.aggregator.base import Weighting, check_minority, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.products import squared_distances
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
 _MOST_NODES = 1_000_000
 
@@ -37,7 +37,7 @@ def minimum_diameter_weights(
     if order is not None:
         rows = order[torch.isin(order, rows)]
     distances = squared_distances(gram[rows][:, rows])
-    chosen = rows[_closest(distances, max(f - (n - len(rows)), 0))]
+    chosen = rows[_closest(distances, still_tolerated(f, n, len(rows)))]
     return gram.new_zeros(n).index_fill(0, chosen, 1 / len(chosen))
 
 

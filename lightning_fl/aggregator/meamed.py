@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Updates, still_tolerated
 
 
 def mean_around_median(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
@@ -40,7 +40,7 @@ def mean_around_median(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "
 def _mean_around_median(updates: Updates, f: int) -> Float[Tensor, " d"]:
     values = updates.ordered("meamed")
     check_minority(updates.n, f, "meamed")
-    return values.nearest(trim=(values.n - 1) // 2, k=values.n - max(f - (updates.n - values.n), 0))
+    return values.nearest(trim=(values.n - 1) // 2, k=values.n - still_tolerated(f, updates.n, values.n))
 
 
 class Meamed(Aggregator):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Updates, still_tolerated
 
 
 def phocas(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
@@ -41,7 +41,7 @@ def phocas(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
 def _phocas(updates: Updates, f: int) -> Float[Tensor, " d"]:
     values = updates.ordered("phocas")
     check_minority(updates.n, f, "phocas")
-    f = max(f - (updates.n - values.n), 0)
+    f = still_tolerated(f, updates.n, values.n)
     return values.nearest(trim=f, k=values.n - f)
 
 

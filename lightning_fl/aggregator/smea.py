@@ -15,7 +15,7 @@ from torch import Tensor
 from lightning_fl._threads import threads_for
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
 _MOST_SUBSETS = 50_000
 # Matrix entries decomposed at a time.
@@ -39,7 +39,7 @@ def smallest_eigenvalue_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[F
     n = len(gram)
     check_minority(n, f, "smea")
     rows = finite_rows(gram.diagonal(), "smea")
-    inner, f = gram[rows][:, rows], max(f - (n - len(rows)), 0)
+    inner, f = gram[rows][:, rows], still_tolerated(f, n, len(rows))
     exact = comb(len(rows), f) <= _MOST_SUBSETS
     with threads_for(n):
         inside = _try_all(inner, f) if exact else _swap(inner, _drop(inner, f))

@@ -10,7 +10,7 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import trimmed_mean_kappa
-from lightning_fl.updates import Updates
+from lightning_fl.updates import Updates, still_tolerated
 
 
 def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
@@ -40,7 +40,7 @@ def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
 def _trimmed_mean(updates: Updates, f: int) -> Float[Tensor, " d"]:
     values = updates.ordered("trimmed_mean")
     check_minority(updates.n, f, "trimmed_mean")
-    first = max(f - (updates.n - values.n), 0)
+    first = still_tolerated(f, updates.n, values.n)
     return values.mean(first, values.n - first)
 
 

@@ -192,13 +192,13 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
 
 
 def _check_unused(folder: Path, start: str | None) -> None:
-    """Check that a new run does not replace another one in its folder; it may go on there from that one's checkpoint."""
+    """Check that a run does not replace another one in its folder; it may go on from the checkpoint there."""
     last = last_checkpoint(folder)
     if start is not None and Path(start).resolve() == last.resolve():
         return
     for kept in (folder / "summary.json", last):
         if kept.exists():
             raise SettingError(
-                f"a run needs a folder of its own, got {folder} with the {kept.name} of another; continue that one with "
-                f"ckpt_path=auto, or choose another folder (hydra.run.dir=FOLDER)."
+                f"a run needs a folder of its own, got {folder} with the {kept.name} of another; continue that one "
+                f"with ckpt_path=auto, or choose another folder (hydra.run.dir=FOLDER)."
             )
