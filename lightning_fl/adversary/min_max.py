@@ -148,34 +148,24 @@ def _check(attack: str, gamma_init: float, tau: float, direction: str | None) ->
 class MinMax(Adversary):
     """Stay within the largest distance between honest updates; see `min_max`."""
 
+    _measure = "min_max"
+
     def __init__(self, gamma_init: float = 10.0, tau: float = 1e-5, direction: Direction | None = None):
-        _check("min_max", gamma_init, tau, direction)
+        _check(self._measure, gamma_init, tau, direction)
         self.gamma_init = gamma_init
         self.tau = tau
         self.direction = direction
 
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
         """Check that there is a spread; see the base class."""
-        check_spread("min_max", n_honest)
+        check_spread(self._measure, n_honest)
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return _forge("min_max", honest, n_byzantine, self.gamma_init, self.tau, self.direction)
+        return _forge(self._measure, honest, n_byzantine, self.gamma_init, self.tau, self.direction)
 
 
-class MinSum(Adversary):
+class MinSum(MinMax):
     """Stay within the largest sum of squared distances of an honest update to the others; see `min_sum`."""
 
-    def __init__(self, gamma_init: float = 10.0, tau: float = 1e-5, direction: Direction | None = None):
-        _check("min_sum", gamma_init, tau, direction)
-        self.gamma_init = gamma_init
-        self.tau = tau
-        self.direction = direction
-
-    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
-        """Check that there is a spread; see the base class."""
-        check_spread("min_sum", n_honest)
-
-    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        return _forge("min_sum", honest, n_byzantine, self.gamma_init, self.tau, self.direction)
+    _measure = "min_sum"
