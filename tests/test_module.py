@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.overrides import TorchFunctionMode
 
 from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, TensorData, Updates
@@ -581,6 +582,7 @@ class Pair(nn.Linear):
     ("model", "message"),
     [
         (Counting(), "Counting changes its buffer calls in training, which clients do not upload"),
+        (spectral_norm(nn.Linear(2, 3)), "changes its buffer parametrizations.weight.0._u in training"),
         (Pair(2, 3), r"Pair must give one tensor, \(batch, classes\), got tuple"),
         (
             nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5)).eval(),

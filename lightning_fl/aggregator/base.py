@@ -252,9 +252,9 @@ def check_integers(part: pl.Callback) -> None:
         SettingError: If it is not.
     """
     for name, parameter in signature(type(part)).parameters.items():
-        value, kinds = getattr(part, name, None), get_args(parameter.annotation) or (parameter.annotation,)
-        integer = int in kinds and (float not in kinds if isinstance(value, float) else {*kinds} <= {int, NoneType})
-        if isinstance(value, float | str) and integer:
+        value, kinds = getattr(part, name, None), {*get_args(parameter.annotation)} or {parameter.annotation}
+        integer = int in kinds and float not in kinds
+        if integer and (isinstance(value, float) or (isinstance(value, str) and kinds <= {int, NoneType})):
             advice = "; round it" if isinstance(value, float) else ""
             raise SettingError(f"{type(part).__name__} needs an integer {name}, got {value!r}{advice}.")
         if isinstance(value, pl.Callback):

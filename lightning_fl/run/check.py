@@ -15,7 +15,7 @@ from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compos
 from lightning_fl.run.explain import explain
 from lightning_fl.run.identity import comparable, essential
 from lightning_fl.run.kinds import check_kind, check_kinds
-from lightning_fl.run.saved import changed, last_checkpoint, saved_config
+from lightning_fl.run.saved import changed, last_checkpoint, saved_config, starting_point
 
 
 def checked(overrides: Sequence[str]) -> DictConfig:
@@ -70,14 +70,12 @@ def check(config: DictConfig) -> None:
         check_kind(key, rounds, int)
         if rounds < 1:
             raise SettingError(f"{key} counts rounds and must be at least 1, got {rounds}.")
-    if config.ckpt_path == "auto":
-        last = last_checkpoint(Path(given["run_dir"]))
-        if last.exists():
-            _check_resume(last, given)
-        return
-    if config.ckpt_path is not None:
-        _check_resume(Path(config.ckpt_path), given)
-    _check_unused(Path(given["run_dir"]), config.ckpt_path)
+    folder = Path(given["run_dir"])
+    start = starting_point(config.ckpt_path, folder)
+    if start is not None:
+        _check_resume(start, given)
+    if start is None or start.resolve() != last_checkpoint(folder).resolve():
+        _check_unused(folder)
 
 
 _KINDS: dict[str, Any] = {
@@ -191,14 +189,13 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
         )
 
 
-def _check_unused(folder: Path, start: str | None) -> None:
-    """Check that a run does not replace another one in its folder; it may go on from the checkpoint there."""
+def _check_unused(folder: Path) -> None:
+    """Check that a new run does not replace another one in its folder."""
     last = last_checkpoint(folder)
-    if start is not None and Path(start).resolve() == last.resolve():
-        return
+    further = "continue that one with ckpt_path=auto, or " if last.exists() else ""
     for kept in (folder / "summary.json", last):
         if kept.exists():
             raise SettingError(
-                f"a run needs a folder of its own, got {folder} with the {kept.name} of another; continue that one "
-                f"with ckpt_path=auto, or choose another folder (hydra.run.dir=FOLDER)."
+                f"a run needs a folder of its own, got {folder} with the {kept.name} of another; {further}choose "
+                f"another folder (hydra.run.dir=FOLDER)."
             )

@@ -146,6 +146,14 @@ def last_checkpoint(folder: Path) -> Path:
     return folder / "checkpoints" / "last.ckpt"
 
 
+def starting_point(ckpt_path: str | None, folder: Path) -> Path | None:
+    """Find the checkpoint that a run in a folder starts from; None: it starts anew."""
+    if ckpt_path != "auto":
+        return None if ckpt_path is None else Path(ckpt_path)
+    last = last_checkpoint(folder)
+    return last if last.exists() else None
+
+
 def saved_config(path: Path) -> Config:
     """Read a run's ``config.yaml``.
 

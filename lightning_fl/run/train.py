@@ -22,7 +22,7 @@ from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import add_loggers, check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import default_settings
 from lightning_fl.run.lock import held
-from lightning_fl.run.saved import last_checkpoint
+from lightning_fl.run.saved import last_checkpoint, starting_point
 from lightning_fl.run.version import version
 
 
@@ -67,7 +67,7 @@ def train(
     first = trainer.is_global_zero  # of several processes this one writes and prints
     describe = describe and first
     with held(folder) if first else nullcontext():
-        start = _start(config.ckpt_path, folder)
+        start = starting_point(config.ckpt_path, folder)
         if first:
             add_loggers(trainer, config)
         for logger in trainer.loggers:
@@ -104,12 +104,6 @@ def train(
         with suppress(OSError):  # Hydra has made a folder for each process that did not agree on one
             folder.rmdir()
     return summary
-
-
-def _start(ckpt_path: str | None, folder: Path) -> Path | None:
-    """Find the checkpoint to continue from."""
-    last = last_checkpoint(folder)
-    return Path(ckpt_path) if ckpt_path not in (None, "auto") else last if ckpt_path and last.exists() else None
 
 
 def _clear(folder: Path, start: Path | None) -> None:

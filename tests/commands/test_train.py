@@ -291,10 +291,16 @@ def test_a_refused_start_leaves_the_earlier_run_as_it_is(command, tmp_path):
     assert summary(folder)["rounds"] == 3
 
 
-def test_a_new_run_leaves_nothing_of_the_one_before_it_in_its_folder(command, tmp_path):
+def test_a_run_leaves_nothing_of_one_before_it_in_its_folder(command, tmp_path):
     command("aggregator=krum", "aggregator.f=1", "trainer.max_steps=1", "hydra.run.dir=x")
     ours = {"weights.csv", "weights.png", "clients.png"}
     assert ours <= {path.name for path in (tmp_path / "x").iterdir()}
+    (tmp_path / "x/checkpoints/last.ckpt").unlink()
+    code, _, err = command("aggregator=median", "trainer.max_steps=1", "hydra.run.dir=x", "ckpt_path=auto")
+    assert code == 2
+    assert err.endswith("x with the summary.json of another; choose another folder (hydra.run.dir=FOLDER).\n")
+    assert ours <= {path.name for path in (tmp_path / "x").iterdir()}
+    (tmp_path / "x/summary.json").unlink()
     _, out, _ = command("aggregator=median", "trainer.max_steps=1", "hydra.run.dir=x")
     assert not ours & {path.name for path in (tmp_path / "x").iterdir()}
     assert "weights" not in next(line for line in out.splitlines() if line.strip().startswith("files"))
