@@ -197,5 +197,5 @@ def _check_unused(folder: Path) -> None:
         if kept.exists():
             raise SettingError(
                 f"a run needs a folder of its own, got {folder} with the {kept.name} of another; {further}choose "
-                f"another folder (hydra.run.dir=FOLDER)."
+                f"another folder (hydra.run.dir=FOLDER; of -m, hydra.sweep.dir=FOLDER)."
             )

@@ -298,7 +298,7 @@ def test_a_run_leaves_nothing_of_one_before_it_in_its_folder(command, tmp_path):
     (tmp_path / "x/checkpoints/last.ckpt").unlink()
     code, _, err = command("aggregator=median", "trainer.max_steps=1", "hydra.run.dir=x", "ckpt_path=auto")
     assert code == 2
-    assert err.endswith("x with the summary.json of another; choose another folder (hydra.run.dir=FOLDER).\n")
+    assert "x with the summary.json of another; choose another folder (hydra.run.dir=FOLDER; " in err
     assert ours <= {path.name for path in (tmp_path / "x").iterdir()}
     (tmp_path / "x/summary.json").unlink()
     _, out, _ = command("aggregator=median", "trainer.max_steps=1", "hydra.run.dir=x")

@@ -142,7 +142,7 @@ def test_a_new_run_does_not_replace_another(command, tmp_path):
         assert code == 2
         assert err.endswith(
             f"a run needs a folder of its own, got {tmp_path / 'x'} with the summary.json of another; continue that "
-            "one with ckpt_path=auto, or choose another folder (hydra.run.dir=FOLDER).\n"
+            "one with ckpt_path=auto, or choose another folder (hydra.run.dir=FOLDER; of -m, hydra.sweep.dir=FOLDER).\n"
         )
     assert files(tmp_path / "x") == before
     (tmp_path / "x" / "summary.json").unlink()
