@@ -24,9 +24,10 @@ from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spell, spelled, take_own
 from lightning_fl.run.explain import explained
+from lightning_fl.study.engine import executor
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.options import check_keep, check_workers, seeds_of
-from lightning_fl.study.pool import Progress, executor, stop_when_told
+from lightning_fl.study.pool import Progress, stop_when_told
 from lightning_fl.study.table import Table
 from lightning_fl.study.table_report import keep, overview, report, stale, terminal
 from lightning_fl.text import many

@@ -24,8 +24,9 @@ from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError, install
 from lightning_fl.run.config import spell, take_own
 from lightning_fl.run.explain import explained
+from lightning_fl.study.engine import executor
 from lightning_fl.study.options import check_workers
-from lightning_fl.study.pool import Progress, executor, sharing, stop_when_told
+from lightning_fl.study.pool import Progress, sharing, stop_when_told
 from lightning_fl.study.sweep import Sweep, check, grid, search, write
 from lightning_fl.text import many
 

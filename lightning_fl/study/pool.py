@@ -12,16 +12,16 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from joblib import Parallel, delayed
 from omegaconf import DictConfig
 
 from lightning_fl._threads import n_cores, n_threads
@@ -57,24 +57,6 @@ class Outcome:
     summary: dict[str, Any] | None
     error: str | None = None
     seconds: float = 0.0  # from start to end of its process
-
-
-Execute = Callable[[Sequence[Run]], Generator[Outcome, None, None]]
-"""Trains runs, wherever, and yields each as it ends."""
-
-
-def executor(workers: int, on: str | None = None) -> Execute:
-    """Choose where runs are trained.
-
-    Args:
-        workers: How many at a time.
-        on: "ray", or the address of a cluster of Ray.  None: processes of this machine.
-    """
-    if on is None:
-        return partial(execute, workers=workers)
-    from lightning_fl.study import ray_pool
-
-    return partial(ray_pool.execute, workers=workers, address=None if on == "ray" else on)
 
 
 def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, None]:
@@ -122,6 +104,21 @@ def execute(runs: Sequence[Run], workers: int = 1) -> Generator[Outcome, None, N
             process.join()
     for run in elsewhere:
         yield Outcome(run, run.summary())
+
+
+def each(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], workers: int = 1) -> Iterator[Any]:
+    """Call a function with each of many arguments, in processes that stay.
+
+    Args:
+        function: Of a module that can be imported.
+        calls: Arguments.
+        workers: How many at a time.
+
+    Yields:
+        What each call gives, as it comes.
+    """
+    parallel = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
+    yield from parallel(delayed(function)(*arguments) for arguments in calls)
 
 
 def sharing(workers: int) -> str:

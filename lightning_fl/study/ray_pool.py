@@ -1,4 +1,4 @@
-"""Runs as tasks of Ray, on this machine or on a cluster; `pool.executor` chooses.
+"""Runs as tasks of Ray, on this machine or on a cluster; `engine` chooses.
 
 A task trains in a folder of its own, wherever Ray puts it, so no file system need be shared.  After each checkpoint it
 hands its files to an actor in the cluster, and the caller fetches them into the run's folder.  When a worker dies, Ray

@@ -15,7 +15,8 @@ from lightning_fl.run.config import spelled
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
-from lightning_fl.study.pool import Execute, Outcome, Run
+from lightning_fl.study.engine import Execute
+from lightning_fl.study.pool import Outcome, Run
 from lightning_fl.text import markdown, table
 
 Values = dict[str, Any]

@@ -10,9 +10,8 @@ import csv
 import io
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -22,7 +21,6 @@ from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
-from joblib import Parallel, delayed
 
 from lightning_fl import files
 from lightning_fl.errors import DataError, MissingError, SettingError
@@ -30,6 +28,7 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, words
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
+from lightning_fl.study.engine import each
 from lightning_fl.study.factors import Factors
 from lightning_fl.study.table import TABLES
 
@@ -366,7 +365,7 @@ class Tournament:
                     yield cell, self.overrides(cell), self.name(cell)
 
         try:
-            for row in _each(on)(_played, calls(), workers):
+            for row in each(on)(_played, calls(), workers):
                 if row["status"] == "interrupted" and on is None:  # by a signal, which is meant for all
                     raise KeyboardInterrupt
                 if row["status"] not in ("interrupted", FAILED):
@@ -407,20 +406,6 @@ class Tournament:
 def _free(lock: FileLock) -> None:
     Path(lock.lock_file).unlink(missing_ok=True)
     lock.release()
-
-
-def _each(on: str | None) -> Callable[..., Iterator[Row]]:
-    """Choose what calls a function with each of many arguments, several at a time, and yields what comes."""
-    if on is None:
-        return _by_processes
-    from lightning_fl.study import ray_pool
-
-    return partial(ray_pool.each, address=None if on == "ray" else on)
-
-
-def _by_processes(function: Callable[..., Row], calls: Iterable[tuple[Any, ...]], workers: int) -> Iterator[Row]:
-    parallel = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-    yield from parallel(delayed(function)(*arguments) for arguments in calls)
 
 
 def _played(cell: Cell, overrides: Sequence[str], name: str) -> Row:

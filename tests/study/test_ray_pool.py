@@ -22,7 +22,8 @@ from lightning_fl.run.lock import held
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.run.train import train
 from lightning_fl.study import ray_pool, tournament
-from lightning_fl.study.pool import Run, executor, places
+from lightning_fl.study.engine import executor
+from lightning_fl.study.pool import Run, places
 from lightning_fl.study.ray_pool import Keeper, read_files, write_files
 
 ROOT = Path(__file__).resolve().parents[2]
