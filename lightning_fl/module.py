@@ -1,7 +1,7 @@
 """One federated round as one Lightning training step."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import partial
 from itertools import islice, pairwise
@@ -24,10 +24,10 @@ from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
+from lightning_fl.checks import check_model, check_optimizer, check_server_data, check_trainer, refuse_hidden_state
 from lightning_fl.client.base import Client, check_result
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.dropout import KeyedDropout, uses_dropout
 from lightning_fl.errors import DivergedError, ProcessError, SettingError, concerning
 from lightning_fl.images import outputs
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
@@ -39,7 +39,6 @@ from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.storage import Storage
-from lightning_fl.strategy.client_parallel import ClientParallel
 from lightning_fl.updates import Updates, broken_rows, check_shape, flatten, trainable, unflatten
 
 
@@ -73,7 +72,7 @@ class FederatedModule(pl.LightningModule):
         updates_dir: str | Path | None = None,
     ):
         super().__init__()
-        _refuse_hidden_state(model)
+        refuse_hidden_state(model)
         self.automatic_optimization = False
         self.model = model
         self.client = Gradient() if client is None else client
@@ -98,7 +97,7 @@ class FederatedModule(pl.LightningModule):
             SettingError: If it does not.
         """
         data = self.data
-        _check_trainer(self.trainer)
+        check_trainer(self.trainer)
         self._prepare_metrics(data.n_classes)
         if stage != "fit":
             self.adversary = _only(self.trainer, Adversary)
@@ -135,7 +134,7 @@ class FederatedModule(pl.LightningModule):
         Raises:
             SettingError: If it does not.
         """
-        _check_trainer(trainer)
+        check_trainer(trainer)
         self.aggregator = _only(trainer, Aggregator) or Average()
         self.adversary = _only(trainer, Adversary)
         if data.federation.n_byzantine and self.adversary is None:
@@ -148,7 +147,7 @@ class FederatedModule(pl.LightningModule):
         with concerning("aggregator"):
             check_integers(self.aggregator)
             self.aggregator.check(data.federation.n, data.n_classes)
-            _check_server_data(self.aggregator, self.client, data)
+            check_server_data(self.aggregator, self.client, data)
         honest, byzantine = data.federation.participants(0)
         if self.adversary is not None:
             with concerning("adversary"):
@@ -158,7 +157,7 @@ class FederatedModule(pl.LightningModule):
                 self.adversary.check_data(data)
         self.model.to(data.train.targets.device)  # client state is allocated on the model's device
         with concerning("model"):
-            _check_model(self.model, data)
+            check_model(self.model, data)
         if trainer.world_size > len(data.test):
             raise SettingError(
                 f"each of {trainer.world_size} processes needs a test sample, got {len(data.test)}; start fewer."
@@ -168,7 +167,7 @@ class FederatedModule(pl.LightningModule):
             raise SettingError(
                 f"each of {trainer.world_size} processes needs a parameter of the model, got {d}; start fewer."
             )
-        _check_server(self.make_optimizer, self.make_schedule)
+        check_optimizer(self.make_optimizer, self.make_schedule)
         numbers = data.federation.n * d
         numbers *= 2 if trainer.world_size > 1 else 1  # each process's rows, and its columns of all
         like = next(iter(trainable(self.model).values()))
@@ -562,121 +561,3 @@ def _only(trainer: pl.Trainer, kind: type) -> Any:
             f"a run has at most one {kind.__name__}, got {names}; remove one from the trainer's callbacks."
         )
     return found[0] if found else None
-
-
-def _refuse_hidden_state(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        where = f"{name or 'itself'} ({type(module).__name__})"
-        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
-            raise SettingError(
-                f"{type(model).__name__} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
-                f"or LayerNorm."
-            )
-        if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) and module.p > 0:
-            raise SettingError(
-                f"{type(model).__name__} draws random numbers in {where}, which no seed of a round governs; use "
-                f"nn.Dropout or set p=0."
-            )
-
-
-def _check_trainer(trainer: pl.Trainer) -> None:
-    if trainer.world_size > 1 and not isinstance(trainer.strategy, ClientParallel):
-        raise SettingError(
-            f"a round over {trainer.world_size} processes needs lightning_fl's strategy ClientParallel, got "
-            f"{type(trainer.strategy).__name__}; leave trainer.strategy out, or give the trainer "
-            f"strategy=ClientParallel()."
-        )
-    if trainer.precision != "32-true":
-        raise SettingError(
-            f"a round computes in float32, its inner products in float64, got trainer.precision={trainer.precision}; "
-            f"leave it at 32-true."
-        )
-    if trainer.strategy.root_device.type == "mps":
-        raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
-
-
-def _check_server_data(rule: Aggregator, client: Client, data: FederatedDataModule) -> None:
-    """Check that the server has what the rule asks of it."""
-    if rule.needs_server and not len(data.server):
-        raise SettingError(f"{type(rule).__name__} needs server data, got none; set data.server_samples to at least 1.")
-    if rule.needs_server == "updates" and not client.serves_server:
-        raise SettingError(
-            f"{type(rule).__name__} needs a client that the server can run, too, got {type(client).__name__}, which "
-            f"remembers every client; choose client=gradient or another rule."
-        )
-
-
-def _check_server(
-    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
-    make_schedule: Callable[[Optimizer], LRScheduler] | None,
-) -> None:
-    """Make optimizer and schedule for a dummy parameter, and let both step."""
-    parameter = nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
-    with _refusals("server"):
-        optimizer = make_optimizer([parameter])
-    with _refusals("schedule"):
-        schedule = None if make_schedule is None else make_schedule(optimizer)
-    with _refusals("server"):
-        optimizer.step()
-    if schedule is not None:
-        with _refusals("schedule"):
-            schedule.step()
-
-
-@contextmanager
-def _refusals(part: str) -> Iterator[None]:
-    """Turn what another library's class refuses into an error about its settings."""
-    with concerning(part):
-        try:
-            yield
-        except SettingError:
-            raise
-        except Exception as error:  # the library decides which
-            raise SettingError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
-
-
-def _random_states(device: torch.device) -> list[Tensor]:
-    """Get the states of torch's global random streams."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def _check_model(model: nn.Module, data: FederatedDataModule) -> None:
-    if not trainable(model):
-        raise SettingError(
-            f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
-        )
-    inputs, _ = data.train.gather(torch.zeros(1, dtype=torch.int64, device=data.train.targets.device))
-    if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest one
-        inputs.view(-1)[-1] = max(int(samples.inputs.max()) for samples in (data.train, data.test))
-    name, shape = type(model).__name__, tuple(inputs.shape[1:])
-    if uses_dropout(model) and not model.training:
-        raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
-    states = _random_states(inputs.device)
-    buffers = {where: (buffer, buffer._version, buffer.clone()) for where, buffer in model.named_buffers()}
-    try:
-        keyed = KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)) if uses_dropout(model) else nullcontext()
-        with torch.no_grad(), keyed:
-            outputs = model(inputs)
-    except (RuntimeError, IndexError) as error:
-        raise SettingError(
-            f"{name} does not take inputs of shape {shape}: {error}; choose another model=..."
-        ) from error
-    if not all(map(torch.equal, states, _random_states(inputs.device))):
-        raise SettingError(
-            f"{name} draws random numbers outside nn.Dropout, which no seed of a round governs; use nn.Dropout layers "
-            f"or turn them off."
-        )
-    after = dict(model.named_buffers())
-    for where, (buffer, version, value) in buffers.items():
-        # Whatever is written now, as spectral_norm writes what it knows already, will differ once the weights do.
-        written = after[where] is buffer and buffer._version != version
-        if written or not torch.equal(value, after[where]):
-            raise SettingError(f"{name} changes its buffer {where} in training, which clients do not upload.")
-    if not isinstance(outputs, Tensor):
-        raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
-    if outputs.shape != (1, data.n_classes):
-        raise SettingError(
-            f"the data have {data.n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
-            f"model.n_classes={data.n_classes}."
-        )

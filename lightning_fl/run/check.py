@@ -64,7 +64,7 @@ def check(config: DictConfig) -> None:
     for key in [*GROUPS, "federation", "trainer"]:
         _check_part(key, given.get(key))
     _check_loggers(given.get("logger") or {})
-    check_trainer(given["trainer"], "trainer.")
+    check_trainer_settings(given["trainer"], "trainer.")
     for key in ("checkpoint_every", "trainer.max_steps", "trainer.val_check_interval", "trainer.log_every_n_steps"):
         rounds: Any = OmegaConf.select(config, key)
         check_kind(key, rounds, int)
@@ -144,7 +144,7 @@ def _check_loggers(given: dict[str, Any]) -> None:
             raise SettingError(f"logger={name} needs {package}, got none; {install(package)}.")
 
 
-def check_trainer(given: dict[str, Any], spelled: str = "", taken: Collection[str] = ()) -> None:
+def check_trainer_settings(given: dict[str, Any], spelled: str = "", taken: Collection[str] = ()) -> None:
     """Check that settings of Lightning's trainer have a meaning for federated rounds.
 
     Args:

@@ -31,7 +31,7 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import make_module, make_seeded, over_processes
-from lightning_fl.run.check import check_trainer
+from lightning_fl.run.check import check_trainer_settings
 from lightning_fl.run.config import own_folder
 from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
@@ -171,7 +171,7 @@ def train(
     ]:
         if name in trainer:
             raise SettingError(f"train {does} {ours}, got {name}={trainer[name]}; give {ours} in its place.")
-    check_trainer(trainer, taken=("callbacks", "logger", "default_root_dir"))
+    check_trainer_settings(trainer, taken=("callbacks", "logger", "default_root_dir"))
     further = trainer.pop("callbacks", None) or []
     module = FederatedModule(
         make_seeded(model, seed), deepcopy(client), partial(optimizer, lr=lr), schedule, reference_recall, updates_dir

@@ -1,0 +1,139 @@
+"""What a run's parts must be, checked before any training; each function raises a SettingError if one is not."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.client.base import Client
+from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.dropout import KeyedDropout, uses_dropout
+from lightning_fl.errors import SettingError, concerning
+from lightning_fl.strategy.client_parallel import ClientParallel
+from lightning_fl.updates import trainable
+
+
+def check_trainer(trainer: pl.Trainer) -> None:
+    """Check that rounds can be computed on it: with our strategy if by several processes, in float32."""
+    if trainer.world_size > 1 and not isinstance(trainer.strategy, ClientParallel):
+        raise SettingError(
+            f"a round over {trainer.world_size} processes needs lightning_fl's strategy ClientParallel, got "
+            f"{type(trainer.strategy).__name__}; leave trainer.strategy out, or give the trainer "
+            f"strategy=ClientParallel()."
+        )
+    if trainer.precision != "32-true":
+        raise SettingError(
+            f"a round computes in float32, its inner products in float64, got trainer.precision={trainer.precision}; "
+            f"leave it at 32-true."
+        )
+    if trainer.strategy.root_device.type == "mps":
+        raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
+
+
+def check_server_data(rule: Aggregator, client: Client, data: FederatedDataModule) -> None:
+    """Check that the server has what the rule asks of it."""
+    if rule.needs_server and not len(data.server):
+        raise SettingError(f"{type(rule).__name__} needs server data, got none; set data.server_samples to at least 1.")
+    if rule.needs_server == "updates" and not client.serves_server:
+        raise SettingError(
+            f"{type(rule).__name__} needs a client that the server can run, too, got {type(client).__name__}, which "
+            f"remembers every client; choose client=gradient or another rule."
+        )
+
+
+def check_optimizer(
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+    make_schedule: Callable[[Optimizer], LRScheduler] | None,
+) -> None:
+    """Check the server's optimizer and schedule: make both for a dummy parameter, and let them step."""
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    with _refusals("server"):
+        optimizer = make_optimizer([parameter])
+    with _refusals("schedule"):
+        schedule = None if make_schedule is None else make_schedule(optimizer)
+    with _refusals("server"):
+        optimizer.step()
+    if schedule is not None:
+        with _refusals("schedule"):
+            schedule.step()
+
+
+@contextmanager
+def _refusals(part: str) -> Iterator[None]:
+    """Turn what another library's class refuses into an error about its settings."""
+    with concerning(part):
+        try:
+            yield
+        except SettingError:
+            raise
+        except Exception as error:  # the library decides which
+            raise SettingError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def refuse_hidden_state(model: nn.Module) -> None:
+    """Refuse a model with layers that keep batch statistics, or draw what no seed of a round governs."""
+    for name, module in model.named_modules():
+        where = f"{name or 'itself'} ({type(module).__name__})"
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
+            raise SettingError(
+                f"{type(model).__name__} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
+                f"or LayerNorm."
+            )
+        if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) and module.p > 0:
+            raise SettingError(
+                f"{type(model).__name__} draws random numbers in {where}, which no seed of a round governs; use "
+                f"nn.Dropout or set p=0."
+            )
+
+
+def check_model(model: nn.Module, data: FederatedDataModule) -> None:
+    """Check, with one sample, that the model has parameters to train, takes the data and changes nothing else."""
+    if not trainable(model):
+        raise SettingError(
+            f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
+        )
+    inputs, _ = data.train.gather(torch.zeros(1, dtype=torch.int64, device=data.train.targets.device))
+    if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest one
+        inputs.view(-1)[-1] = max(int(samples.inputs.max()) for samples in (data.train, data.test))
+    name, shape = type(model).__name__, tuple(inputs.shape[1:])
+    if uses_dropout(model) and not model.training:
+        raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
+    states = _random_states(inputs.device)
+    buffers = {where: (buffer, buffer._version, buffer.clone()) for where, buffer in model.named_buffers()}
+    try:
+        keyed = KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)) if uses_dropout(model) else nullcontext()
+        with torch.no_grad(), keyed:
+            outputs = model(inputs)
+    except (RuntimeError, IndexError) as error:
+        raise SettingError(
+            f"{name} does not take inputs of shape {shape}: {error}; choose another model=..."
+        ) from error
+    if not all(map(torch.equal, states, _random_states(inputs.device))):
+        raise SettingError(
+            f"{name} draws random numbers outside nn.Dropout, which no seed of a round governs; use nn.Dropout layers "
+            f"or turn them off."
+        )
+    after = dict(model.named_buffers())
+    for where, (buffer, version, value) in buffers.items():
+        # Whatever is written now, as spectral_norm writes what it knows already, will differ once the weights do.
+        written = after[where] is buffer and buffer._version != version
+        if written or not torch.equal(value, after[where]):
+            raise SettingError(f"{name} changes its buffer {where} in training, which clients do not upload.")
+    if not isinstance(outputs, Tensor):
+        raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
+    if outputs.shape != (1, data.n_classes):
+        raise SettingError(
+            f"the data have {data.n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
+            f"model.n_classes={data.n_classes}."
+        )
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    """Get the states of torch's global random streams."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]

@@ -1,0 +1,89 @@
+"""Parts that cannot make a run are refused before it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+from lightning_fl import SettingError, TensorData
+from lightning_fl.checks import check_model, check_trainer, refuse_hidden_state
+from lightning_fl.contract import world
+from lightning_fl.partition.iid import Iid
+from tests import training
+
+
+def data():
+    """Of three classes in the plane."""
+    loaded = training.data()
+    loaded.setup("fit")
+    return loaded
+
+
+class Counting(nn.Linear):
+    """Counts its calls in training."""
+
+    def __init__(self):
+        super().__init__(2, 3)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, inputs):
+        if self.training:
+            self.calls += 1
+        return super().forward(inputs)
+
+
+class Pair(nn.Linear):
+    """Gives more than one tensor."""
+
+    def forward(self, inputs):
+        return super().forward(inputs), inputs
+
+
+class Careless(nn.Linear):
+    """Draws by itself."""
+
+    def forward(self, inputs):
+        return super().forward(F.dropout(inputs, 0.5, self.training))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Counting(), "Counting changes its buffer calls in training, which clients do not upload"),
+        (spectral_norm(nn.Linear(2, 3)), "changes its buffer parametrizations.weight.0._u in training"),
+        (Careless(2, 3), "Careless draws random numbers outside nn.Dropout"),
+        (world.model().requires_grad_(False), "Linear has no parameter that is trained"),
+        (Pair(2, 3), r"Pair must give one tensor, \(batch, classes\), got tuple"),
+        (
+            nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5)).eval(),
+            r"Sequential has dropout and is in evaluation mode, which turns it off; call train\(\) of it",
+        ),
+    ],
+)
+def test_refuses_a_model_that_cannot_be_trained_as_it_is(model, message):
+    with pytest.raises(SettingError, match=message):
+        check_model(model, data())
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_a_model_must_know_the_largest_token(split):
+    tokens, y = torch.ones(12, 3, dtype=torch.int64), torch.arange(12) % 2
+    pairs = [(tokens.clone(), y), (tokens.clone(), y)]
+    pairs[split][0][5, 1] = 9
+    words = TensorData(*pairs, Iid(), n_clients=3)
+    words.setup("fit")
+    with pytest.raises(SettingError, match="Sequential does not take inputs of shape"):
+        check_model(nn.Sequential(nn.EmbeddingBag(9, 4), nn.Linear(4, 2)), words)
+    check_model(nn.Sequential(nn.EmbeddingBag(10, 4), nn.Linear(4, 2)), words)
+
+
+def test_refuses_batch_statistics():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    with pytest.raises(SettingError, match=r"Sequential keeps batch statistics in 1 \(BatchNorm1d\).*use GroupNorm"):
+        refuse_hidden_state(model)
+
+
+def test_half_precision_is_refused():
+    with pytest.raises(SettingError, match=r"float32.*got trainer.precision=bf16-mixed"):
+        check_trainer(training.trainer(precision="bf16-mixed"))
