@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from math import isfinite
+from numbers import Integral
 
 
 class SettingError(ValueError):
@@ -59,6 +60,16 @@ def check_finite(what: str, value: float) -> None:
     """
     if not isfinite(value):
         raise SettingError(f"{what} must be a finite number, got {value}.")
+
+
+def check_whole(what: str, value: object, least: int) -> None:
+    """Check a setting that is a whole number.
+
+    Raises:
+        SettingError: If it is not, or below ``least``; ``what`` names the setting in the message.
+    """
+    if not isinstance(value, Integral) or value < least:
+        raise SettingError(f"{what} must be a whole number of at least {least}, got {value!r}.")
 
 
 def check_counts(who: str, **counts: int | Iterable[int]) -> None:

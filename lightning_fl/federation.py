@@ -9,7 +9,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError, check_choice, check_whole
 
 Placement = Literal["supplement", "replacement"]
 DataWeights = Literal["uniform", "samples"]
@@ -55,10 +55,8 @@ class Federation:
         seed: int = 0,
         byzantine_data: ByzantineData | None = None,
     ):
-        if n_clients < 1 or n_byzantine < 0:
-            raise SettingError(
-                f"a federation needs n_clients >= 1 and n_byzantine >= 0, got {n_clients} and {n_byzantine}."
-            )
+        check_whole("federation.n_clients", n_clients, 1)
+        check_whole("federation.n_byzantine", n_byzantine, 0)
         for name, value, allowed in [("byzantine", byzantine, Placement), ("data_weights", data_weights, DataWeights)]:
             check_choice(f"federation.{name}", value, get_args(allowed))
         if byzantine == "replacement" and n_byzantine >= n_clients:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -9,7 +10,7 @@ from omegaconf import OmegaConf
 
 from lightning_fl import SettingError
 from lightning_fl.contract import conf, world
-from lightning_fl.errors import check_choice, check_counts, check_finite
+from lightning_fl.errors import check_choice, check_counts, check_finite, check_whole
 
 OFFLINE = ["quadratic", "synthetic"]
 PARTS = [
@@ -72,6 +73,10 @@ def test_what_is_checked_says_whose_it_is():
     check_finite("ipm's factor", -1e300)
     check_counts("mlp", hidden=[], n_classes=1)
     check_choice("upload", "difference", ("difference", "tail_average"))
+    check_whole("rounds", np.int64(2), 2)
+    for value in (1, 2.0, "2", None):
+        with pytest.raises(SettingError, match=f"rounds must be a whole number of at least 2, got {value!r}"):
+            check_whole("rounds", value, 2)
     for value in (math.nan, -math.inf):
         with pytest.raises(SettingError, match=f"ipm's factor must be a finite number, got {value}"):
             check_finite("ipm's factor", value)

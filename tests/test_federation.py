@@ -40,9 +40,18 @@ def test_shares_by_samples():
     assert shares.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
 
 
-@pytest.mark.parametrize(("n_clients", "n_byzantine"), [(0, 0), (-1, 0), (3, -1)])
-def test_numbers_out_of_range(n_clients, n_byzantine):
-    with pytest.raises(SettingError, match=rf"n_clients >= 1 and n_byzantine >= 0, got {n_clients} and {n_byzantine}"):
+@pytest.mark.parametrize(
+    ("n_clients", "n_byzantine", "message"),
+    [
+        (0, 0, "n_clients must be a whole number of at least 1, got 0"),
+        (-1, 0, "n_clients must be a whole number of at least 1, got -1"),
+        ("20", 0, "n_clients must be a whole number of at least 1, got '20'"),
+        (3, -1, "n_byzantine must be a whole number of at least 0, got -1"),
+        (3, 0.5, r"n_byzantine must be a whole number of at least 0, got 0\.5"),
+    ],
+)
+def test_numbers_out_of_range(n_clients, n_byzantine, message, unchecked):
+    with pytest.raises(SettingError, match=message):
         Federation(n_clients, n_byzantine, "supplement", "uniform")
 
 

@@ -57,7 +57,7 @@ class TensorData(FederatedDataModule):
         made = Federation(n_clients, n_byzantine, seed=settings.get("seed", 0)) if federation is None else federation
         super().__init__(partition, made, **{"server_samples": None} | settings)
         self._follow["federation"] = federation is None
-        pairs = [_tensors(split, *pair) for split, pair in [("training", train), ("test", test)]]
+        pairs = [_tensors(split, pair) for split, pair in [("training", train), ("test", test)]]
         if n_classes is None and len(every := torch.cat([targets for _, targets in pairs])):
             n_classes = int(every.max()) + 1
             if every.min() > 0:
@@ -146,8 +146,11 @@ def _as_tensor(value: Any) -> Tensor:
     return torch.as_tensor(value)
 
 
-def _tensors(split: str, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
-    x, y = torch.as_tensor(inputs).cpu(), torch.as_tensor(targets).cpu()
+def _tensors(split: str, pair: Any) -> tuple[Tensor, Tensor]:
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        advice = "; TensorData.from_dataset reads a data set" if isinstance(pair, Dataset) else ""
+        raise DataError(f"the {split} samples must be (inputs, targets), got {type(pair).__name__}{advice}.")
+    x, y = (torch.as_tensor(values).cpu() for values in pair)
     if y.dim() != 1 or y.is_floating_point() or y.is_complex():
         raise DataError(f"the {split} targets are one class number per sample, got {tuple(y.shape)} of {y.dtype}.")
     x = x.float() if x.dtype in (torch.float64, torch.float16, torch.bfloat16) else x

@@ -7,7 +7,6 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import zip_longest
 from math import inf
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from lightning_fl import files, seeding
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks, check_integers
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.errors import DataError, DivergedError, SettingError
+from lightning_fl.errors import DataError, DivergedError, SettingError, check_whole
 from lightning_fl.flower.replies import Answers, Layout, gather, median_metrics
 from lightning_fl.module import begin_anew
 from lightning_fl.round import Round
@@ -106,6 +105,8 @@ class RobustStrategy(FedAvg):
             raise SettingError(f"most_examples must be at least 1, or None for equal weights, got {most_examples}.")
         if samples is not None and model is None:
             raise SettingError("the server trains a model on its samples, got none; give model as well.")
+        if server is not None and not callable(server):
+            raise SettingError(f"server must be a class such as torch.optim.SGD, got {server!r}.")
         self.rule = _rule(rule, f)
         check_integers(self.rule)
         if self.rule.needs_server and samples is None:
@@ -465,8 +466,8 @@ def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
             raise SettingError(f"{type(rule).__name__} has its own f, got f={f} as well; leave it out.")
         check_hooks(rule, "RobustStrategy")
         return rule
-    if f is not None and (not isinstance(f, Integral) or f < 0):
-        raise SettingError(f"f must be a whole number of at least 0, got {f!r}.")
+    if f is not None:
+        check_whole("f", f, 0)
     arguments = [f"aggregator={rule}", *([] if f is None else [f"f={f}"])]
     check_choices(arguments)
     config = compose(arguments).aggregator

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from io import BytesIO
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError, SettingError, check_whole
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
@@ -147,8 +147,7 @@ def train(
         DataError: If the data cannot be read.
     """
     for name, value in [("rounds", rounds), ("evaluate_every", evaluate_every)]:
-        if not isinstance(value, Integral) or value < 1:
-            raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        check_whole(name, value, 1)
     if not isinstance(lr, Real | Tensor):
         raise SettingError(f"lr must be a number, got {lr!r}.")
     lr = float(lr)  # a schedule would write into a tensor

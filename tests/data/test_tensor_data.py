@@ -119,10 +119,13 @@ def test_says_what_a_data_set_lacks(dataset, message):
         ((X, Y - 1), r"targets must be in \[0, 2\)"),
         (((5 - X).log(), Y), r"training inputs hold NaN or inf in 10 samples \(first: 2\)"),
         ((X.byte(), Y), r"inputs need one type, bytes being scaled to \[0, 1\], got torch.uint8 and torch.float32"),
+        (Items((X[0], 0)), r"\(inputs, targets\), got Items; TensorData.from_dataset reads a data set"),
+        ((X, Y, Y), r"\(inputs, targets\), got tuple\."),
+        (X, r"\(inputs, targets\), got Tensor\."),
         ((X[:, :1], Y), r"one shape, got \(1,\) and \(2,\)"),
     ],
 )
-def test_says_what_does_not_fit(train, message):
+def test_says_what_does_not_fit(train, message, unchecked):
     with pytest.raises(DataError, match=message):
         TensorData(train, (X, Y - 1 if "0, 2" in message else Y))
 

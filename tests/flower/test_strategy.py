@@ -571,6 +571,7 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
         (lambda: RobustStrategy(fl.aggregator.Krum(f=1), f=1), "Krum has its own f, got f=1 as well; leave it out"),
         (lambda: RobustStrategy("krum", f=-1), "f must be a whole number of at least 0, got -1"),
         (lambda: RobustStrategy("krum", f="a"), "f must be a whole number of at least 0, got 'a'"),
+        (lambda: RobustStrategy("krum", "sgd", f=1), "server must be a class such as torch.optim.SGD, got 'sgd'"),
         (lambda: RobustStrategy("boba", f=1), "Boba needs server data, got none; give model, samples and client"),
         (
             lambda: RobustStrategy(fl.aggregator.Boba(f=1, p_min=1.0), model=world.model(), samples=world.samples()),
