@@ -110,10 +110,9 @@ def check_model(model: nn.Module, data: FederatedDataModule) -> None:
         keyed = KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)) if uses_dropout(model) else nullcontext()
         with torch.no_grad(), keyed:
             outputs = model(inputs)
-    except (RuntimeError, IndexError) as error:
-        raise SettingError(
-            f"{name} does not take inputs of shape {shape}: {error}; choose another model=..."
-        ) from error
+    except Exception as error:  # a model may raise anything about what it does not take
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise SettingError(f"{name} does not take inputs of shape {shape}: {why}; choose another model=...") from error
     if not all(map(torch.equal, states, _random_states(inputs.device))):
         raise SettingError(
             f"{name} draws random numbers outside nn.Dropout, which no seed of a round governs; use nn.Dropout layers "

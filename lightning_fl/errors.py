@@ -83,6 +83,21 @@ def check_counts(who: str, **counts: int | Iterable[int]) -> None:
             raise SettingError(f"{who} needs {name} of at least 1, got {given}.")
 
 
+def check_instance(what: str, value: object, kind: type, example: str) -> None:
+    """Check that an argument is an object of a class; the class itself, without its brackets, is not.
+
+    Raises:
+        SettingError: If it is not; ``what`` names the argument in the message, and ``example`` shows one.
+    """
+    if not isinstance(value, kind):
+        if isinstance(value, type):
+            given = f"the class {value.__name__}; write {value.__name__}(...)"
+        else:
+            given = repr(value) if isinstance(value, str) else type(value).__name__
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise SettingError(f"{what} must be {article} {kind.__name__} such as {example}, got {given}.")
+
+
 def check_choice(what: str, value: object, choices: Collection[str]) -> None:
     """Check a setting that is a word.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from inspect import signature
+from numbers import Integral, Number
 from typing import Any, Literal, get_args
 
 import torch
@@ -116,10 +117,11 @@ class Federation:
             return list(range(n - b, n))
         if self.which == "random":
             return sorted(torch.randperm(n, generator=seeding.generator(self.seed, "byzantine"))[:b].tolist())
-        if isinstance(self.which, str):
+        if isinstance(self.which, str | Number | None):
             raise SettingError(f"federation.which must be last, random or a list of clients, got {self.which!r}.")
         chosen = sorted(set(self.which))
-        if b and (len(chosen) != b or len(self.which) != b or not 0 <= chosen[0] <= chosen[-1] < n):
+        whole = all(isinstance(client, Integral) for client in chosen)
+        if b and (not whole or len(chosen) != b or len(self.which) != b or not 0 <= chosen[0] <= chosen[-1] < n):
             raise SettingError(
                 f"federation.which needs n_byzantine={b} different clients in [0, {n}), got {list(self.which)}."
             )

@@ -68,7 +68,7 @@ class FederatedModule(pl.LightningModule):
         client: Client | None = None,
         optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
         schedule: Callable[[Optimizer], LRScheduler] | None = None,
-        reference_recall: Sequence[float] | None = None,
+        reference_recall: Iterable[float] | None = None,
         updates_dir: str | Path | None = None,
     ):
         super().__init__()
@@ -78,7 +78,7 @@ class FederatedModule(pl.LightningModule):
         self.client = Gradient() if client is None else client
         self.make_optimizer = partial(SGD, lr=0.1) if optimizer is None else optimizer
         self.make_schedule = schedule
-        self.reference_recall = reference_recall
+        self.reference_recall = None if reference_recall is None else [float(recall) for recall in reference_recall]
         self.storage = Storage(updates_dir)
         self.aggregator: Aggregator = Average()
         self.adversary: Adversary | None = None
@@ -191,7 +191,7 @@ class FederatedModule(pl.LightningModule):
             if len(self.reference_recall) != c:
                 raise SettingError(f"the reference has {len(self.reference_recall)} recalls, the data {c} classes.")
             if not all(0 <= recall <= 1 for recall in self.reference_recall):
-                raise SettingError(f"a reference's recalls are in [0, 1], got {list(self.reference_recall)}.")
+                raise SettingError(f"a reference's recalls are in [0, 1], got {self.reference_recall}.")
             metrics["mrd"] = MaxRecallDrop(torch.tensor(self.reference_recall))
         self.metrics = MetricCollection(metrics, compute_groups=False)
         self.metrics.to(self.device)
@@ -380,7 +380,7 @@ class FederatedModule(pl.LightningModule):
         values = self.metrics.compute()
         self.metrics.reset()
         counts, broken = values.pop("confusion"), int(values.pop("broken"))
-        if broken and self.trainer.state.fn == TrainerFn.FITTING:
+        if broken:
             self.diverged = (
                 f"round {self.trainer.global_step}: the model's outputs are not finite for {broken} of {counts.sum()} "
                 f"test samples"

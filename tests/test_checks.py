@@ -40,6 +40,20 @@ class Pair(nn.Linear):
         return super().forward(inputs), inputs
 
 
+class Wordy(nn.Linear):
+    """Asserts what it takes, over two lines."""
+
+    def forward(self, inputs):
+        raise AssertionError(f"Wrong height!\nExpected 224, got {inputs.shape[1]}")
+
+
+class Masked(nn.Linear):
+    """Needs more than inputs."""
+
+    def forward(self, inputs, mask):
+        return super().forward(inputs * mask)
+
+
 class Careless(nn.Linear):
     """Draws by itself."""
 
@@ -52,6 +66,11 @@ class Careless(nn.Linear):
     [
         (Counting(), "Counting changes its buffer calls in training, which clients do not upload"),
         (spectral_norm(nn.Linear(2, 3)), "changes its buffer parametrizations.weight.0._u in training"),
+        (
+            Wordy(2, 3),
+            r"Wordy does not take inputs of shape \(2,\): Wrong height! Expected 224, got 2; choose",
+        ),
+        (Masked(2, 3), r"Masked does not take inputs of shape \(2,\): .*argument: 'mask'; choose another model"),
         (Careless(2, 3), "Careless draws random numbers outside nn.Dropout"),
         (world.model().requires_grad_(False), "Linear has no parameter that is trained"),
         (Pair(2, 3), r"Pair must give one tensor, \(batch, classes\), got tuple"),

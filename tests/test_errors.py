@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from lightning_fl import SettingError
 from lightning_fl.contract import conf, world
-from lightning_fl.errors import check_choice, check_counts, check_finite, check_whole
+from lightning_fl.errors import check_choice, check_counts, check_finite, check_instance, check_whole
 
 OFFLINE = ["quadratic", "synthetic"]
 PARTS = [
@@ -77,6 +77,10 @@ def test_what_is_checked_says_whose_it_is():
     for value in (1, 2.0, "2", None):
         with pytest.raises(SettingError, match=f"rounds must be a whole number of at least 2, got {value!r}"):
             check_whole("rounds", value, 2)
+    check_instance("client", 3, int, "1")
+    for value, given in [(OSError, r"the class OSError; write OSError\(\.\.\.\)"), ("x", "'x'"), (3, "int")]:
+        with pytest.raises(SettingError, match=f"it must be an ArithmeticError such as this, got {given}"):
+            check_instance("it", value, ArithmeticError, "this")
     for value in (math.nan, -math.inf):
         with pytest.raises(SettingError, match=f"ipm's factor must be a finite number, got {value}"):
             check_finite("ipm's factor", value)

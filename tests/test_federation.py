@@ -104,7 +104,7 @@ def test_attackers_drawn_at_random():
         ("replacement", [-1, 2], r"different clients in \[0, 5\), got \[-1, 2\]"),
     ],
 )
-def test_attackers_that_cannot_be(placement, which, message):
+def test_attackers_that_cannot_be(placement, which, message, unchecked):
     with pytest.raises(SettingError, match=message):
         Federation(5, 2, placement, "uniform", which)
 

@@ -79,7 +79,9 @@ class Record(pl.Callback):
         stopped = trainer.state.fn == TrainerFn.FITTING and trainer.should_stop and not pl_module.diverged
         if stopped and trainer.global_step % trainer.val_check_interval:
             return
-        if self.metrics.rows and not trainer.sanity_checking:
+        if not trainer.sanity_checking and trainer.global_step:
+            if not self.metrics.rows:  # those before the checkpoint are lost
+                self.metrics.add({"round": trainer.global_step})
             self.metrics.complete(pl_module.evaluation)
             self._flush()
 

@@ -46,17 +46,17 @@ def run(config: DictConfig) -> None:
         from lightning_fl.run.command import carry_out  # not earlier: a wrong name is reported before torch is imported
 
         try:
+            given, many = HydraConfig.get().overrides, HydraConfig.get().mode == RunMode.MULTIRUN
             if config.ckpt_path == "auto":
-                given, many = HydraConfig.get().overrides, HydraConfig.get().mode == RunMode.MULTIRUN
                 _need_folder([*given.hydra, *given.task], "hydra.sweep.dir" if many else "hydra.run.dir")
             settled = settle(config)
-            if HydraConfig.get().mode == RunMode.MULTIRUN and several(config.trainer):
+            if many and several(config.trainer):
                 raise SettingError(
                     f"-m trains one run after the other in one process, got trainer.devices={config.trainer.devices}; "
                     f"train each by a command of its own."
                 )
-            _trained.append(Path(settled.run_dir))
-            carry_out(settled)
+            _trained.append(Path(str(settled.run_dir)))
+            carry_out(settled, others=many)
         except Exception:
             with suppress(OSError):  # Hydra has made the folder; it stays if anything is in it
                 Path(HydraConfig.get().runtime.output_dir).rmdir()

@@ -13,7 +13,7 @@ import torch
 
 from lightning_fl import seeding
 from lightning_fl.data.corruption import NOISES, add_noise, corrupt_clients
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_whole
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
 from lightning_fl.partition.pathological import Pathological
@@ -64,6 +64,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     ):
         super().__init__()
         if not isinstance(server_samples, Sequence) and server_samples is not None:
+            check_whole("server_samples", server_samples, 0)
             server_samples = operator.index(server_samples)
         counts = set(server_samples) if isinstance(server_samples, Sequence) else {server_samples or 0}
         if min(counts, default=-1) < 0 or (0 in counts and len(counts) > 1):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from lightning_fl import seeding
 from lightning_fl.data.base import FederatedDataModule
@@ -116,9 +116,12 @@ def read_pairs(dataset: Dataset[Any]) -> tuple[Tensor, Tensor]:
     Raises:
         DataError: If there are no items, an item is not a pair, a target is not a class number, or the shapes differ.
     """
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        advice = ", not its loader" if isinstance(dataset, DataLoader) else ""
+        raise DataError(f"samples are read by their number, got {type(dataset).__name__}; give a Dataset{advice}.")
     inputs: list[Tensor] = []
     targets: list[int] = []
-    for i in range(len(dataset)):  # type: ignore[arg-type]
+    for i in range(len(dataset)):
         item = dataset[i]
         if not isinstance(item, Sequence) or len(item) != 2:
             raise DataError(f"a data set needs items (input, target), got {type(item).__name__} for sample {i}.")
@@ -150,7 +153,13 @@ def _tensors(split: str, pair: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(pair, Sequence) or len(pair) != 2:
         advice = "; TensorData.from_dataset reads a data set" if isinstance(pair, Dataset) else ""
         raise DataError(f"the {split} samples must be (inputs, targets), got {type(pair).__name__}{advice}.")
-    x, y = (torch.as_tensor(values).cpu() for values in pair)
+    try:
+        x, y = (torch.as_tensor(values).cpu() for values in pair)
+    except Exception as error:  # frames of pandas and lists of text raise all sorts
+        raise DataError(
+            f"the {split} samples cannot be made tensors ({' '.join(str(error).split())}); give numbers in arrays or "
+            f"tensors, of a data frame frame.to_numpy()."
+        ) from error
     if y.dim() != 1 or y.is_floating_point() or y.is_complex():
         raise DataError(f"the {split} targets are one class number per sample, got {tuple(y.shape)} of {y.dtype}.")
     x = x.float() if x.dtype in (torch.float64, torch.float16, torch.bfloat16) else x

@@ -28,7 +28,7 @@ from lightning_fl import files, seeding
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks, check_integers
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.errors import DataError, DivergedError, SettingError, check_whole
+from lightning_fl.errors import DataError, DivergedError, SettingError, check_instance, check_whole
 from lightning_fl.flower.replies import Answers, Layout, gather, median_metrics
 from lightning_fl.module import begin_anew
 from lightning_fl.round import Round
@@ -76,7 +76,8 @@ class RobustStrategy(FedAvg):
             ``num-examples`` claims, but no more than this, which an honest client may hold.
         seed: Of the rule's draws.
         folder: Where the strategy saves itself after each round; another process that starts with the same folder goes
-            on from there.  None: nothing is saved.
+            on from there.  A round counts once its update is saved: the clients' evaluation of that round is lost if
+            the server is killed before it ends.  None: nothing is saved.
         settings: Of Flower's ``FedAvg``.  ``min_train_nodes`` and ``min_available_nodes`` are by default as many as the
             rule needs, so a run waits for them.
 
@@ -99,10 +100,17 @@ class RobustStrategy(FedAvg):
         folder: str | Path | None = None,
         **settings: Any,
     ):
-        if not 0 < learning_rate < inf:
-            raise SettingError(f"learning_rate must be above 0 and finite, got {learning_rate}.")
-        if most_examples is not None and most_examples < 1:
-            raise SettingError(f"most_examples must be at least 1, or None for equal weights, got {most_examples}.")
+        if isinstance(learning_rate, str) or not 0 < learning_rate < inf:
+            raise SettingError(f"learning_rate must be a number above 0 and finite, got {learning_rate!r}.")
+        if most_examples is not None:  # None: equal weights
+            check_whole("most_examples", most_examples, 1)
+        for name, value, needed, example in [
+            ("model", model, nn.Module, "net()"),
+            ("samples", samples, Samples, "fl.Samples(x, y, n_classes)"),
+            ("client", client, Client, "fl.client.Gradient()"),
+        ]:
+            if value is not None:
+                check_instance(name, value, needed, example)
         if samples is not None and model is None:
             raise SettingError("the server trains a model on its samples, got none; give model as well.")
         if server is not None and not callable(server):
@@ -461,7 +469,8 @@ def _group(number: int) -> str:
 
 
 def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
-    if isinstance(rule, Aggregator):
+    if not isinstance(rule, str):
+        check_instance("rule", rule, Aggregator, "fl.aggregator.Krum(f=4), or its name")
         if f is not None:
             raise SettingError(f"{type(rule).__name__} has its own f, got f={f} as well; leave it out.")
         check_hooks(rule, "RobustStrategy")

@@ -15,7 +15,7 @@ from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compos
 from lightning_fl.run.explain import explain
 from lightning_fl.run.identity import comparable, essential
 from lightning_fl.run.kinds import check_kind, check_kinds
-from lightning_fl.run.saved import changed, last_checkpoint, saved_config, starting_point
+from lightning_fl.run.saved import changed, contents, last_checkpoint, saved_config, saved_contents, starting_point
 
 
 def checked(overrides: Sequence[str]) -> DictConfig:
@@ -186,6 +186,14 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
         raise SettingError(
             f"ckpt_path continues with a run's own settings (trainer.max_steps may grow), got others than {saved}: "
             f"{'; '.join(other)}. Give that run's; to continue with others, copy the checkpoint out of its folder."
+        )
+    now, then = contents(given), saved_contents(saved.parent)
+    edited = [name.removesuffix("._code_") for name in then if now.get(name) != then[name]]
+    if edited:
+        raise SettingError(
+            f"ckpt_path continues with the code and files that a run began with, got others for {', '.join(edited)} "
+            f"than {saved.parent} began with; undo the change, or copy the checkpoint out of its folder to continue "
+            f"with it."
         )
 
 

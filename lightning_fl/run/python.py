@@ -1,7 +1,7 @@
 """Runs in plain Python, without configuration or files."""
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +26,7 @@ from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, SettingError, check_whole
+from lightning_fl.errors import DataError, SettingError, check_instance, check_whole
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
@@ -58,6 +58,7 @@ class Run:
 
     Args:
         model: The final model, on the CPU.
+        status: "completed", "interrupted" or "diverged"; ``summary["reason"]`` says why a run ended early.
         accuracy: Of the last evaluation, in [0, 1].  None: the run diverged.
         recall: Recall of each class, in [0, 1].  None: the run diverged.
         metrics: One record per round; if evaluated, with accuracy and recall.  ``pandas.DataFrame`` takes it.
@@ -69,6 +70,7 @@ class Run:
     """
 
     model: nn.Module = field(repr=False)
+    status: str
     accuracy: float | None
     recall: list[float] | None
     metrics: list[Row] = field(repr=False)
@@ -79,24 +81,13 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether the run ended early, without a result; ``summary["reason"]`` says why."""
-        return bool(self.summary["status"] == "diverged")
+        """Whether the run ended early, without a result."""
+        return self.status == "diverged"
 
     def plot(self) -> Pictures:
         """Draw recall, confusion matrix, robustness and weights, as ``report.html`` has them."""
         saved = SavedRun(Path(), {}, self.metrics, self.weights, self.summary, self.clients)
         return Pictures(page.draw(saved, self.title))
-
-
-def _check_kind(name: str, value: object, kind: type, example: str) -> None:
-    """Check that an argument is what it must be; a class without its brackets is not."""
-    if not isinstance(value, kind):
-        if isinstance(value, type):
-            given = f"the class {value.__name__}; write {value.__name__}(...)"
-        else:
-            given = repr(value) if isinstance(value, str) else type(value).__name__
-        article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise SettingError(f"{name} must be {article} {kind.__name__} such as {example}, got {given}.")
 
 
 def train(
@@ -111,12 +102,15 @@ def train(
     optimizer: Callable[..., Optimizer] = SGD,
     schedule: Callable[[Optimizer], LRScheduler] | None = None,
     evaluate_every: int = 10,
-    reference_recall: Sequence[float] | None = None,
+    reference_recall: Iterable[float] | None = None,
     progress: bool = False,
     updates_dir: str | Path | None = None,
     **trainer: Any,
 ) -> Run:
     """Train one federation in memory.
+
+    Ctrl-C (or SIGTERM) ends it after the current round, and what it has come to is returned, with the status
+    "interrupted"; a second one ends it at once.
 
     The arguments are left unchanged: rule, attack, client and model are copied, so that a second call starts afresh.
 
@@ -151,15 +145,15 @@ def train(
     if not isinstance(lr, Real | Tensor):
         raise SettingError(f"lr must be a number, got {lr!r}.")
     lr = float(lr)  # a schedule would write into a tensor
-    _check_kind("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
+    check_instance("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
     if rule is not None:
-        _check_kind("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")
+        check_instance("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")
     if attack is not None:
-        _check_kind("attack", attack, Adversary, "fl.adversary.Ipm()")
+        check_instance("attack", attack, Adversary, "fl.adversary.Ipm()")
         if not data.federation.n_byzantine:
             raise SettingError("an attack needs Byzantine clients, got n_byzantine=0 in the data; raise it there.")
     if client is not None:
-        _check_kind("client", client, Client, "fl.client.Gradient()")
+        check_instance("client", client, Client, "fl.client.Gradient()")
     if not callable(optimizer):
         raise SettingError(f"optimizer must be a class such as torch.optim.SGD, got {optimizer!r}.")
     for name, does, ours in [
@@ -202,6 +196,7 @@ def train(
     rows = record.metrics.rows, record.weights.rows
     return Run(
         module.model.cpu(),
+        summary["status"],
         summary["accuracy"],
         summary["recall"],
         *rows,

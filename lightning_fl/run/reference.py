@@ -5,13 +5,14 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.errors import SettingError
 from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import settle
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import finished
-from lightning_fl.run.train import train
+from lightning_fl.run.train import end_if_stopped, train
 
 
 def reference_recall(config: DictConfig) -> list[float] | None:
@@ -42,9 +43,9 @@ def reference_recall(config: DictConfig) -> list[float] | None:
     with held(folder, wait=True):  # another process may be training it
         if finished(folder) is None:
             print("Reference: plain averaging without attack", flush=True)
-            summary = train(plain, folder, describe=False)
-            if summary["status"] == "interrupted":
-                raise KeyboardInterrupt(summary["reason"])
+            stop = GracefulStop()
+            summary = train(plain, folder, describe=False, stop=stop)
+            end_if_stopped(summary, stop)
         return _recall(folder)
 
 
@@ -52,7 +53,7 @@ def _recall(folder: Path) -> list[float]:
     path = folder / "summary.json" if folder.is_dir() else folder
     try:
         summary = json.loads(path.read_text("utf-8"))
-        recall, status = summary["recall"], summary["status"]
+        recall, status = summary["recall"] or [], summary["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingError(
             f"reference needs the folder of a finished run, got {folder} ({type(error).__name__}: {error}); "
@@ -60,4 +61,6 @@ def _recall(folder: Path) -> list[float]:
         ) from error
     if status != "completed":
         raise SettingError(f"reference needs a completed run, got one that is {status}: {folder}.")
+    if not recall:
+        raise SettingError(f"reference needs a run with an evaluation, got one without: {folder}.")
     return list(recall)

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lightning_fl.errors import DataError
-from lightning_fl.run.identity import PLACES, Config, comparable
+from lightning_fl.run.identity import PLACES, Config, comparable, essential
 from lightning_fl.text import many
 
 Row = dict[str, Any]
@@ -161,6 +161,27 @@ def saved_config(path: Path) -> Config:
         DataError: If it is missing or broken.
     """
     return _parsed(path, lambda text: OmegaConf.to_container(OmegaConf.create(text)))
+
+
+def contents(config: Config) -> dict[str, str]:
+    """List what counts in a run's settings but is not written there: hashes of own code and of files, by setting."""
+    counted = flat(essential(config))
+    return {name: value for name, value in counted if name.endswith("._code_") or "sha256:" in value}
+
+
+def contents_path(folder: Path) -> Path:
+    """Where a run keeps the `contents` that it began with, if there are any."""
+    return folder / ".contents.json"
+
+
+def saved_contents(folder: Path) -> dict[str, str]:
+    """Read the `contents` that a run began with; none if it kept none.
+
+    Raises:
+        DataError: If the file is broken.
+    """
+    path = contents_path(folder)
+    return _parsed(path, json.loads) if path.exists() else {}
 
 
 def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:

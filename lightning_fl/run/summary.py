@@ -137,7 +137,8 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
     if summary["reason"]:
         rows.append(["reason", summary["reason"]])
     if summary["status"] == "interrupted":
-        rows.append(["to continue", f"repeat the command with ckpt_path=auto hydra.run.dir={shown(folder)}"])
+        of_many = f" (of -m, hydra.sweep.dir={shown(folder.parent)})" if folder.name.isdecimal() else ""
+        rows.append(["to continue", f"repeat the command with ckpt_path=auto hydra.run.dir={shown(folder)}{of_many}"])
     if undefended and summary["status"] == "diverged":
         rows.append(["try", "a rule against the attack, such as aggregator=boba; plain averaging does not defend"])
     if summary["status"] == "diverged" and last["accuracy"] is not None:

@@ -1,5 +1,6 @@
 """Train one federation and write its files."""
 
+import json
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -22,7 +23,7 @@ from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import add_loggers, check_together, make_data, make_module, make_trainer
 from lightning_fl.run.config import default_settings
 from lightning_fl.run.lock import held
-from lightning_fl.run.saved import last_checkpoint, starting_point
+from lightning_fl.run.saved import contents, contents_path, last_checkpoint, starting_point
 from lightning_fl.run.version import version
 
 
@@ -32,6 +33,7 @@ def train(
     reference: list[float] | None = None,
     describe: bool = True,
     callbacks: Sequence[pl.Callback] = (),
+    stop: GracefulStop | None = None,
 ) -> dict[str, Any]:
     """Train one federation.
 
@@ -41,6 +43,7 @@ def train(
         reference: Recall of each class by plain averaging without attack, for max-recall-drop.
         describe: Whether to print who takes part and what came out.
         callbacks: Further callbacks.
+        stop: Ends the run after the current round when told to.  None: a new one.
 
     Returns:
         The summary, which ``folder/summary.json`` holds.
@@ -50,15 +53,17 @@ def train(
         DataError: If a file cannot be read or written.
     """
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    code = version()  # now: a checkout may change while the run trains
+    code, found = version(), contents(settings)  # now: code may change while the run trains
     module, data, record = make_module(config, reference), make_data(config), Record(folder)
-    checkpoint, stop = RoundCheckpoint(last_checkpoint(folder), config.checkpoint_every), GracefulStop()
+    checkpoint, stop = RoundCheckpoint(last_checkpoint(folder), config.checkpoint_every), stop or GracefulStop()
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
 
     def begin(trainer: pl.Trainer, module: pl.LightningModule) -> None:  # the checkpoint, if any, has been read
         if trainer.is_global_zero:
             _clear(folder, start)
             files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)).encode())
+            if found:
+                files.write(contents_path(folder), json.dumps(found).encode())
 
     trainer = make_trainer(
         config, folder, [record, stop, checkpoint, LambdaCallback(on_fit_start=begin), *shown, *callbacks]
@@ -106,11 +111,22 @@ def train(
     return summary
 
 
+def end_if_stopped(summary: dict[str, Any], stop: GracefulStop) -> None:
+    """End what would go on after a run if that was stopped, even if it was in its last round.
+
+    Raises:
+        KeyboardInterrupt: If it was; says by what.
+    """
+    if summary["status"] == "interrupted" or stop.received:
+        raise KeyboardInterrupt(summary["reason"] or f"stopped by {stop.received}")
+
+
 def _clear(folder: Path, start: Path | None) -> None:
     """Remove what an earlier run has left in this folder and this one does not go on from."""
     last = last_checkpoint(folder)
     if start is None or start.resolve() != last.resolve():
         last.unlink(missing_ok=True)
     results = ["summary.json", "clients.csv", "report.html", *(f"{name}.png" for name in page.CAPTIONS)]
+    contents_path(folder).unlink(missing_ok=True)
     for name in [*results, *(["metrics.csv", "weights.csv"] if start is None else [])]:
         (folder / name).unlink(missing_ok=True)

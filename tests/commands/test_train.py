@@ -134,7 +134,7 @@ def test_a_reference_that_was_stopped_goes_on(monkeypatch, tmp_path):
     config = conf.compose("reference=run", f"reference_dir={tmp_path}", "run_dir=x", "run_name=x").copy()
     given = []
 
-    def stopped(plain, folder, describe):
+    def stopped(plain, folder, describe, stop):
         given.append((plain.ckpt_path, folder, plain.run_dir))
         summary = {"status": "interrupted", "reason": "stopped by SIGTERM", "recall": [1.0]}
         (folder / "summary.json").write_text(json.dumps(summary))
@@ -155,6 +155,15 @@ def test_ctrl_c_in_the_last_round_does_not_interrupt_a_run(command, monkeypatch,
     monkeypatch.setattr(GracefulStop, "on_train_end", lambda *_: signal.raise_signal(signal.SIGINT))
     assert command("trainer.max_steps=2", "hydra.run.dir=x")[0] == 0
     assert summary(tmp_path / "x")["status"] == "completed"
+
+
+def test_ctrl_c_in_the_last_round_ends_what_would_come_after_it(command, monkeypatch, tmp_path):
+    monkeypatch.setattr(GracefulStop, "on_train_end", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert command("-m", "seed=0,1", "trainer.max_steps=2", "hydra.sweep.dir=many")[0] == 130
+    assert summary(tmp_path / "many/0")["status"] == "completed"
+    assert not (tmp_path / "many/1").exists()
+    assert command("reference=run", "trainer.max_steps=2", "hydra.run.dir=x")[0] == 130
+    assert not (tmp_path / "x/config.yaml").exists()
 
 
 def test_a_diverged_run_is_called_diverged(command, tmp_path):
@@ -211,6 +220,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["federation.n_byzantine=100", "federation.byzantine=replacement"], "replacement needs an honest client"),
         (["data.server_samples=401"], "401 samples of class 0, got 400"),
         (["model.n_classes=7"], "the data have 10 classes, Mlp gives outputs of shape"),
+        (["run_dir=null"], "run_dir needs text, got None"),
         (["model.in_features=3"], "Mlp does not take inputs of shape"),
         (["ckpt_path=nowhere.ckpt"], "ckpt_path needs a checkpoint file, got nowhere.ckpt"),
         (["reference=nowhere"], "reference needs the folder of a finished run, got nowhere"),

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from lightning_fl import DataError, Federation, SettingError, TensorData
 from lightning_fl.data.tensor_data import read_pairs
 from lightning_fl.partition.iid import Iid
+
+
+class Stream(IterableDataset):
+    """Items that have no number."""
+
+    def __iter__(self):
+        return iter([])
 
 
 class Items(Dataset):
@@ -86,6 +93,15 @@ def test_a_share_is_held_out_by_the_seed():
         TensorData.from_dataset(TensorDataset(X, Y), test_share=0.01)
 
 
+def test_samples_are_read_by_number(unchecked):
+    with pytest.raises(DataError, match="by their number, got DataLoader; give a Dataset, not its loader"):
+        TensorData.from_dataset(DataLoader(Items((X[0], 0))))
+    with pytest.raises(DataError, match="by their number, got Stream; give a Dataset"):
+        TensorData.from_dataset(Stream())
+    with pytest.raises(SettingError, match=r"server_samples must be a whole number of at least 0, got 2\.5"):
+        TensorData((X, Y), (X, Y), server_samples=2.5)
+
+
 def test_images_become_bytes_with_channels_in_front():
     picture = Image.fromarray(np.arange(24, dtype=np.uint8).reshape(2, 4, 3))
     inputs, targets = read_pairs(Items((picture, 1), (picture, torch.tensor(0))))
@@ -120,6 +136,7 @@ def test_says_what_a_data_set_lacks(dataset, message):
         (((5 - X).log(), Y), r"training inputs hold NaN or inf in 10 samples \(first: 2\)"),
         ((X.byte(), Y), r"inputs need one type, bytes being scaled to \[0, 1\], got torch.uint8 and torch.float32"),
         (Items((X[0], 0)), r"\(inputs, targets\), got Items; TensorData.from_dataset reads a data set"),
+        ((X, list("ab" * 5)), "the training samples cannot be made tensors .*; give numbers in arrays or tensors"),
         ((X, Y, Y), r"\(inputs, targets\), got tuple\."),
         (X, r"\(inputs, targets\), got Tensor\."),
         ((X[:, :1], Y), r"one shape, got \(1,\) and \(2,\)"),

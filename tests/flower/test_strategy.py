@@ -583,9 +583,17 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
         ),
         (
             lambda: RobustStrategy("average", learning_rate=0),
-            "learning_rate must be above 0 and finite, got 0",
+            "learning_rate must be a number above 0 and finite, got 0",
         ),
-        (lambda: RobustStrategy("average", most_examples=0), "most_examples must be at least 1"),
+        (lambda: RobustStrategy("average", learning_rate="0.1"), "learning_rate must be a number above 0 and finite"),
+        (lambda: RobustStrategy("average", most_examples=0), "most_examples must be a whole number of at least 1"),
+        (lambda: RobustStrategy(fl.aggregator.Krum), r"rule must be an Aggregator such .*the class Krum; write Krum\("),
+        (
+            lambda: RobustStrategy("average", model=torch.nn.Linear),
+            "model must be a Module such as .*the class Linear; write",
+        ),
+        (lambda: RobustStrategy("average", client=fl.client.Gradient), "client must be a Client such as .*write Grad"),
+        (lambda: RobustStrategy("boba", f=1, samples=(1, 2)), "samples must be a Samples such as .*, got tuple"),
         (lambda: RobustStrategy("boba", f=1, samples=world.samples()), "trains a model on its samples, got none"),
         (
             lambda: RobustStrategy(

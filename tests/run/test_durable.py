@@ -239,6 +239,37 @@ def test_a_disk_without_room_ends_in_one_line_and_the_run_goes_on_later(tmp_path
     assert os.listdir(tmp_path / "x" / "checkpoints") == []
 
 
+def test_a_run_goes_on_with_the_code_and_files_that_it_began_with(command, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shortened.py").write_text("from lightning_fl.aggregator.average import Average as Mine\n")
+    table, code = tmp_path / "split.csv", tmp_path / "shortened.py"
+    table.write_text("sample,client\n" + "".join(f"{i},{i % 6}\n" for i in range(240)))
+    mine = [*PLAIN, "partition=from_file", f"partition.path={table}", "aggregator._target_=shortened.Mine"]
+    mine += ["federation.n_clients=6", "federation.n_byzantine=0", "adversary=none"]
+    assert command(*mine, "trainer.max_steps=2")[0] == 0
+    assert command(*mine, "trainer.max_steps=3")[0] == 0
+    for path, name in [(table, "partition.path"), (code, "aggregator")]:
+        before = path.read_text()
+        path.write_text(before.replace("0,0\n", "0,5\n", 1) if path == table else f"{before}# edited\n")
+        exit_code, _, err = command(*mine, "trainer.max_steps=4")
+        assert exit_code == 2
+        assert f"the code and files that a run began with, got others for {name} than" in err
+        path.write_text(before)
+    assert command(*mine, "trainer.max_steps=4")[0] == 0
+
+
+def test_a_checkpoint_without_its_rows_still_has_a_result(command, tmp_path):
+    assert command(*PLAIN, "trainer.max_steps=4")[0] == 0
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "x/checkpoints/last.ckpt").rename(tmp_path / "elsewhere/best.ckpt")
+    (tmp_path / "x").rename(tmp_path / "gone")
+    code, _, err = command(*PLAIN, "ckpt_path=elsewhere/best.ckpt", "trainer.max_steps=4", "hydra.run.dir=y")
+    assert code == 0
+    assert "its first 4 rows are lost" in err
+    found, whole = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("y", "gone"))
+    assert (found["rounds"], found["accuracy"], found["recall"]) == (4, whole["accuracy"], whole["recall"])
+
+
 @pytest.mark.slow
 def test_sigterm_to_a_real_process(tmp_path):
     long = [*PLAIN, "trainer.max_steps=100000"]

@@ -1,9 +1,11 @@
 """A run in plain Python."""
 
 import json
+import re
 import signal
 from functools import partial
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -324,10 +326,33 @@ def test_a_signal_in_the_last_round_does_not_interrupt_a_run(monkeypatch):
     assert (summary["status"], summary["reason"]) == ("completed", None)
 
 
+@pytest.mark.parametrize(("rounds", "every"), [(4, 2), (3, 2), (5, 3), (3, 10)])
+def test_a_last_evaluation_of_a_broken_model_is_a_diverged_run_whenever_it_comes(rounds, every):
+    """The update of the last round is finite, the model after it gives nothing finite."""
+
+    class Late(Ipm):
+        def attack(self, honest, n_byzantine, context):
+            forged = super().attack(honest, n_byzantine, context)
+            return torch.full_like(forged, 3e38) if context.round.index == rounds - 1 else forged
+
+    run = train(net, data(), None, Late(1.0), rounds=rounds, lr=1e3, evaluate_every=every)
+    assert (run.status, run.diverged, run.accuracy) == ("diverged", True, None)
+    assert re.match(f"round {rounds}: the model's outputs are not finite for", run.summary["reason"])
+
+
+@pytest.mark.parametrize("as_given", [np.array, torch.tensor, tuple])
+def test_the_recalls_of_a_reference_may_come_as_an_array(as_given, unchecked):
+    run = train(net, data(), rounds=2, reference_recall=as_given([0.5, 1.0, 0.25]))
+    assert json.loads(json.dumps(run.summary))["reference_recall"] == [0.5, 1.0, 0.25]
+    assert "recall" in run.plot()
+
+
 def test_a_run_that_the_trainer_stops_says_so():
     class Enough(pl.Callback):
         def on_train_batch_end(self, trainer, *_):
             trainer.should_stop = trainer.global_step == 2
 
-    summary = train(net, data(), rounds=5, callbacks=Enough()).summary
+    run = train(net, data(), rounds=5, callbacks=Enough())
+    assert "status='interrupted', accuracy=0." in repr(run)
+    summary = run.summary
     assert (summary["status"], summary["reason"]) == ("interrupted", "stopped by the trainer after 2 of 5 rounds")

@@ -170,9 +170,9 @@ def test_an_attack_that_measures_its_success_is_in_the_summary(tmp_path, uncheck
     assert results(tmp_path, measured)[0]["attack success rate"] == "62.50%"
 
 
-def results(tmp_path, *args):
+def results(tmp_path, *args, name="files"):
     """The lines, by their first column."""
-    folder = tmp_path / "files"
+    folder = tmp_path / name
     folder.mkdir()
     (folder / "b.csv").touch()
     (folder / "a.png").touch()
@@ -211,6 +211,9 @@ def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked):
     assert shown["status"] == "interrupted after 1 round, 1.2 s"
     again = f"repeat the command with ckpt_path=auto hydra.run.dir={tmp_path / 'b' / 'files'}"
     assert shown["to continue"] == again
+    (tmp_path / "0").mkdir()
+    shown, _ = results(tmp_path / "0", [{"round": 1, "loss": 0.5}], "interrupted", name="3")
+    assert shown["to continue"].endswith(f"hydra.run.dir={tmp_path}/0/3 (of -m, hydra.sweep.dir={tmp_path}/0)")
     assert "accuracy" not in shown
 
 
