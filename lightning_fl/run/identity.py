@@ -169,28 +169,27 @@ def _own_source(target: str) -> Path | None:
 def comparable(configs: Sequence[Config]) -> list[Config]:
     """List the settings that tell runs apart: those that are `counted`, except the reference of max-recall-drop.
 
-    Without an attack there is no number of attackers; seeds that follow the run's seed in all runs are replaced by a
-    word.
+    Without an attack there is no number of attackers; seeds that follow the run's seed in all runs that have them are
+    replaced by a word.
     """
 
-    def seeds(config: Config) -> set[tuple[str, str]]:
+    def seeds(config: Config) -> dict[tuple[str, str], bool]:
         own, groups = config.get("seed"), [(group, z) for group, z in config.items() if isinstance(z, dict)]
-        return {
-            (group, key) for group, inner in groups for key, v in inner.items() if key.endswith("seed") and v == own
-        }
+        return {(group, key): v == own for group, inner in groups for key, v in inner.items() if key.endswith("seed")}
 
-    following = set.intersection(*map(seeds, configs)) if configs else set()
+    found = list(map(seeds, configs))
+    following = {place for places in found for place in places if all(other.get(place, True) for other in found)}
 
     def kept(config: Config) -> Config:
-        found = counted(config | {group: config.get(group) or {} for group in _NOTHING})
-        found.pop("reference", None)
-        for group, value in found.items():
+        left = counted(config | {group: config.get(group) or {} for group in _NOTHING})
+        left.pop("reference", None)
+        for group, value in left.items():
             if isinstance(value, dict):
-                found[group] = {
+                left[group] = {
                     key: "seed" if (group, key) in following else v
                     for key, v in value.items()
                     if not (key == "n_byzantine" and not config.get("adversary"))
                 }
-        return found
+        return left
 
     return [kept(config) for config in configs]

@@ -3,15 +3,16 @@
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
 from lightning_fl.errors import DataError
-from lightning_fl.run.identity import PLACES, Config, comparable, essential
+from lightning_fl.run.identity import ADDED, PLACES, Config, comparable, essential
 from lightning_fl.text import many
 
 Row = dict[str, Any]
@@ -211,7 +212,7 @@ def labels(runs: Sequence[SavedRun]) -> list[str]:
         One short name per run, all of them different.
     """
     parts = differing(comparable([run.config for run in runs]))
-    found = [", ".join(dict.fromkeys(part)) or run.folder.name for part, run in zip(parts, runs, strict=True)]
+    found = [", ".join(texts(part)) or run.folder.name for part, run in zip(parts, runs, strict=True)]
     if len(set(found)) < len(found):
         found = [
             f"{label} ({run.folder.name})" if found.count(label) > 1 and label != run.folder.name else label
@@ -259,17 +260,26 @@ def _part(config: Config, group: str) -> str:
     return named(config.get(group), group)
 
 
-def differing(nodes: Sequence[Any], path: str = "") -> list[list[str]]:
+class Part(NamedTuple):
+    """One of the settings in which runs differ: where it stands, and in a few words."""
+
+    path: str
+    text: str
+
+
+def differing(nodes: Sequence[Any], path: str = "") -> list[list[Part]]:
     """For each configuration, or part of one at a path, name the settings in which it differs from the others.
 
-    Settings of different things are not compared.
+    Settings of different things are not compared.  One that a configuration lacks is null there, or what the code did
+    before it was added.
     """
-    there = [node for node in nodes if node is not _ABSENT]
-    if all(node == there[0] for node in there):
+    # Without an attack there is no number of attackers.
+    compared = [node for node in nodes if node is not _ABSENT or path != "federation.n_byzantine"]
+    if all(_or_null(node) == _or_null(compared[0]) for node in compared):
         return [[] for _ in nodes]
     names = [named(node, path) if isinstance(node, dict) or not node else None for node in nodes]
     if any(isinstance(node, dict) and "_target_" in node for node in nodes) and len(set(names)) > 1:
-        found = [[str(name)] for name in names]
+        found = [[Part(path, str(name))] for name in names]
         for name in dict.fromkeys(names):
             alike = [i for i, other in enumerate(names) if other == name]
             for i, more in zip(alike, differing([nodes[i] for i in alike], path), strict=True):
@@ -278,12 +288,43 @@ def differing(nodes: Sequence[Any], path: str = "") -> list[list[str]]:
     if all(isinstance(node, dict) for node in nodes):
         found = [[] for _ in nodes]
         for key in ordered(key for node in nodes for key in node):
-            inner = differing([node.get(key, _ABSENT) for node in nodes], f"{path}.{key}" if path else key)
+            values = [node.get(key, ADDED.get(str(node.get("_target_")), {}).get(key, _ABSENT)) for node in nodes]
+            inner = differing(values, f"{path}.{key}" if path else key)
             found = [[*some, *more] for some, more in zip(found, inner, strict=True)]
         return found
     name = path.rsplit(".", 1)[-1]
     name = path if name == "seed" else name  # that of data or federation, not of the run
-    return [[] if node is _ABSENT else [f"{name}={text_of(node)}"] for node in nodes]
+    return [[] if node is _ABSENT else [Part(path, f"{name}={text_of(node)}")] for node in nodes]
+
+
+def texts(parts: Iterable[Part], others: Iterable[str] = ()) -> list[str]:
+    """Write what differs, each setting once, by its last name where no other one of them has the same.
+
+    Args:
+        parts: What `differing` gives for one configuration.
+        others: Names of further settings that are written beside them.
+    """
+    kept: list[Part] = []
+    for part in parts:
+        if not any(same(part, other) for other in kept):
+            kept.append(part)
+    names = Counter(path.rpartition(".")[-1] for path in {*others, *(part.path for part in kept)})
+
+    def text(part: Part) -> str:
+        name, equals, value = part.text.partition("=")
+        return f"{part.path}={value}" if equals and names[name] > 1 else part.text
+
+    return list(map(text, kept))
+
+
+def same(one: Part, other: Part) -> bool:
+    """Whether one says what the other says: it is the same setting, or a run's own setting that a part of it takes."""
+    run_wide = "." not in one.path or "." not in other.path
+    return one.text == other.text and (one.path == other.path or run_wide)
+
+
+def _or_null(node: Any) -> Any:
+    return None if node in ("", [], {}) else node
 
 
 def ordered(settings: Iterable[str]) -> list[str]:

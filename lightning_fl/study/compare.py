@@ -20,7 +20,18 @@ from lightning_fl import files, plot
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.identity import Config, comparable
-from lightning_fl.run.saved import SavedRun, differing, finished, named, ordered, saved_config, text_of
+from lightning_fl.run.saved import (
+    Part,
+    SavedRun,
+    differing,
+    finished,
+    named,
+    ordered,
+    same,
+    saved_config,
+    text_of,
+    texts,
+)
 from lightning_fl.text import latex, many, markdown, table
 
 Key = tuple[str, str, str]  # panel, row, column
@@ -110,7 +121,12 @@ def find(folders: Iterable[str | Path]) -> list[Path]:
 def _inside(folder: Path, top: Path) -> Iterator[Path]:
     path = folder / "config.yaml"
     if path.is_file():
-        config = saved_config(path)
+        try:
+            config = saved_config(path)
+        except DataError:
+            if folder == top or (folder / "metrics.csv").exists() or (folder / "summary.json").exists():
+                raise
+            config = {}  # another program's
         if "federation" in config and "trainer" in config:
             if folder == top or config.get("run_name") != "reference":
                 yield folder
@@ -147,7 +163,7 @@ class Comparison:
             raise SettingError(no_such("metric", metric, METRICS))
         self.metric, (self.unit, self._value, self._scale, self.more_is_better) = metric, _METRICS[metric]
         configs = comparable([saved_config(folder / "config.yaml") for folder in folders])
-        kept = _distinct(folders, configs)
+        kept = self._distinct(folders, configs)
         self.repeated = len(folders) - len(kept)
         self.folders, configs = [folders[i] for i in kept], [configs[i] for i in kept]
         varied = varying(configs)
@@ -170,8 +186,11 @@ class Comparison:
         """Name each run's place; settings that differ without being an axis make further panels."""
         axes = [self.rows_by, *([self.columns_by] if self.columns_by else []), *self.panels_by]
         rest = differing([_without(config, [*axes, "seed"]) for config in configs])
-        chosen = [[f"{axis.rsplit('.', 1)[-1]}={text_of(_get(config, axis))}" for axis in axes] for config in configs]
-        known = [{*more, *own} for more, own in zip(rest, chosen, strict=True)]
+        chosen = [
+            [Part(axis, f"{axis.rsplit('.', 1)[-1]}={text_of(_get(config, axis))}") for axis in axes]
+            for config in configs
+        ]
+        known = [[*more, *own] for more, own in zip(rest, chosen, strict=True)]
         rows = self._labels(configs, self.rows_by, axes, known)
         columns = self._labels(configs, self.columns_by, axes, known) if self.columns_by else [""] * len(configs)
         panels = [self._labels(configs, axis, axes, known) for axis in self.panels_by]
@@ -179,12 +198,12 @@ class Comparison:
             [f"{axis}={label[i]}" for axis, label in zip(self.panels_by, panels, strict=True)]
             for i in range(len(configs))
         ]
-        more = [[part for part in parts if part not in own] for parts, own in zip(rest, chosen, strict=True)]
+        more = [texts(_unseen(parts, own), axes) for parts, own in zip(rest, chosen, strict=True)]
         joined = [", ".join([*name, *part]) for name, part in zip(names, more, strict=True)]
         return list(zip(joined, rows, columns, strict=True))
 
     @staticmethod
-    def _labels(configs: Sequence[Config], axis: str, axes: Sequence[str], known: Sequence[set[str]]) -> list[str]:
+    def _labels(configs: Sequence[Config], axis: str, axes: Sequence[str], known: Sequence[list[Part]]) -> list[str]:
         """Name each run's value of an axis, with the settings in which values of the same name differ."""
         inner = [other.removeprefix(f"{axis}.") for other in axes if other.startswith(f"{axis}.")]
         nodes = [_get(config, axis) for config in configs]
@@ -194,9 +213,21 @@ class Comparison:
         names = [named(node, axis) for node in nodes]
         parts = differing(nodes, axis)
         return [
-            ", ".join([name, *(part for part in own if part not in seen and part != name)])
+            ", ".join([name, *texts(part for part in _unseen(own, seen) if part.text != name)])
             for name, own, seen in zip(names, parts, known, strict=True)
         ]
+
+    def _distinct(self, folders: Sequence[Path], configs: Sequence[Config]) -> list[int]:
+        """Among runs with the same settings and seed, keep the newest, of those with a result if there are any."""
+        alike: dict[str, list[int]] = {}
+        for i, config in enumerate(configs):
+            alike.setdefault(json.dumps(config, sort_keys=True, default=str), []).append(i)
+        return sorted(max(group, key=lambda i: self._preference(folders[i])) for group in alike.values())
+
+    def _preference(self, folder: Path) -> tuple[bool, bool, int]:
+        summary = finished(folder) or {}
+        completed = summary.get("status") == "completed"
+        return completed, completed and self._value(summary) is not None, (folder / "config.yaml").stat().st_mtime_ns
 
     def _cell(self, folders: Sequence[Path]) -> Cell:
         values, lost, curves = [], Counter[str](), []
@@ -350,6 +381,11 @@ class Comparison:
         }
 
 
+def _unseen(parts: Iterable[Part], seen: Sequence[Part]) -> list[Part]:
+    """What is not said elsewhere."""
+    return [part for part in parts if not any(same(part, other) for other in seen)]
+
+
 def varying(configs: Sequence[Config]) -> list[str]:
     """Name the settings that differ between runs, except the seed: a group if its parts differ, else the setting."""
     found = [path for path in _varying(configs, "") if path != "seed"]
@@ -368,19 +404,6 @@ def _varying(nodes: Sequence[Any], path: str) -> Iterator[str]:
         return
     for key in dict.fromkeys(key for node in there for key in node):
         yield from _varying([node.get(key) for node in there], f"{path}.{key}" if path else key)
-
-
-def _distinct(folders: Sequence[Path], configs: Sequence[Config]) -> list[int]:
-    """Among runs with the same settings and seed, keep the newest, of completed ones if there are any."""
-    same: dict[str, list[int]] = {}
-    for i, config in enumerate(configs):
-        same.setdefault(json.dumps(config, sort_keys=True, default=str), []).append(i)
-    return sorted(max(group, key=lambda i: _preference(folders[i])) for group in same.values())
-
-
-def _preference(folder: Path) -> tuple[bool, int]:
-    completed = (finished(folder) or {}).get("status") == "completed"
-    return completed, (folder / "config.yaml").stat().st_mtime_ns
 
 
 def _get(config: Any, path: str) -> Any:

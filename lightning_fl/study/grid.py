@@ -261,10 +261,14 @@ class Grid:
             pick = min if self.table.columns[column].value in MORE_IS_BETTER else max
             return None if None in means else pick(value for value in means if value is not None)
         values, _ = self.over_seeds((row, column))
-        lost = any(
-            self.record((row, column), seed) and self.value_of((row, column), seed) is None for seed in self.seeds
-        )
-        return mean(values) if values and not lost else None
+        return mean(values) if values and not any(self._lost((row, column), seed) for seed in self.seeds) else None
+
+    def _lost(self, cell: Cell, seed: int) -> bool:
+        """Whether a cell's run left no number; a drop is not lost where its reference is not measured."""
+        if self.record(cell, seed) is None or self.value_of(cell, seed) is not None:
+            return False
+        drop = self.table.columns[cell[1]].value == "mrd"
+        return not drop or self.record((self.table.reference[cell[0]], cell[1]), seed) is not None
 
     def rows(self) -> list[Record]:
         """List the measured cells for the CSV file."""

@@ -30,7 +30,7 @@ from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
-from lightning_fl.run.saved import finished
+from lightning_fl.run.saved import finished, last_checkpoint
 from lightning_fl.text import many
 
 HELD = 75  # exit code of a worker that finds another process training its run
@@ -162,6 +162,7 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
                 (run.folder / "train.log").write_bytes(b"")  # not in `begin`: another process may be writing it
                 if run.summary() is not None:  # another process has just finished it
                     return
+                clear(run.folder)
                 carry_out(settings(run.overrides, run.folder))
         except BusyError:
             sys.exit(HELD)
@@ -177,6 +178,12 @@ def settings(overrides: Sequence[str], folder: Path) -> DictConfig:
     if identity(config) != folder.name:
         raise SettingError("code or settings have changed since this run was listed; give the command again.")
     return config
+
+
+def clear(folder: Path) -> None:
+    """Remove the summary of an unfinished run whose checkpoint somebody has removed: it begins anew."""
+    if not last_checkpoint(folder).exists():
+        (folder / "summary.json").unlink(missing_ok=True)
 
 
 def places(folder: Path) -> list[str]:

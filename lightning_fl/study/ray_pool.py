@@ -29,7 +29,7 @@ from lightning_fl.run.command import carry_out
 from lightning_fl.run.explain import explained
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import last_checkpoint
-from lightning_fl.study.pool import Outcome, Run, last_words, settings
+from lightning_fl.study.pool import Outcome, Run, clear, last_words, settings
 
 Files = dict[str, bytes]
 
@@ -142,6 +142,7 @@ def _train(overrides: Sequence[str], folder: Path) -> int:
     with (folder / "train.log").open("a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
         try:
             with explained():
+                clear(folder)
                 carry_out(settings(overrides, folder))
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)

@@ -267,12 +267,13 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
         value: The number of a cell; None where there is none.
 
     Returns:
-        "passed", "failed", "partly measured", "not measured yet" or, where neither side of any reaches the target,
-        "not reached"; and how many comparisons hold or lack a number.
+        "passed", "failed", "partly measured" or "not measured yet"; "not reached" where neither side of any reaches the
+        target; "nothing to compare" where the table has no such rows; and how many comparisons hold or lack a number.
     """
     margin, share = float(claim.get("margin", 0)), float(claim.get("share", 1))
-    held, known, missing = 0, 0, 0
+    held, known, missing, compared = 0, 0, 0, False
     for cells, number in table.pairs(claim):
+        compared = True
         found = [value(*cell) for cell in cells] + ([] if number is None else [number])
         numbers = [float(entry) for entry in found if entry is not None]
         if len(numbers) < len(found):
@@ -291,7 +292,7 @@ def judge(table: Table, claim: dict[str, Any], value: Value) -> tuple[str, str]:
         held += slack >= -1e-6
     detail = ", ".join([f"{held} of {known} hold"] * bool(known) + [f"{missing} not measured"] * bool(missing))
     if not known + missing:
-        return "not reached", "by either side"
+        return ("not reached", "by either side") if compared else ("nothing to compare", "")
     enough = share * (known + missing) - 1e-9  # which rounding may leave above a whole number
     if held + missing < enough:
         return "failed", detail

@@ -20,6 +20,7 @@ from lightning_fl.text import latex as lay_out
 from lightning_fl.text import many
 from lightning_fl.text import table as terminal_table
 
+_DIVERGED = "diverged"
 CLAIMS_HEAD = ("| Claim | Measured | |", "|---|---|---|")
 
 
@@ -41,14 +42,27 @@ def _half(table: Table) -> Callable[[Sequence[float]], float]:
     return half_interval if table.interval else stdev
 
 
+def _word(grid: Grid, cell: Cell) -> str:
+    """The word in place of a cell's number: that it diverged, or how many runs reached the target; empty if none."""
+    column, value = grid.table.columns[cell[1]], grid.mean(*cell)
+    values, diverged = ([], []) if column.worst else grid.over_seeds(cell)
+    all_of_them = len(diverged) == len(grid.measured(cell))
+    if diverged and (value is None or column.value == "loss" or (all_of_them and column.value in ("accuracy", "mrd"))):
+        return _DIVERGED
+    if value is None or not isinf(value):
+        return ""
+    if column.value == "loss":  # the worst of several, one of which diverged
+        return _DIVERGED
+    reached = sum(not isinf(v) for v in values)
+    return f"reached by {reached} of {len(values)}" if reached else "not reached"
+
+
 def _plain(grid: Grid, cell: Cell) -> str:
     """Write a cell's mean and spread, without marks or the paper's value."""
-    value = grid.mean(*cell)
-    if value is None:
-        return "diverged" if any(record["status"] == "diverged" for record in grid.measured(cell)) else "-"
+    value, word = grid.mean(*cell), _word(grid, cell)
+    if word or value is None:
+        return word or "-"
     values = [] if grid.table.columns[cell[1]].worst else grid.over_seeds(cell)[0]
-    if isinf(value):
-        return "diverged" if grid.table.columns[cell[1]].value == "loss" else "not reached"
     return f"{value:.{_digits(grid, cell)}f}{_spread(grid, cell, values)}"
 
 
@@ -58,21 +72,15 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
     value, digits = grid.mean(*cell), _digits(grid, cell)
     marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
-    kind, all_of_them = table.columns[cell[1]].value, len(diverged) == len(grid.measured(cell))
-    if diverged and (kind == "loss" or (all_of_them and kind in ("accuracy", "mrd"))):
+    word = _word(grid, cell)
+    if word:
         far = printed is not None and value is not None and abs(value - printed.mean) > MISS
         if printed is None or not far or cell in table.doubtful:
-            return f"diverged{marks}", ""
-        return f"diverged*{marks}", f"{cell[0]}, {cell[1]}: diverged, paper {printed.text}"
+            return f"{word}{marks}", ""
+        return f"{word}*{marks}", f"{cell[0]}, {cell[1]}: {word}, paper {printed.text}"
     if value is None:
-        lost = [record for record in grid.measured(cell) if record["status"] == "diverged"]
-        return f"diverged{marks}" if lost else "", ""
-    text = f"**{value:.{digits}f}**"
-    if isinf(value):
-        reached = sum(not isinf(v) for v in values)
-        text = f"reached by {reached} of {len(values)}" if reached else "not reached"
-    else:
-        text += _spread(grid, cell, values)
+        return "", ""
+    text = f"**{value:.{digits}f}**{_spread(grid, cell, values)}"
     if printed is None:
         return text + marks, ""
     difference = value - printed.mean
@@ -153,18 +161,20 @@ def measured(grid: Grid) -> list[str]:
     ]
     if table.note:
         lines += [table.note.strip(), ""]
+    chance = "" if isnan(table.chance) else f", {table.chance:g}"
+    largest = ", but a largest one stays" * ("best" in kinds)
+    counts = f": its accuracy counts as chance{chance}{largest}" * bool({"accuracy", "best"} & {*kinds})
     if table.published:
-        chance = "" if isnan(table.chance) else f", {table.chance:g}"
+        around = "± half of its 95 % interval over seeds (Student's t)" if table.interval else "(s.d. over seeds)"
         lines += [
-            "Each cell: **measured mean** (s.d. over seeds) and its difference to the paper; below, the paper's mean "
-            f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged: "
-            f"its accuracy counts as chance{chance}{', but a largest one stays' * ('best' in kinds)}; "
+            f"Each cell: **measured mean** {around} and its difference to the paper; below, the paper's mean "
+            f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged{counts}; "
             "`?` doubtful in the paper, not counted.",
             "",
         ]
     elif len(seeds) > 1:
         around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
-        lines += [f"Each cell: **mean** over seeds {around}; `†` a run diverged.", ""]
+        lines += [f"Each cell: **mean** over seeds {around}; `†` a run diverged{counts}.", ""]
     elif any("†" in text for text in texts.values()):
         lines += ["`†`: the run diverged.", ""]
     if rows:
@@ -209,7 +219,7 @@ def figure(grid: Grid) -> Any:
     table = grid.table
     title = table.title + (f"\nNot {table.whose} setting: {', '.join(grid.changes)}" if grid.changes else "")
     if table.published:
-        found = {cell: grid.over_seeds(cell)[0] for cell, _ in table.runs() if cell in table.published}
+        found = {cell: _drawn(grid, cell) for cell, _ in table.runs() if cell in table.published}
         cells = [
             plot.Compared(*cell, printed.mean, printed.sd or 0.0, values, bool(cell_text(grid, cell)[1]))
             for cell, values in found.items()
@@ -219,7 +229,7 @@ def figure(grid: Grid) -> Any:
         return plot.against_paper(cells, "; ".join(kinds), title) if cells else None
     first = next(iter(table.columns.values())).value
     columns = [label for label, column in table.columns.items() if column.value == first and not column.worst]
-    found = {cell: values for cell in product(table.rows, columns) if (values := grid.over_seeds(cell)[0])}
+    found = {cell: values for cell in product(table.rows, columns) if (values := _drawn(grid, cell))}
     if not found:
         return None
     rows = [row for row in table.rows if any((row, column) in found for column in columns)]
@@ -231,6 +241,12 @@ def figure(grid: Grid) -> Any:
         return plot.by_name(groups, rows, _half(table), what, title)
     lines = {row: {column: found.get((row, column), []) for column in columns} for row in rows}
     return plot.over_parameter(lines, columns, _half(table), table.x, what, title)
+
+
+def _drawn(grid: Grid, cell: Cell) -> list[float]:
+    """A cell's numbers as a picture shows them: none if a run did not reach the target, or has no finite loss."""
+    values = grid.over_seeds(cell)[0]
+    return [] if any(map(isinf, values)) else values
 
 
 def report(grid: Grid) -> Path:

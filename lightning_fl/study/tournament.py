@@ -153,6 +153,10 @@ class Entries:
             key: values if (values := given.get(key)) is not None else small.get(key, ours[key])
             for key in ("skew", "byzantine", "seeds", "rates")
         }
+        skews: dict[tuple[str, ...], str] = {}  # 0.1 and 1e-1 are one
+        for skew in values["skew"]:
+            skews.setdefault(tuple(_partition(skew)), skew)
+        values["skew"] = list(skews.values())
         for key, entries in {"rules": [*listed, *extra], **values}.items():
             if not entries:
                 raise SettingError(f"a tournament needs at least one of {key}, got none.")
@@ -367,7 +371,7 @@ class Tournament:
         try:
             for row in each(on)(_played, calls(), workers):
                 if row["status"] == "interrupted" and on is None:  # by a signal, which is meant for all
-                    raise KeyboardInterrupt
+                    raise KeyboardInterrupt(row["reason"])
                 if row["status"] not in ("interrupted", FAILED):
                     self._add(row | {"version": version})
                 _free(taken.pop(row["identity"]))

@@ -139,6 +139,11 @@ def row_of(one: Standing) -> list[str]:
     ]
 
 
+def refusals(found: Sequence[Standing]) -> list[str]:
+    """Say which rules cannot be run, and why."""
+    return [f"{one.rule} cannot be run: {one.refused}" for one in found if one.refused]
+
+
 def remarks(found: Sequence[Standing]) -> list[str]:
     """Say which rules win, are dominated or not finished, and which rules and attacks cannot be run."""
     lines = []
@@ -152,7 +157,7 @@ def remarks(found: Sequence[Standing]) -> list[str]:
             f"Dominated, that is another rule is at least as good both without attack and under the worst, by the "
             f"means: {', '.join(beaten)}."
         )
-    lines += [f"{one.rule} cannot be run: {one.refused}" for one in found if one.refused]
+    lines += refusals(found)
     spared: dict[tuple[str, str], list[str]] = {}
     for one in found:
         for attack, reason in one.left_out.items():
@@ -178,6 +183,7 @@ def terminal(tournament: Tournament) -> str:
             heading(*panel),
             table(_HEADER, [row_of(one) for one in found[:_BEST]]),
             *([more] if more else []),
+            *(f"  {remark}" for remark in refusals(found)),
             "",
         ]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from lightning_fl.run.saved import SavedRun, changed, flat, labels, named, trust
 from tests import saved
 
 AVERAGE = {"_target_": "lightning_fl.aggregator.average.Average"}
+KRUM = {"_target_": "lightning_fl.aggregator.krum.Krum", "f": 1}
 MIMIC = {"_target_": "lightning_fl.adversary.mimic.Mimic", "target": 0}
 
 
@@ -144,7 +145,15 @@ def test_a_folder_that_is_not_there():
             ],
             ["0", "1"],
         ),
-        ([{"partition": {"_target_": "lightning_fl.partition.iid.Iid"}}, {}], ["0", "1"]),
+        ([{"partition": {"_target_": "lightning_fl.partition.iid.Iid"}}, {}], ["iid", "none"]),
+        ([{"server__maximize": True}, {}], ["maximize=true", "1"]),
+        ([{"server__maximize": None}, {"model__activation": ""}], ["0", "1"]),
+        ([{"aggregator": KRUM | {"neighbours": "n-f-2"}}, {"aggregator": KRUM}], ["0", "1"]),
+        ([{"aggregator": KRUM | {"neighbours": "n-f"}}, {"aggregator": KRUM}], ["neighbours=n-f", "neighbours=n-f-2"]),
+        (
+            [{"aggregator__mu": 1.0, "client__mu": 2.0}, {"aggregator__mu": 2.0, "client__mu": 1.0}],
+            ["aggregator.mu=1, client.mu=2", "aggregator.mu=2, client.mu=1"],
+        ),
     ],
 )
 def test_labels_are_the_settings_that_differ(tmp_path, changes, expected):

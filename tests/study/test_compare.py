@@ -111,6 +111,30 @@ def test_rules_of_one_name_are_told_apart_by_their_settings(tmp_path):
     assert inner.panels == [""]
 
 
+def test_a_setting_that_only_some_runs_have_makes_a_panel(tmp_path):
+    run(tmp_path / "a", 0.25)
+    run(tmp_path / "b", 0.5, server__maximize=True)
+    assert Comparison(find([tmp_path]), "aggregator").panels == ["", "maximize=true"]
+
+
+def test_settings_of_one_name_are_told_apart(tmp_path):
+    for number, (ours, theirs) in enumerate([(1.0, 1.0), (1.0, 2.0), (2.0, 1.0), (2.0, 2.0)]):
+        run(tmp_path / str(number), number / 4, aggregator__mu=ours, client__mu=theirs)
+    found = Comparison(find([tmp_path]), "aggregator.mu")
+    assert [(panel, lines) for panel, _, lines in found.tables(False)] == [
+        ("client.mu=1", [["1", "0.0"], ["2", "50.0"]]),
+        ("client.mu=2", [["1", "25.0"], ["2", "75.0"]]),
+    ]
+
+
+def test_seeds_of_a_rule_follow_the_run_s_beside_rules_without(tmp_path):
+    for seed in (0, 1):
+        following = {"seed": seed, "data__seed": seed, "federation__seed": seed, "data__partition_seed": seed}
+        run(tmp_path / f"a{seed}", 0.5, **following)
+        run(tmp_path / f"b{seed}", 0.7, **following, aggregator=KRUM | {"seed": seed})
+    assert Comparison(find([tmp_path])).tables(False)[0][2] == [["boba", "50.0 ± 0.0"], ["krum", "70.0 ± 0.0"]]
+
+
 def test_numbers_are_ordered_by_size(tmp_path):
     for i, factor in enumerate([10.0, 2.0, 0.5]):
         run(tmp_path / str(i), 0.5, adversary__factor=factor)
@@ -157,6 +181,13 @@ def test_of_runs_with_the_same_settings_the_newest_counts(tmp_path):
     assert Comparison(find([tmp_path])).tables(False)[0][2] == [["boba", "70.0"]]
 
 
+def test_of_runs_with_the_same_settings_one_that_has_the_number_counts(tmp_path):
+    saved.run(tmp_path / "old", saved.changed(saved.CONFIG, reference="run"), summary=saved.SUMMARY | {"mrd": 0.25})
+    saved.run(tmp_path / "new", summary=saved.SUMMARY | {"mrd": None})
+    os.utime(tmp_path / "old" / "config.yaml", (1e9, 1e9))
+    assert Comparison(find([tmp_path]), metric="mrd").tables(False)[0][2] == [["boba", "25.0"]]
+
+
 def test_files(grid, tmp_path):
     found = Comparison(find([grid]), "aggregator", "adversary")
     paths = found.write(tmp_path / "out", worst=True)
@@ -200,7 +231,13 @@ def test_folders_are_searched_for_runs(tmp_path):
     run(tmp_path / ".hidden" / "h", 0.5)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.yaml").write_text("wandb: {value: 1}\n")
+    for name, text in [("empty", ""), ("several", "a: 1\n---\nb: 2\n")]:  # other programs'
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(text)
     assert [path.name for path in find([tmp_path, tmp_path / "2"])] == ["2", "1"]
+    (tmp_path / "empty" / "metrics.csv").touch()
+    with pytest.raises(DataError, match=r"empty/config\.yaml needs named settings"):
+        find([tmp_path])
     assert [path.name for path in find([tmp_path / "references" / "r"])] == ["r"]
 
 

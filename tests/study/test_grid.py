@@ -60,6 +60,18 @@ def test_the_drop_is_against_the_reference_of_the_same_seed(small):
     assert made.mean("Average", "MRD") is None
 
 
+def test_a_drop_is_of_the_seeds_whose_reference_is_measured(small):
+    made = small()
+    for row, seed in [("Average", 0), ("BOBA", 0), ("BOBA", 1)]:
+        recall = [0.9, 0.8] if row == "Average" else [0.7, 0.85]
+        finish(made.plan[(row, "Acc"), seed].folder, [(10, 90.0)], recall=recall)
+        made.look(made.plan[(row, "MRD"), seed])
+    assert made.mean("BOBA", "MRD") == pytest.approx(20.0, abs=1e-4)
+    finish(made.plan[("Average", "Acc"), 1].folder, [(10, 90.0)], "diverged", recall=[0.9, 0.8])
+    made.look(made.plan[("Average", "MRD"), 1])
+    assert made.mean("BOBA", "MRD") is None
+
+
 def test_the_largest_accuracy_stands_though_the_run_diverged(small):
     made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="best")
     assert made.mean("BOBA", "IPM") == pytest.approx(55.0)

@@ -13,6 +13,7 @@ from lightning_fl.run import command
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
+from lightning_fl.run.saved import last_checkpoint
 from lightning_fl.study import pool
 from tests.holding import elsewhere
 from tests.study import fake as stand_in
@@ -137,6 +138,16 @@ def test_the_log_of_a_run_that_another_process_trains_stays(tmp_path):
     assert outcome.summary["status"] == "completed"
     assert "theirs" not in log.read_text()
     assert not log.stat().st_mode & 0o111
+
+
+def test_a_stopped_run_whose_checkpoint_is_gone_begins_anew(tmp_path):
+    checkpoint = last_checkpoint(tmp_path)
+    checkpoint.parent.mkdir()
+    for there in (True, False):
+        (tmp_path / "summary.json").touch()
+        checkpoint.touch() if there else checkpoint.unlink()
+        pool.clear(tmp_path)
+        assert (tmp_path / "summary.json").exists() == there
 
 
 def test_stopping_ends_the_running_ones_gently(fake):

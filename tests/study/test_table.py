@@ -239,6 +239,13 @@ def test_claims(given, verdict):
     assert judge(Table("small", SMALL), given, lambda *cell: known.get(cell))[0] == verdict
 
 
+def test_a_claim_about_the_others_of_a_single_row_has_nothing_to_compare():
+    alone = {"rows": {"BOBA": "aggregator=boba"}, "columns": {"Acc": "adversary=none"}, "reference": []}
+    alone |= {"published": {}, "doubtful": [], "claims": []}
+    given = claim(">=", {"rows": "others"}, left={"rows": ["BOBA"], "columns": ["Acc"]})
+    assert judge(Table("small", SMALL | alone), given, lambda *_: 90.0) == ("nothing to compare", "")
+
+
 @pytest.mark.parametrize(
     ("known", "verdict"),
     [

@@ -76,6 +76,29 @@ def test_a_target_not_reached(small):
     finish(made.plan[("BOBA", "LIE"), 1].folder, [(10, 61.0)])
     made.refresh()
     assert table_report.cell_text(made, ("BOBA", "LIE"))[0] == "reached by 1 of 2"
+    assert "  BOBA  reached by 1 of 2" in table_report.terminal(made, ["BOBA"], ["LIE"])
+    assert "BOBA & " in table_report.latex(made)
+    assert table_report.latex(made).count("reached by 1 of 2") == 1
+    assert table_report.figure(made) is None  # a mean of those that reached it would look fast
+
+
+def test_a_target_not_reached_has_no_difference(small):
+    published = {"published": {"BOBA": ["-", "-", "3.0 (0.5)", "-", "-"]}, "doubtful": []}
+    made = small({("BOBA", "IPM", 0): 55.0}, value="rounds_to", target="60", **published)
+    miss = "BOBA, IPM: not reached, paper 3.0 (0.5)"
+    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("not reached*", miss)
+
+
+def test_the_terminal_says_that_all_runs_diverged(small):
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)})
+    assert "  BOBA  diverged" in table_report.terminal(made, ["BOBA"], ["IPM"])
+
+
+def test_what_stands_around_a_mean_is_named(small):
+    half = "**measured mean** ± half of its 95 % interval over seeds (Student's t) and its difference"
+    assert half in table_report.markdown(small(everything(), interval="true"))
+    mine = table_report.markdown(small(everything(), published={}, doubtful=[]))
+    assert "(s.d.); `†` a run diverged: its accuracy counts as chance, 10." in mine
 
 
 def test_doubtful_cells_are_marked_and_not_counted(small):

@@ -17,7 +17,7 @@ from lightning_fl.run.lock import FileLock
 from lightning_fl.study import tournament as module
 from lightning_fl.study.standings import standings
 from lightning_fl.study.tournament import Cell, Entries, Tournament
-from lightning_fl.study.tournament_report import draw, panels_of, write
+from lightning_fl.study.tournament_report import draw, panels_of, terminal, write
 
 # Seconds: four clients, two rounds.
 SMALL = ["model=logistic", "federation.n_clients=8", "trainer.max_steps=2", "trainer.val_check_interval=2"]
@@ -132,6 +132,11 @@ def test_a_run_is_found_by_its_settings_and_a_refused_one_is_told(tmp_path):
     other = small(tmp_path, rules=["bulyan"], skew=["iid"], seeds=[0], byzantine=[1])
     assert len(other.missing(other.cells())) == 2
     assert "bulyan cannot be run" in write(again).read_text()
+    assert "\n  bulyan cannot be run: " in terminal(again)
+
+
+def test_a_degree_of_skew_is_played_once(tmp_path):
+    assert small(tmp_path, skew=["0.1", "iid", "1e-1", "0.10"]).entries.skew == ["0.1", "iid"]
 
 
 def test_what_another_process_plays_is_left_to_it(tmp_path):
@@ -145,10 +150,10 @@ def test_what_another_process_plays_is_left_to_it(tmp_path):
 
 def test_a_signal_that_ends_a_run_ends_the_tournament(tmp_path, monkeypatch):
     """With one worker the run itself hears it, and says so."""
-    played = []
-    monkeypatch.setattr(module, "result", lambda overrides, name: played.append(name) or {"status": "interrupted"})
+    played, stopped = [], {"status": "interrupted", "reason": "stopped by SIGTERM"}
+    monkeypatch.setattr(module, "result", lambda overrides, name: played.append(name) or stopped)
     tournament = small(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
         play(tournament, tournament.cells())
     assert len(played) == 1
     assert not tournament.rows
