@@ -89,8 +89,8 @@ def divide_and_conquer(
     Note:
         Where no update is good in every iteration, which the paper leaves open, those good most often are averaged.  An
         update with NaN or inf anywhere is left out and counts among the f.  Where the largest variance is that of
-        several directions, v is whichever the eigensolver returns.  Several large updates in different directions hide
-        each other: v follows the largest, and with one iteration one of the others may pass.
+        several directions, v is whichever the eigensolver returns.  Large updates hide each other: mu and v follow the
+        largest, and a smaller one, in another direction or beside it, may score least of all, in every iteration.
 
     The first two coordinates drop the last row, the others the first one:
 
@@ -144,7 +144,9 @@ class Dnc(Weighting):
         if n <= 2 * self.f:
             return f"no guarantee: needs n >= 2f + 1, has {n} updates for f = {self.f}"
         dropped = _count_dropped(self.f, self.c)
-        return None if dropped >= self.f else f"no guarantee: drops {dropped} updates per iteration for f = {self.f}"
+        if dropped < self.f:
+            return f"no guarantee: drops {dropped} updates per iteration for f = {self.f}"
+        return None if self.f < 2 else "no guarantee: beside one large update a smaller one may pass"
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

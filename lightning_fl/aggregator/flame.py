@@ -115,7 +115,7 @@ def flame(
     Args:
         updates: One update per row.
         model: w, the global parameters.
-        learning_rate: eta > 0, the server's.
+        learning_rate: eta > 0, at which w - eta x_i are the clients' models.
         noise: lambda >= 0; the paper's is sqrt(2 ln(1.25 / delta)) / epsilon, 0.001 for images.
         generator: Draws the noise; needed if there is any.
 
@@ -128,9 +128,9 @@ def flame(
 
     Note:
         The cluster is the first of more than half of the models as they are joined by single linkage, which HDBSCAN
-        with the paper's settings amounts to.  Of pairs of clusters equally near, up to rounding, the first by their
-        first rows is joined.  The median of an even number of norms is the mean of the middle two.  An update with NaN
-        or inf is left out of everything.
+        with the paper's settings amounts to.  Of pairs of clusters equally near the first by their first rows is
+        joined; of parallel updates rounding decides which are nearer.  The median of an even number of norms is the
+        mean of the middle two.  An update with NaN or inf is left out of everything.
 
     Models (2, 1), (2, 2), (2, 4) and (-9, 3): the first three are joined, and the last of them is clipped to the
     median norm 1.5:
@@ -161,7 +161,7 @@ def _flame(
 
 
 class Flame(Aggregator):
-    """Aggregate by FLAME at the server's model and rate; see `flame` for the noise.
+    """Aggregate by FLAME the models that the clients have, at the rate of their uploads; see `flame` for the noise.
 
     Its weights undo lengths beyond the median; its trust is an equal share for those admitted.
     """
@@ -177,4 +177,5 @@ class Flame(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return _flame(updates, server.parameters, server.round.learning_rate, self.noise, server.generator("flame"))
+        rate = server.client.upload_rate(server.round)
+        return _flame(updates, server.parameters, rate, self.noise, server.generator("flame"))

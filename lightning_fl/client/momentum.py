@@ -43,8 +43,9 @@ class Momentum(LocalSgd):
 
     Note:
         It takes the place of momentum at the server.  In the end it multiplies the variance of honest updates, which
-        misleads rules, by (1 - beta) / (1 + beta); what label skew makes them differ by it leaves as it is.  The papers
-        have one gradient per round; with more steps the whole upload is averaged.
+        misleads rules, by (1 - beta) / (1 + beta), of "undamped" ones relative to their length; what label skew makes
+        them differ by it leaves as it is.  The papers have one gradient per round; with more steps the whole upload is
+        averaged.
     """
 
     m: Tensor

@@ -153,7 +153,16 @@ def test_errors(unchecked):
         divide_and_conquer(torch.ones(3, 3, dtype=torch.int64), 1, indices([[0]]))
 
 
+def test_a_large_update_hides_a_smaller_one_beside_it(draw):
+    """What the guarantee denies: mu moves to the largest update, so that the second largest is nearest to it."""
+    honest = torch.randn(9, 5, generator=draw)
+    rows = torch.cat([honest, torch.full((1, 5), 1e12), torch.full((1, 5), 1e6)])
+    found = divide_and_conquer(rows, 2, 5 * [torch.arange(5)])
+    assert found.norm() > 1e4 * honest.norm(dim=1).max()
+
+
 def test_says_where_too_many_lie_or_too_few_are_dropped():
-    assert Dnc(5).guarantee(N, 3) is None
+    assert Dnc(1).guarantee(N, 3) is None
+    assert Dnc(5).guarantee(N, 3) == "no guarantee: beside one large update a smaller one may pass"
     assert Dnc(6).guarantee(N, 3) == "no guarantee: needs n >= 2f + 1, has 11 updates for f = 6"
     assert Dnc(3, 0.5).guarantee(N, 3) == "no guarantee: drops 1 updates per iteration for f = 3"

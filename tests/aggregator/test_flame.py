@@ -7,6 +7,7 @@ from sklearn.cluster import HDBSCAN
 
 from lightning_fl import DivergedError, SettingError, Updates
 from lightning_fl.aggregator.flame import Flame, flame, majority_cluster, model_distances
+from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import hostile, world
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
@@ -155,6 +156,14 @@ def test_the_class_takes_model_and_rate_of_the_server():
     noisy = Flame(noise=0.1).aggregate(Updates(x), server)
     torch.testing.assert_close(noisy.update, flame(x, server.parameters, 0.3, 0.1, server.generator("flame")))
     assert not torch.allclose(noisy.update, aggregation.update)
+
+
+def test_the_models_are_those_that_the_clients_have():
+    """Three local steps at a rate of their own, whose mean gradient is uploaded: a model is three of those away."""
+    x, server = world.honest_updates(N), world.oracle(0.3)
+    server.client = LocalSgd(3, upload="mean_gradient", learning_rate=0.5)
+    ours = Flame(noise=0.0).aggregate(Updates(x), server)
+    torch.testing.assert_close(ours.update, flame(x, server.parameters, 3 * 0.5))
 
 
 def test_errors(unchecked):
