@@ -147,6 +147,7 @@ class FederatedModule(pl.LightningModule):
         with concerning("aggregator"):
             check_integers(self.aggregator)
             self.aggregator.check(data.federation.n, data.n_classes)
+            self.aggregator.check_clients(data.federation)
             check_server_data(self.aggregator, self.client, data)
         honest, byzantine = data.federation.participants(0)
         if self.adversary is not None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lightning_fl import seeding
 from lightning_fl.errors import SettingError
+from lightning_fl.federation import Federation
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Combination, Updates, check_shape
 
@@ -75,6 +76,13 @@ class Aggregator(pl.Callback, ABC):
 
         Raises:
             SettingError: If the rule cannot serve that many.
+        """
+
+    def check_clients(self, federation: Federation) -> None:
+        """Check that the rule fits who takes part in a run, before any training.
+
+        Raises:
+            SettingError: If it does not.
         """
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
@@ -173,6 +181,10 @@ class Wrapper(Aggregator):
     def __init__(self, rule: Aggregator):
         check_hooks(rule, type(self).__name__)
         self.rule = rule
+
+    def check_clients(self, federation: Federation) -> None:
+        """Ask the rule; see the base class."""
+        self.rule.check_clients(federation)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Pass on what the rule says; see the base class."""

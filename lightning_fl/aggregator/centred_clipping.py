@@ -36,7 +36,7 @@ def centred_clipping_weights(
         Coefficients of all rows, with sum 1, and the last step's factors min(1, tau / ||x_i - v||).
     """
     _check(radius, n_iterations)
-    inner, finite = _known(gram)
+    inner, finite = _known(gram, "centred_clipping")
     centre = torch.zeros_like(inner[0])
     centre[-1] = 1
     for _ in range(n_iterations):
@@ -61,7 +61,7 @@ def sequential_centred_clipping_weights(
         Coefficients of all rows, with sum 1, and by which factor each row's step was shortened.
     """
     _check(radius, rule="sequential_centred_clipping")
-    inner, finite = _known(gram)
+    inner, finite = _known(gram, "sequential_centred_clipping")
     centre = torch.zeros_like(inner[0])
     centre[-1] = 1
     factors = torch.zeros_like(centre[:-1])
@@ -86,9 +86,9 @@ def _check(radius: float, n_iterations: int = 1, rule: str = "centred_clipping")
         raise SettingError(f"{rule} needs n_iterations >= 1, got {n_iterations}.")
 
 
-def _known(gram: Tensor) -> tuple[Tensor, Tensor]:
+def _known(gram: Tensor, rule: str) -> tuple[Tensor, Tensor]:
     """Inner products without NaN and inf, and which client rows are finite."""
-    finite_rows(gram.diagonal()[:-1], "centred_clipping")
+    finite_rows(gram.diagonal()[:-1], rule)
     finite = gram.diagonal().isfinite()
     return gram.masked_fill(~(finite & finite[:, None]), 0), finite[:-1]
 

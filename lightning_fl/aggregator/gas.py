@@ -20,6 +20,7 @@ from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, aggrega
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.federation import Federation
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows, still_tolerated
 
@@ -254,6 +255,10 @@ class Gas(Weighting):
         """Check f and the rule; see the base class."""
         check_minority(n, self.f, "gas")
         self.rule.check(n, n_classes)
+
+    def check_clients(self, federation: Federation) -> None:
+        """Ask the rule; see the base class."""
+        self.rule.check_clients(federation)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f with the rule's, and pass on what the rule says; see the base class."""

@@ -24,16 +24,20 @@ _PROVEN = {"n-f-2": 3, "n-f-1": 1}  # n - 2f from which the guarantee holds
 
 def krum_weights(gram: Float64[Tensor, "n n"], f: int, neighbours: Neighbours = "n-f-2") -> Float64[Tensor, " n"]:
     """Give the row of least score weight 1, from inner products; see `krum`."""
-    return multi_krum_weights(gram, f, 1, neighbours)
+    return _weights(gram, f, 1, neighbours, "krum")
 
 
 def multi_krum_weights(
     gram: Float64[Tensor, "n n"], f: int, m: int | None = None, neighbours: Neighbours = "n-f-2"
 ) -> Float64[Tensor, " n"]:
     """Give the m rows of least score weight 1/m each, from inner products; see `multi_krum`."""
+    return _weights(gram, f, m, neighbours, "multi_krum")
+
+
+def _weights(gram: Tensor, f: int, m: int | None, neighbours: Neighbours, rule: str) -> Tensor:
     n = len(gram)
-    _check(n, f, m, neighbours)
-    rows = finite_rows(gram.diagonal(), "krum")
+    _check(n, f, m, neighbours, rule)
+    rows = finite_rows(gram.diagonal(), rule)
     keep = len(rows) - still_tolerated(f, n, len(rows))
     m = keep if m is None else min(m, len(rows))
     distances = squared_distances(among(gram, rows))
@@ -45,7 +49,7 @@ def multi_krum_weights(
     return weights
 
 
-def _check(n: int, f: int, m: int | None, neighbours: str, rule: str = "krum") -> None:
+def _check(n: int, f: int, m: int | None, neighbours: str, rule: str) -> None:
     check_choice("krum's neighbours", neighbours, get_args(Neighbours))
     check_integer(f, rule)
     fewest = _FEWEST[neighbours]
@@ -136,7 +140,7 @@ class Krum(Weighting):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f and neighbours; see the base class."""
-        _check(n, self.f, None, self.neighbours)
+        _check(n, self.f, None, self.neighbours, "krum")
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f with the bound of the proof; see the base class."""

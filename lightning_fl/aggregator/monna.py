@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_minority
 from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.federation import Federation
 from lightning_fl.products import squared_distances
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates, finite_rows
@@ -92,8 +93,8 @@ class Monna(Aggregator):
 
     Args:
         f: Byzantine clients tolerated, 0 <= 2f < n.
-        trusted: "server": the update from the server's samples.  A number: the client of that number, who must take
-            part in every round and be honest, which is not checked.
+        trusted: "server": the update from the server's samples.  A number: the client of that number, who must be
+            honest and take part in every round.
         include_trusted: See `monna`.
     """
 
@@ -117,6 +118,19 @@ class Monna(Aggregator):
     def check(self, n: int, n_classes: int) -> None:
         """Check f; see the base class."""
         check_minority(n, self.f, "monna")
+
+    def check_clients(self, federation: Federation) -> None:
+        """Check that the trusted client is honest and always there; see the base class."""
+        if self.trusted == "server":
+            return
+        if self.trusted not in federation.honest_ids:
+            attacks = "attacks" if self.trusted in federation.byzantine_ids else "does not exist"
+            raise SettingError(f"monna trusts an honest client, got {self.trusted}, who {attacks}; change trusted.")
+        if federation.participation < 1:
+            raise SettingError(
+                f"monna needs client {self.trusted} in every round, got federation.participation="
+                f"{federation.participation}; set it to 1, or trusted to server."
+            )
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class.

@@ -147,8 +147,11 @@ def test_errors():
     for n_clusters in [0, 8]:
         with pytest.raises(SettingError, match=f"1 <= n_clusters <= n, got {n_clusters} and n=7"):
             SequentialCentredClipping(1.0, n_clusters).check(7, 3)
-    with pytest.raises(SettingError, match="at least one update without NaN"):
-        centred_clipping(torch.full((6, 2), torch.nan), 1.0)
+    broken = torch.full((6, 2), torch.nan)
+    with pytest.raises(SettingError, match=r"^centred_clipping needs at least one update without NaN"):
+        centred_clipping(broken, 1.0)
+    with pytest.raises(SettingError, match=r"^sequential_centred_clipping needs at least one update without NaN"):
+        sequential_centred_clipping(broken, [torch.arange(6)], 1.0)
     with pytest.raises(SettingError, match="length 2, got 3"):
         centred_clipping(X, 1.0, torch.zeros(3))
 

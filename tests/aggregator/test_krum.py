@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import SettingError
+from lightning_fl import DivergedError, SettingError
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, krum_weights, multi_krum, multi_krum_weights
 from lightning_fl.contract import hostile, world
 from lightning_fl.products import gram_matrix
@@ -158,7 +158,7 @@ def test_the_class_gives_the_functions_update_and_its_weights(rule):
 @pytest.mark.parametrize(
     ("f", "m", "message"),
     [
-        (-1, None, r"krum needs f >= 0 .* n=6 and f=-1"),
+        (-1, None, r"multi_krum needs f >= 0 .* n=6 and f=-1"),
         (4, None, r"n >= f \+ 3 updates.* n=6 and f=4; change f"),
         (1, 0, "1 <= m <= n, got m=0"),
         (1, 7, "m=7 and n=6"),
@@ -169,6 +169,12 @@ def test_refuses_settings_out_of_range(f, m, message):
         multi_krum(torch.randn(6, 2), f, m)
     with pytest.raises(SettingError, match=message):
         MultiKrum(f, m).check(6, 3)
+
+
+@pytest.mark.parametrize("rule", [krum, multi_krum])
+def test_says_which_rule_has_no_update_left(rule):
+    with pytest.raises(DivergedError, match=f"^{rule.__name__} needs at least one update without NaN"):
+        rule(torch.full((6, 2), torch.nan), 1)
 
 
 def test_runs_as_far_as_it_means_something():

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fl import SettingError, Updates
+from lightning_fl import Federation, SettingError, Updates
+from lightning_fl.aggregator.clipping import Clipping
+from lightning_fl.aggregator.gas import Gas
 from lightning_fl.aggregator.monna import Monna, monna, monna_weights
 from lightning_fl.contract import world
 from lightning_fl.products import gram_matrix
@@ -102,6 +104,28 @@ def test_errors():
             Monna(2, wrong)
     with pytest.raises(SettingError, match="at least one update without NaN"):
         monna(torch.full((6, 2), torch.nan), 1, torch.zeros(2))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("trusted", "settings", "message"),
+    [
+        (500, {}, "monna trusts an honest client, got 500, who does not exist; change trusted"),
+        (11, {}, "monna trusts an honest client, got 11, who attacks; change trusted"),
+        (
+            3,
+            {"participation": 0.5},
+            r"monna needs client 3 in every round, got federation\.participation=0\.5",
+        ),
+    ],
+)
+def test_a_trusted_client_is_honest_and_always_there(trusted, settings, message, wrapped):
+    rule = Monna(2, trusted)
+    rule = Gas(Clipping(rule, 1.0), 2) if wrapped else rule
+    with pytest.raises(SettingError, match=message):
+        rule.check_clients(Federation(10, 2, **settings))
+    Monna(2, 9).check_clients(Federation(10, 2))
+    Monna(2).check_clients(Federation(10, 2, participation=0.5))
 
 
 def test_the_class_trusts_the_server():
