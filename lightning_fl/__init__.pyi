@@ -24,6 +24,7 @@ from .federation import Federation
 from .module import FederatedModule
 from .partition.base import Partition
 from .round import Round
+from .rows import finite_rows
 from .run.python import Run, load_model, load_module, train
 from .samples import ClientBatch, RoundBatch, Samples
 from .server_oracle import ServerOracle
@@ -59,6 +60,7 @@ __all__ = [
     "callback",
     "client",
     "data",
+    "finite_rows",
     "flower",
     "load_model",
     "load_module",

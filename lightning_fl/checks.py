@@ -14,8 +14,8 @@ from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.dropout import KeyedDropout, uses_dropout
 from lightning_fl.errors import SettingError, concerning
+from lightning_fl.parameters import trainable
 from lightning_fl.strategy.client_parallel import ClientParallel
-from lightning_fl.updates import trainable
 
 
 def check_trainer(trainer: pl.Trainer) -> None:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lightning_fl.columns import Ordered
 from lightning_fl.products import SAME, Centred, distances_of, equal_rows
-from lightning_fl.updates import SEEN, Updates, as_shares, row_norms
+from lightning_fl.rows import as_shares, row_norms
+from lightning_fl.updates import SEEN, Updates
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,13 @@ from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.metric.non_finite import NonFinite
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.parallel import ColumnBlock, Columns, Spread, collect, homes
+from lightning_fl.parameters import flatten, trainable, unflatten
 from lightning_fl.round import Round
+from lightning_fl.rows import broken_rows, check_shape
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.storage import Storage
-from lightning_fl.updates import Updates, broken_rows, check_shape, flatten, trainable, unflatten
+from lightning_fl.updates import Updates
 
 
 class FederatedModule(pl.LightningModule):

@@ -25,10 +25,12 @@ from torch import Tensor, nn
 
 from lightning_fl.client.base import Client, ClientResult, check_result
 from lightning_fl.errors import ProcessError
+from lightning_fl.parameters import trainable
 from lightning_fl.round import Round
+from lightning_fl.rows import as_shares, broken_rows
 from lightning_fl.samples import ClientBatch
 from lightning_fl.storage import Storage
-from lightning_fl.updates import Updates, as_shares, broken_rows, positive, trainable
+from lightning_fl.updates import Updates, positive
 
 # Numbers that a process sends at a time: 16 MiB in float32, or a whole update.
 _SENT = 2**22

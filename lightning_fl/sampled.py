@@ -17,7 +17,8 @@ from torch import Tensor
 
 from lightning_fl.columns import Ordered
 from lightning_fl.extension import Extension, _Extended
-from lightning_fl.updates import Updates, broken_rows
+from lightning_fl.rows import broken_rows
+from lightning_fl.updates import Updates
 
 # Draws of columns for which the rows' products are kept.
 _SEEN = 4

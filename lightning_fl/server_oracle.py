@@ -15,9 +15,9 @@ from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import SettingError
 from lightning_fl.loss import mean_loss
 from lightning_fl.parallel import shared
+from lightning_fl.parameters import flatten, trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import flatten, trainable, unflatten
 
 
 @dataclass

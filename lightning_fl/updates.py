@@ -5,205 +5,40 @@ between rows.  So the d columns are read once for the inner products and once fo
 iterates in between.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
-from torch import Tensor, nn
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
 
 from lightning_fl.columns import Ordered
-from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.errors import SettingError
 from lightning_fl.products import Centred, centred_products, float64_columns, gram_matrix, mixed_gram, squared_distances
+from lightning_fl.rows import (
+    as_shares,
+    broken_rows,
+    check_any,
+    check_rows,
+    combine_rows,
+    mean_and_squares,
+    row_deviation,
+    row_norms,
+    weighted_sum,
+    which_finite,
+)
 
-# Powers added up in float32 before float64 takes over.
-_POWERS = 1024
-# Entries whose mean and deviation are taken at a time: 2^17 of them (512 KB) stay in a core's cache between the two.
-_SPREAD_CPU, _SPREAD_GPU = 2**17, 2**26
 # Share of the squared lengths that a variance must exceed to be taken from inner products, or from sums in float32.
 _CLEAR = 2.0**-20
 # Variance of a coordinate, on average, below which squares in float32 may have vanished.
 _VISIBLE = 1e-30
-# Entries of some rows copied at a time: 256 MiB in float32.
-_COPIED = 2**26
 # Whole rows held at a time where processes hold columns.
 _WHOLE_ROWS = 16
 # Different extra rows whose products are kept.
 SEEN = 4
-
-
-def check_rows(rows: object, name: str) -> None:
-    """Check that rows are what every rule takes.
-
-    Args:
-        rows: What should be a tensor, a floating-point matrix of at least one row and one column.
-        name: What to call it in the error.
-
-    Raises:
-        SettingError: If they are not.
-    """
-    if not isinstance(rows, Tensor):
-        raise SettingError(f"{name} must be a tensor, got {type(rows).__name__}; convert with torch.as_tensor({name}).")
-    if rows.ndim != 2 or 0 in rows.shape:
-        raise SettingError(
-            f"{name} must be a matrix (n, d) with n >= 1 and d >= 1, got shape {tuple(rows.shape)}; "
-            f"stack one flat vector per row."
-        )
-    if not rows.dtype.is_floating_point:
-        raise SettingError(f"{name} must be floating point, got {rows.dtype}; convert with {name}.float().")
-
-
-def check_shape(what: str, found: object, *shape: int) -> None:
-    """Check what a part of a run, maybe one of a user's own, has computed.
-
-    Args:
-        what: What it is, for the error.
-        found: What should be a tensor of that shape.
-        shape: The shape.
-
-    Raises:
-        SettingError: If it is not.
-    """
-    if not isinstance(found, Tensor) or found.shape != shape:
-        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise SettingError(f"{what} must be a tensor of shape {shape}, got {got}.")
-
-
-def mean_and_squares(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
-    """Compute each column's mean, and its sum of squared differences from that, reading the rows once.
-
-    >>> mean_and_squares(torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]]))
-    (tensor([3., 4.]), tensor([ 8., 24.]))
-    """
-    rows = rows.detach()
-    mean, squares = rows.new_empty(2, rows.shape[1])
-    width = max(1, (_SPREAD_CPU if rows.device.type == "cpu" else _SPREAD_GPU) // len(rows))
-    for columns, centre, total in zip(rows.split(width, dim=1), mean.split(width), squares.split(width), strict=True):
-        torch.mean(columns, 0, out=centre)
-        torch.sum((columns - centre).square_(), 0, out=total)
-    return mean, squares
-
-
-def _deviation(rows: Tensor, vector: Tensor, kept: Tensor | None = None) -> Tensor:
-    """||vector - mean||^2, the kept rows' mean squared distance from their mean, ||mean||^2; NaN of no rows."""
-    found = vector.new_zeros(3, dtype=torch.float64)
-    h = len(rows) if kept is None else int(kept.sum())
-    if not h:
-        return found.fill_(torch.nan)
-    for columns in float64_columns(rows, vector[None]):
-        given, own = columns[-1], columns[:-1] if kept is None else columns[:-1][kept]
-        mean = own.mean(0)
-        own -= mean
-        error, flat = given - mean, own.flatten()
-        found += torch.stack([error @ error, flat @ flat / h, mean @ mean])
-    return found
-
-
-def broken_rows(rows: Float[Tensor, "n d"]) -> Bool[Tensor, " n"]:
-    """Find the rows that hold NaN or inf, without a matrix of n x d answers.
-
-    >>> broken_rows(torch.tensor([[1.0, 2.0], [3e38, 3e38], [0.0, torch.nan]]))
-    tensor([False, False,  True])
-    """
-    return torch.tensor([not fine for fine in _finite(rows)], device=rows.device)
-
-
-def _finite(rows: Tensor) -> list[bool]:
-    finite = rows.sum(1).isfinite().tolist()  # one cheap pass: a finite sum has finite terms
-    return [fine or bool(rows[i].isfinite().all()) for i, fine in enumerate(finite)]  # or the sum overflowed
-
-
-def finite_rows(
-    squares: Float64[Tensor, " n"], rule: str, weights: Float[Tensor, " n"] | None = None
-) -> Int64[Tensor, " m"]:
-    """Find the rows that a robust rule may look at: those that hold only finite numbers.
-
-    The others count among the f that a rule tolerates, and get weight 0.
-
-    Args:
-        squares: ||x_i||^2, such as the Gram matrix's diagonal, or anything else that is finite where the row is.
-        rule: Who asks, for the error.
-        weights: Rows of weight 0 do not count.  None: all do.
-
-    Returns:
-        Their numbers, ascending.
-
-    Raises:
-        DivergedError: If there is none.
-    """
-    if weights is None:
-        rows = squares.isfinite().nonzero().flatten()
-        _check_any(rows, f"{len(squares)}", rule)
-    else:
-        rows = (squares.isfinite() & (weights != 0)).nonzero().flatten()
-        _check_any(rows, f"the {int((weights != 0).sum())} that have data weight", rule)
-    return rows
-
-
-def still_tolerated(f: int, n: int, m: int) -> int:
-    """Count how many of m finite rows a rule of f tolerates: the n - m others are the first of the f.
-
-    >>> still_tolerated(f=3, n=10, m=9), still_tolerated(f=3, n=10, m=5)
-    (2, 0)
-    """
-    return max(f - (n - m), 0)
-
-
-def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"]:
-    """Drop the rows that hold NaN or inf.
-
-    Args:
-        updates: One update per row.
-        rule: Who asks, for the error.
-
-    Returns:
-        The others, in order, which autograd does not follow; no copy where all are finite.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix.
-        DivergedError: If no row is finite.
-    """
-    check_rows(updates, "updates")
-    kept = [i for i, fine in enumerate(_finite(updates)) if fine]
-    _check_any(kept, f"{len(updates)}", rule)
-    return updates.detach() if len(kept) == len(updates) else updates.detach()[kept]
-
-
-def _check_any(finite: Sized, among: str, rule: str) -> None:
-    if not len(finite):
-        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {among}.")
-
-
-def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
-    return (weights[None] @ rows)[0]  # a matrix product has more threads than one with a vector
-
-
-def _combine(rows: Tensor, weights: Tensor) -> Tensor:
-    combined = _weighted_sum(rows, weights)
-    if not combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
-        used, width = weights != 0, max(1, _COPIED // len(rows))
-        combined = torch.cat([weights[used] @ columns[used] for columns in rows.split(width, dim=1)])
-    return combined
-
-
-def as_shares(data_weights: Float[Tensor, " n"] | None, n: int, device: torch.device) -> Float64[Tensor, " n"]:
-    """Divide n weights by their sum, and bring them to the device; None: equal ones.
-
-    Raises:
-        SettingError: If they are not n finite numbers >= 0 with a positive sum.
-    """
-    if data_weights is None:
-        data_weights = torch.ones(n)
-    weights = data_weights.double()
-    if weights.shape != (n,) or not (weights.isfinite().all() and (weights >= 0).all() and weights.sum() > 0):
-        raise SettingError(
-            f"weights must be {n} finite numbers >= 0 with a positive sum, one for each row of updates, "
-            f"got {tuple(weights.shape)}: {weights.tolist()[:5]}..."
-        )
-    return (weights / weights.sum()).to(device)  # looked at where it was: to look at a GPU's numbers is to wait for it
 
 
 def positive(shares: Tensor, data_weights: Tensor | None) -> Tensor | None:
@@ -251,34 +86,6 @@ class Combination:
     def centred(self) -> Centred:
         """Inner products between all of these."""
         return self.updates.centred if self.extra is None else self.updates.centred_with(self.extra)
-
-
-def row_norms(rows: Float[Tensor, "n d"], p: float = 2.0) -> Float64[Tensor, " n"]:
-    """Compute ||x_i||_p at the speed of float32, to about 1e-6.
-
-    A row whose powers overflow or vanish in float32 is computed again in float64, so a norm is NaN or inf only where
-    the row holds such a number (or, of float64 rows, has p-th powers beyond float64).
-
-    Args:
-        rows: One vector per row.
-        p: 1, 2 or inf.
-
-    Returns:
-        One norm per row.
-
-    >>> row_norms(torch.tensor([[3.0, 4.0], [3e30, 4e30]]))
-    tensor([5.0000e+00, 5.0000e+30], dtype=torch.float64)
-    """
-    wide = torch.promote_types(rows.dtype, torch.float32)
-    blocks = (rows.shape[1] - 1) // _POWERS
-    head, tail = rows.tensor_split([blocks * _POWERS], dim=1)
-    parts = torch.linalg.vector_norm(head.unflatten(1, (blocks, _POWERS)), p, dim=2, dtype=wide)
-    rest = torch.linalg.vector_norm(tail, p, dim=1, keepdim=True, dtype=wide)
-    norms = torch.linalg.vector_norm(torch.cat([parts, rest], dim=1), p, dim=1, dtype=torch.float64)
-    doubtful = ~((norms > 1e-12) & norms.isfinite())
-    if doubtful.any():
-        norms[doubtful] = torch.linalg.vector_norm(rows[doubtful], p, dim=1, dtype=torch.float64)
-    return norms
 
 
 class Updates:
@@ -504,16 +311,19 @@ class Updates:
         Raises:
             DivergedError: If no row is finite.
         """
-        finite = (self._total(broken_rows(self.here).double()) == 0).tolist() if self.spread else _finite(self.here)
+        if self.spread:
+            finite = (self._total(broken_rows(self.here).double()) == 0).tolist()
+        else:
+            finite = which_finite(self.here)
         kept = [i for i, fine in enumerate(finite) if fine]
-        _check_any(kept, f"{self.n}", rule)
+        check_any(kept, f"{self.n}", rule)
         return Ordered(self.here, self._whole, None if len(kept) == self.n else kept)
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
         if weights is self._positive:
-            return self.by_column(lambda rows: _weighted_sum(rows, weights.to(rows)))
-        return self.by_column(lambda rows: _combine(rows, weights.to(rows)))
+            return self.by_column(lambda rows: weighted_sum(rows, weights.to(rows)))
+        return self.by_column(lambda rows: combine_rows(rows, weights.to(rows)))
 
     def combination(
         self,
@@ -565,10 +375,10 @@ class Updates:
         if variance > 0 and isfinite(error + variance + square):
             return error, variance, square
         rows, vector = self.here[:h], self._own(vector)
-        found = self._total(_deviation(rows, vector))
+        found = self._total(row_deviation(rows, vector))
         if not found.isfinite().all():
             kept = self._total(broken_rows(rows).double()) == 0
-            found = self._total(_deviation(rows, vector, kept))
+            found = self._total(row_deviation(rows, vector, kept))
         error, variance, square = found.tolist()
         return error, variance, square
 
@@ -762,19 +572,3 @@ class _Mixed(Updates):
 
     def _unmixed(self, matrix: Tensor) -> tuple[Updates, Tensor]:
         return self.source, matrix @ self.matrix
-
-
-def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " d"]:
-    """Concatenate tensors into one flat vector."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-def unflatten(vector: Float[Tensor, "*batch d"], like: Sequence[Tensor]) -> list[Tensor]:
-    """Cut a flat vector (or a batch of them) into views shaped like the given tensors."""
-    parts = vector.split([tensor.numel() for tensor in like], dim=-1)
-    return [part.view((*vector.shape[:-1], *tensor.shape)) for part, tensor in zip(parts, like, strict=True)]
-
-
-def trainable(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that clients train and upload, by name, detached."""
-    return {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}

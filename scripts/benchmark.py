@@ -45,6 +45,7 @@ from lightning_fl.aggregator.boba import boba
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.module import FederatedModule
+from lightning_fl.parameters import trainable
 from lightning_fl.products import gram_matrix
 from lightning_fl.round import Round
 from lightning_fl.run.assemble import make, make_data, make_model, make_module, make_trainer
@@ -53,7 +54,6 @@ from lightning_fl.run.explain import explained
 from lightning_fl.run.train import train
 from lightning_fl.samples import RoundBatch
 from lightning_fl.text import table
-from lightning_fl.updates import trainable
 
 Times = dict[str, list[float]]
 

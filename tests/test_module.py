@@ -655,8 +655,8 @@ HOST = {"as_shares", "positive", "work"}
         (Average(), []),
         # Each asks which rows are finite, and whether a row without weight broke the sum; Fed-NGA's lengths are looked
         # at, too.
-        (Normalized(), ["row_norms", "finite_rows", "_combine"]),
-        (Median(), ["_finite"]),
+        (Normalized(), ["row_norms", "finite_rows", "combine_rows"]),
+        (Median(), ["which_finite"]),
     ],
 )
 @pytest.mark.parametrize("client", [Gradient(), Gradient(batch_size=4), Gradient(client_chunk=1)])

@@ -13,7 +13,7 @@ from lightning_fl.products import (
     merged,
     squared_distances,
 )
-from lightning_fl.updates import finite_rows
+from lightning_fl.rows import finite_rows
 from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
 NAN, INF = float("nan"), float("inf")

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.products import gram_matrix, squared_distances
-from lightning_fl.updates import finite_rows, flatten, trainable, unflatten
 from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
 NAN, INF = float("nan"), float("inf")
@@ -19,11 +17,6 @@ def test_products_with_a_vector_are_the_gram_matrix_s(draw):
     torch.testing.assert_close(
         Updates(rows).products(rows[0]), torch.tensor(expected, dtype=torch.float64), rtol=1e-11, atol=1e-9
     )
-
-
-def test_finite_rows_need_one():
-    with pytest.raises(SettingError, match=r"krum needs at least one update without NaN and inf, got none among 2"):
-        finite_rows(torch.tensor([NAN, INF]).double(), "krum")
 
 
 def test_data_weights_are_shares():
@@ -248,24 +241,3 @@ def test_a_row_of_weight_zero_has_no_influence(bad):
     assert updates.combine(torch.tensor([0.5, 0.0, 0.5])).tolist() == [2, 3]
     assert not updates.combine(torch.tensor([0.5, 0.1, 0.4])).isfinite().all()
     assert updates.combine(torch.zeros(3)).tolist() == [0, 0]
-
-
-def test_flatten_and_unflatten_are_inverse(draw):
-    like = [torch.zeros(2, 3), torch.zeros(()), torch.zeros(4)]
-    vector = torch.randn(11, generator=draw)
-    parts = unflatten(vector, like)
-    assert [part.shape for part in parts] == [tensor.shape for tensor in like]
-    assert parts[0].tolist() == vector[:6].view(2, 3).tolist()
-    assert torch.equal(flatten(parts), vector)
-    batch = torch.randn(5, 11, generator=draw)
-    assert [part.shape for part in unflatten(batch, like)] == [(5, 2, 3), (5,), (5, 4)]
-    assert torch.equal(unflatten(batch, like)[2], batch[:, 7:])
-
-
-def test_trainable_are_the_parameters_that_learn():
-    model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Linear(3, 1))
-    model[0].requires_grad_(False)
-    found = trainable(model)
-    assert list(found) == ["1.weight", "1.bias", "2.weight", "2.bias"]
-    assert not any(value.requires_grad for value in found.values())
-    assert found["2.bias"].data_ptr() == model[2].bias.data_ptr()  # no copy

@@ -1,7 +1,6 @@
 """A rule of your own."""
 
-from lightning_fl import SettingError, Updates, Weighting
-from lightning_fl.updates import finite_rows
+from lightning_fl import SettingError, Updates, Weighting, finite_rows
 
 
 class MyRule(Weighting):

@@ -14,8 +14,9 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.aggregator.mixing import Mixing, tolerated
 from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.rows import check_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, check_rows
+from lightning_fl.updates import Updates
 
 Leftover = Literal["drop", "keep"]
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.columns import Ordered
 from lightning_fl.errors import SettingError
+from lightning_fl.rows import finite_rows, still_tolerated
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows, still_tolerated
+from lightning_fl.updates import Updates
 
 
 def bulyan_selection(distances: Float64[Tensor, "n n"], f: int, once: bool = False) -> Int64[Tensor, " theta"]:

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Remembering, ServerNeed
 from lightning_fl.errors import SettingError
+from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates
 
 
 def bygars_weights(

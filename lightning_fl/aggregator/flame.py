@@ -17,8 +17,9 @@ from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.products import Centred, squared_distances
+from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Combination, Updates, finite_rows
+from lightning_fl.updates import Combination, Updates
 
 
 def model_distances(

@@ -14,9 +14,10 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.products import among, by_parts, distances_of, equal_rows, merged, squared_distances
+from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates
 
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems
 # Rows up to which Newton's system is solved directly; beyond, the products at most and the residual left.

@@ -14,8 +14,9 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, ch
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.products import squared_distances
+from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates
 
 
 def monna_weights(

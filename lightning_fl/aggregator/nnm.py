@@ -13,9 +13,10 @@ from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
 from lightning_fl.columns import smallest
 from lightning_fl.errors import SettingError
 from lightning_fl.products import squared_distances
+from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa
-from lightning_fl.updates import Updates, finite_rows
+from lightning_fl.updates import Updates
 
 
 def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:

@@ -19,9 +19,10 @@ from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dr
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.images import arranged, at_a_time, convolves_on_cpu
 from lightning_fl.loss import mean_loss, sample_losses
+from lightning_fl.parameters import trainable, unflatten
 from lightning_fl.round import Round
+from lightning_fl.rows import check_shape
 from lightning_fl.samples import ClientBatch, Samples
-from lightning_fl.updates import check_shape, trainable, unflatten
 
 Sampling = Literal["epoch"]
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches, rows_of
 from lightning_fl.client.rsa import huber_gradient
 from lightning_fl.errors import SettingError
+from lightning_fl.parameters import flatten, trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import flatten, trainable
 
 
 def step_sizes(k: int, delta: float, lipschitz: float) -> tuple[float, float]:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, in_cache, minibatches
 from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.parameters import flatten, trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import flatten, trainable
 
 # Numbers that are kept from one round to the next at most: 256 MiB in float32.
 _KEPT_NUMBERS = 2**26

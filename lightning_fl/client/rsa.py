@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches, rows_of
 from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.parameters import flatten, trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from lightning_fl.updates import flatten, trainable
 
 Norm = Literal["huber", "l2", "l1", "linf"]
 

@@ -30,8 +30,8 @@ from lightning_fl.client._layers import Layout, UnsupportedError
 from lightning_fl.dropout import KeyedDropout
 from lightning_fl.images import arranged
 from lightning_fl.loss import sample_losses
+from lightning_fl.parameters import flatten, trainable
 from lightning_fl.samples import Samples
-from lightning_fl.updates import flatten, trainable
 
 # Relative distance between two gradients that is more than rounding.
 _TOLERANCE = 1e-3

@@ -11,8 +11,8 @@ from lightning_fl import ClientBatch, FederatedModule, Samples
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf
 from lightning_fl.contract.world import slow_gradients
+from lightning_fl.parameters import flatten, trainable, unflatten
 from lightning_fl.run.config import own_folder
-from lightning_fl.updates import flatten, trainable, unflatten
 
 MODELS = conf.names("model")
 every_model = pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart
 from lightning_fl.contract import conf
 from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
-from lightning_fl.updates import flatten, trainable
+from lightning_fl.parameters import flatten, trainable
 
 C = 3
 

@@ -7,7 +7,8 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.metric.robustness import measured_kappa
-from lightning_fl.updates import Updates, mean_and_squares
+from lightning_fl.rows import mean_and_squares
+from lightning_fl.updates import Updates
 
 
 def slow_kappa(rows, update, h):
