@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from math import isfinite
-from numbers import Integral
+from numbers import Integral, Number
 
 
 class SettingError(ValueError):
@@ -69,7 +69,14 @@ def check_whole(what: str, value: object, least: int) -> None:
         SettingError: If it is not, or below ``least``; ``what`` names the setting in the message.
     """
     if not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{what} must be a whole number of at least {least}, got {value!r}.")
+        raise SettingError(f"{what} must be a whole number of at least {least}, got {_given(value)}.")
+
+
+def _given(value: object) -> str:
+    """Say what an argument is: itself where it is short, otherwise its type."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}; write {value.__name__}(...)"
+    return repr(value) if value is None or isinstance(value, str | Number) else type(value).__name__
 
 
 def check_counts(who: str, **counts: int | Iterable[int]) -> None:
@@ -90,12 +97,8 @@ def check_instance(what: str, value: object, kind: type, example: str) -> None:
         SettingError: If it is not; ``what`` names the argument in the message, and ``example`` shows one.
     """
     if not isinstance(value, kind):
-        if isinstance(value, type):
-            given = f"the class {value.__name__}; write {value.__name__}(...)"
-        else:
-            given = repr(value) if isinstance(value, str) else type(value).__name__
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise SettingError(f"{what} must be {article} {kind.__name__} such as {example}, got {given}.")
+        raise SettingError(f"{what} must be {article} {kind.__name__} such as {example}, got {_given(value)}.")
 
 
 def check_choice(what: str, value: object, choices: Collection[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_fl.errors import DataError
+from lightning_fl.errors import DataError, check_whole
 from lightning_fl.round import Round
 
 
@@ -24,7 +24,9 @@ class Samples:
             as they are.
 
     Raises:
-        DataError: If there are no samples, inputs and targets differ in number, or a target is out of range.
+        DataError: If inputs or targets are no such tensors, there are none, they differ in number, or a target is out
+            of range.
+        SettingError: If n_classes is not a whole number of at least 1.
     """
 
     inputs: Tensor
@@ -34,6 +36,14 @@ class Samples:
     std: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
+        check_whole("n_classes", self.n_classes, 1)
+        for name, values in [("inputs", self.inputs), ("targets", self.targets)]:
+            if not isinstance(values, Tensor):
+                raise DataError(f"{name} must be a tensor, got {type(values).__name__}; use torch.as_tensor({name}).")
+        if self.targets.dim() != 1 or self.targets.dtype != torch.int64:
+            raise DataError(
+                f"targets must be (N,) class numbers, int64, got {tuple(self.targets.shape)} of {self.targets.dtype}."
+            )
         if not len(self.inputs):
             raise DataError("a data set needs a sample, got none.")
         if len(self.inputs) != len(self.targets):

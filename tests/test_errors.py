@@ -78,7 +78,12 @@ def test_what_is_checked_says_whose_it_is():
         with pytest.raises(SettingError, match=f"rounds must be a whole number of at least 2, got {value!r}"):
             check_whole("rounds", value, 2)
     check_instance("client", 3, int, "1")
-    for value, given in [(OSError, r"the class OSError; write OSError\(\.\.\.\)"), ("x", "'x'"), (3, "int")]:
+    for value, given in [
+        (OSError, r"the class OSError; write OSError\(\.\.\.\)"),
+        ("x", "'x'"),
+        (3, "3"),
+        ([3], "list"),
+    ]:
         with pytest.raises(SettingError, match=f"it must be an ArithmeticError such as this, got {given}"):
             check_instance("it", value, ArithmeticError, "this")
     for value in (math.nan, -math.inf):

@@ -504,6 +504,10 @@ class Sending(Ipm):
             r"trust of Answering.aggregate must be a tensor of shape \(10,\), got shape \(9,\)",
         ),
         (
+            [Answering(Aggregation(torch.ones(9), label_distributions=torch.ones(10, 4)))],
+            r"label_distributions of Answering.aggregate must be a tensor of shape \(10, 3\), got shape \(10, 4\)",
+        ),
+        (
             [Sending(torch.ones(1, 9))],
             r"result of Sending.attack must be a tensor of shape \(2, 9\), got shape \(1, 9\)",
         ),
@@ -515,6 +519,20 @@ def test_says_what_a_rule_or_an_attack_of_ones_own_got_wrong(tmp_path, callbacks
     attack = [] if isinstance(callbacks[0], Sending) else [Ipm(1.0)]
     with pytest.raises(SettingError, match=message):
         trainer(tmp_path, 1, *callbacks, *attack).fit(module(), datamodule=data())
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "message"),
+    [
+        ([0.5], "must be a dict, got list"),
+        ({"steps": "3"}, "must be numbers, got str for steps"),
+        ({"lengths": torch.ones(2)}, "must be numbers, got Tensor for lengths"),
+    ],
+)
+def test_diagnostics_are_numbers(tmp_path, diagnostics, message, unchecked):
+    rule = Answering(Aggregation(torch.ones(9), diagnostics=diagnostics))
+    with pytest.raises(SettingError, match=f"the diagnostics of Answering.aggregate {message}"):
+        trainer(tmp_path, 1, rule, Ipm(1.0)).fit(module(), datamodule=data())
 
 
 def test_a_lost_process_is_no_divergence(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Samples in memory, and who holds which of them."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -68,6 +69,24 @@ def test_batches_are_all_samples_in_order(size, lengths):
 def test_unfit_data_are_refused(n_inputs, targets, message):
     with pytest.raises(DataError, match=message):
         Samples(torch.zeros(n_inputs, 2), torch.tensor(targets, dtype=torch.int64), 3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        (np.zeros((2, 2)), torch.arange(2), r"inputs must be a tensor, got ndarray; use torch.as_tensor\(inputs\)"),
+        (torch.zeros(2, 2), [0, 1], "targets must be a tensor, got list"),
+        (
+            torch.zeros(2, 2),
+            torch.zeros(2),
+            r"targets must be \(N,\) .*, int64, got \(2,\) of torch.float32",
+        ),
+        (torch.zeros(2, 2), torch.zeros(2, 1).long(), r"class numbers, int64, got \(2, 1\) of torch.int64"),
+    ],
+)
+def test_samples_are_tensors(inputs, targets, message, unchecked):
+    with pytest.raises(DataError, match=message):
+        Samples(inputs, targets, 3)
 
 
 def test_to_keeps_everything():

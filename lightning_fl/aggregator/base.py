@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from types import NoneType
 from typing import Any, Literal, get_args
 
@@ -234,6 +234,15 @@ def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggr
     for name, each in [("weights", found.weights), ("trust", found.trust)]:
         if each is not None:
             check_shape(f"the {name} of {who}", each, updates.n)
+    if found.label_distributions is not None:
+        check_shape(
+            f"the label_distributions of {who}", found.label_distributions, updates.n, server.classes.samples.n_classes
+        )
+    if not isinstance(found.diagnostics, dict):
+        raise SettingError(f"the diagnostics of {who} must be a dict, got {type(found.diagnostics).__name__}.")
+    for name, value in found.diagnostics.items():
+        if not isinstance(value, Real) and getattr(value, "shape", None) != ():
+            raise SettingError(f"the diagnostics of {who} must be numbers, got {type(value).__name__} for {name}.")
     return found
 
 

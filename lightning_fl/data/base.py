@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import SupportsIndex
 
@@ -13,7 +14,7 @@ import torch
 
 from lightning_fl import seeding
 from lightning_fl.data.corruption import NOISES, add_noise, corrupt_clients
-from lightning_fl.errors import SettingError, check_whole
+from lightning_fl.errors import DataError, SettingError, check_instance, check_whole
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
 from lightning_fl.partition.pathological import Pathological
@@ -75,12 +76,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise SettingError(f"server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
         if corruption not in (None, 1, 2, 3, 4, 5):
             raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
-        if validation_share is not None and not 0 < validation_share < 1:
-            raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share}.")
-        if not isinstance(partition, Partition | None):
-            raise SettingError(f"a partition is an object such as fl.partition.Iid(), got {partition!r}.")
-        if eval_batch_size < 1:
-            raise SettingError(f"eval_batch_size must be at least 1, got {eval_batch_size}.")
+        if validation_share is not None and not (isinstance(validation_share, Real) and 0 < validation_share < 1):
+            raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share!r}.")
+        if partition is not None:
+            check_instance("partition", partition, Partition, "fl.partition.Iid()")
+        if federation is not None:
+            check_instance("federation", federation, Federation, "fl.Federation(n_clients=100, n_byzantine=15)")
+        check_whole("eval_batch_size", eval_batch_size, 1)
         self.partition = Pathological() if partition is None else partition
         self.federation = Federation(seed=seed) if federation is None else federation
         self.server_samples = server_samples
@@ -106,6 +108,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             seed: The run's.  Partition and federation follow it unless they were made with a seed of their own.
             attacked: False: no client is Byzantine.
         """
+        self._check_made()
         other = copy(self)
         other.seed, other.ready, other.trainer, other.validation = seed, False, None, None
         if self._follow["partition"]:
@@ -124,10 +127,16 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         Raises:
             SettingError: If the partition cannot serve the clients, a class is missing from the server's data, or
                 `load` gives something else than two `Samples`.
+            DataError: If these do not fit together.
         """
+        self._check_made()
         if not self.ready:
             self._load_and_partition()
         self._move(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
+
+    def _check_made(self) -> None:
+        if "ready" not in vars(self):  # a class of a user's own
+            raise SettingError(f"{type(self).__name__} has no partition yet; call super().__init__() in its __init__.")
 
     def _load_and_partition(self) -> None:
         train, test = self._loaded()
@@ -156,6 +165,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         loaded: object = self.load()
         match loaded:
             case Samples() as train, Samples() as test:
+                check_alike(train, test)
                 return train, test
         parts = loaded if isinstance(loaded, tuple | list) else [loaded]
         raise SettingError(
@@ -315,6 +325,24 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
         """Return the batch as it is: the data lie on the device already."""
         return batch
+
+
+def check_alike(train: Samples, test: Samples) -> None:
+    """Check that a model of the training samples can be tested.
+
+    Raises:
+        DataError: If the two differ in the number of classes or the inputs' shape, or only one of them holds bytes.
+    """
+    if train.n_classes != test.n_classes:
+        raise DataError(f"training and test samples need one n_classes, got {train.n_classes} and {test.n_classes}.")
+    kinds = [samples.inputs.dtype for samples in (train, test)]
+    if torch.uint8 in kinds and kinds[0] != kinds[1]:
+        raise DataError(
+            f"training and test inputs need one type, bytes being scaled to [0, 1], got {kinds[0]} and {kinds[1]}."
+        )
+    shapes = [tuple(samples.inputs.shape[1:]) for samples in (train, test)]
+    if shapes[0] != shapes[1]:
+        raise DataError(f"training and test inputs need one shape, got {shapes[0]} and {shapes[1]}.")
 
 
 def _need_images(samples: Samples, setting: str, channels: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_fl import seeding
-from lightning_fl.data.base import FederatedDataModule
+from lightning_fl.data.base import FederatedDataModule, check_alike
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition
@@ -54,10 +54,10 @@ class TensorData(FederatedDataModule):
         n_classes: int | None = None,
         **settings: Any,
     ):
+        pairs = [_tensors(split, pair) for split, pair in [("training", train), ("test", test)]]
         made = Federation(n_clients, n_byzantine, seed=settings.get("seed", 0)) if federation is None else federation
         super().__init__(partition, made, **{"server_samples": None} | settings)
         self._follow["federation"] = federation is None
-        pairs = [_tensors(split, pair) for split, pair in [("training", train), ("test", test)]]
         if n_classes is None and len(every := torch.cat([targets for _, targets in pairs])):
             n_classes = int(every.max()) + 1
             if every.min() > 0:
@@ -66,14 +66,7 @@ class TensorData(FederatedDataModule):
                     f"{every.min()}, or give n_classes={n_classes} if class 0 has no samples here."
                 )
         self._samples = [Samples(*pair, 1 if n_classes is None else n_classes) for pair in pairs]
-        kinds = [samples.inputs.dtype for samples in self._samples]
-        if torch.uint8 in kinds and kinds[0] != kinds[1]:
-            raise DataError(
-                f"training and test inputs need one type, bytes being scaled to [0, 1], got {kinds[0]} and {kinds[1]}."
-            )
-        shapes = [tuple(samples.inputs.shape[1:]) for samples in self._samples]
-        if shapes[0] != shapes[1]:
-            raise DataError(f"training and test inputs need one shape, got {shapes[0]} and {shapes[1]}.")
+        check_alike(*self._samples)
 
     @classmethod
     def from_dataset(

@@ -26,7 +26,7 @@ from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, SettingError, check_instance, check_whole
+from lightning_fl.errors import DataError, SettingError, check_finite, check_instance, check_whole
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
@@ -145,6 +145,7 @@ def train(
     if not isinstance(lr, Real | Tensor):
         raise SettingError(f"lr must be a number, got {lr!r}.")
     lr = float(lr)  # a schedule would write into a tensor
+    check_finite("lr", lr)
     check_instance("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
     if rule is not None:
         check_instance("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")

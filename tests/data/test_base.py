@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lightning_fl import FederatedDataModule, Federation, Samples, SettingError
+from lightning_fl import DataError, FederatedDataModule, Federation, Samples, SettingError
 from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
 from lightning_fl.partition.sorted import Sorted
@@ -252,6 +252,23 @@ def test_a_class_missing_from_the_servers_data():
 
 
 @pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        (Samples(torch.zeros(2, 2), torch.arange(2), 4), "need one n_classes, got 3 and 4"),
+        (Samples(torch.zeros(2, 5), torch.arange(2), 3), r"need one shape, got \(2,\) and \(5,\)"),
+        (Samples(torch.zeros(2, 2).byte(), torch.arange(2), 3), "need one type.*, got torch.float32 and torch.uint8"),
+    ],
+)
+def test_what_is_loaded_fits_together(test, message):
+    class Own(Toy):
+        def load(self):
+            return world.samples(6), test
+
+    with pytest.raises(DataError, match=message):
+        ready(Own)
+
+
+@pytest.mark.parametrize(
     ("loaded", "found"),
     [
         ((torch.zeros(3, 2), torch.zeros(3)), "Tensor and Tensor"),
@@ -284,17 +301,30 @@ def test_more_clients_than_the_partition_can_serve():
         ({"server_samples": []}, r"server_samples must be at least 0.*got \[\]"),
         ({"server_noise": "fog"}, "null or one of gaussian, shot, impulse, speckle, got 'fog'"),
         ({"corruption": 6}, "corruption is a severity from 1 to 5, or null for none, got 6"),
-        ({"eval_batch_size": 0}, "eval_batch_size must be at least 1, got 0"),
+        ({"eval_batch_size": 0}, "eval_batch_size must be a whole number of at least 1, got 0"),
+        ({"eval_batch_size": "all"}, "eval_batch_size must be a whole number of at least 1, got 'all'"),
+        ({"validation_share": "0.1"}, "validation_share must be above 0 and below 1, or null, got '0.1'"),
+        ({"federation": 4}, r"federation must be a Federation such as fl.Federation\(.*\), got 4"),
     ],
 )
-def test_settings_out_of_range(changes, message):
+def test_settings_out_of_range(changes, message, unchecked):
     with pytest.raises(SettingError, match=message):
         make(**changes)
 
 
 def test_a_partition_is_no_name(unchecked):
-    with pytest.raises(SettingError, match=r"a partition is an object such as fl.partition.Iid\(\), got 'iid'"):
+    with pytest.raises(SettingError, match=r"partition must be a Partition such as fl.partition.Iid\(\), got 'iid'"):
         make(partition="iid")
+
+
+@pytest.mark.parametrize("use", [lambda data: data.setup(), lambda data: data.reseeded(1)])
+def test_a_class_that_leaves_out_the_base_s_init_is_told(use):
+    class Own(Toy):
+        def __init__(self):
+            pass
+
+    with pytest.raises(SettingError, match=r"Own has no partition yet; call super\(\).__init__\(\) in its __init__"):
+        use(Own())
 
 
 def test_a_share_of_each_client_is_kept_for_validation():

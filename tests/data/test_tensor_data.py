@@ -147,6 +147,23 @@ def test_says_what_does_not_fit(train, message, unchecked):
         TensorData(train, (X, Y - 1 if "0, 2" in message else Y))
 
 
+def test_four_tensors_are_no_two_pairs(unchecked):
+    with pytest.raises(DataError, match=r"training samples must be \(inputs, targets\), got Tensor\.$"):
+        TensorData(X, Y, X, Y)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"n_clients": X}, "n_clients must be a whole number of at least 1, got Tensor"),
+        ({"n_classes": "2"}, "n_classes must be a whole number of at least 1, got '2'"),
+    ],
+)
+def test_numbers_are_numbers(given, message, unchecked):
+    with pytest.raises(SettingError, match=message):
+        TensorData((X, Y), (X, Y), **given)
+
+
 def test_another_seed_draws_another_partition_unless_it_has_its_own():
     def parts(data):
         data.setup()

@@ -224,6 +224,7 @@ def test_counts_are_at_least_one(setting):
         ({"rounds": "9"}, "rounds must be a whole number of at least 1, got '9'"),
         ({"optimizer": "sgd"}, "optimizer must be a class such as torch.optim.SGD, got 'sgd'"),
         ({"lr": "0.1"}, "lr must be a number, got '0.1'"),
+        ({"lr": float("nan")}, "lr must be a finite number, got nan"),
         ({"seed": "0"}, "a seed must be an integer, got '0'"),
         ({"model": "mlp"}, "a model is a module, or a class or function that makes one, got str."),
     ],
