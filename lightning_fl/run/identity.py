@@ -16,7 +16,7 @@ A name survives new versions of the package: it is a hash of the settings that c
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -166,11 +166,33 @@ def _own_source(target: str) -> Path | None:
     return None if source.is_relative_to(_STANDARD) or not _INSTALLED.isdisjoint(source.parts) else source
 
 
+def alike(config: Config) -> Hashable:
+    """Give what is equal for two runs if only the reference of max-recall-drop and what is not `essential` differ.
+
+    A whole number is equal to itself with a point, which a name tells apart.
+    """
+    return _frozen(essential({key: value for key, value in config.items() if key != "reference"}))
+
+
+def _frozen(node: Any) -> Hashable:
+    if isinstance(node, dict):
+        return frozenset((key, _frozen(value)) for key, value in node.items())
+    return tuple(map(_frozen, node)) if isinstance(node, list) else node
+
+
+def _filled(node: Any, kind: str | None = None) -> Any:
+    """Give each part the `ADDED` settings that it lacks."""
+    if not isinstance(node, dict):
+        return node
+    added = ADDED.get(str(node.get("_target_")) if kind is None else kind, {})
+    return {key: _filled(value) for key, value in (added | node).items()}
+
+
 def comparable(configs: Sequence[Config]) -> list[Config]:
     """List the settings that tell runs apart: those that are `counted`, except the reference of max-recall-drop.
 
     Without an attack there is no number of attackers; seeds that follow the run's seed in all runs that have them are
-    replaced by a word.
+    replaced by a word; a run that is older than an `ADDED` setting has it.
     """
 
     def seeds(config: Config) -> dict[tuple[str, str], bool]:
@@ -181,7 +203,7 @@ def comparable(configs: Sequence[Config]) -> list[Config]:
     following = {place for places in found for place in places if all(other.get(place, True) for other in found)}
 
     def kept(config: Config) -> Config:
-        left = counted(config | {group: config.get(group) or {} for group in _NOTHING})
+        left = counted(_filled(config | {group: config.get(group) or {} for group in _NOTHING}, ""))
         left.pop("reference", None)
         for group, value in left.items():
             if isinstance(value, dict):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from lightning_fl.errors import DataError
-from lightning_fl.run.identity import ADDED, PLACES, Config, comparable, essential
+from lightning_fl.run.identity import PLACES, Config, comparable, essential
 from lightning_fl.text import many
 
 Row = dict[str, Any]
@@ -270,8 +270,7 @@ class Part(NamedTuple):
 def differing(nodes: Sequence[Any], path: str = "") -> list[list[Part]]:
     """For each configuration, or part of one at a path, name the settings in which it differs from the others.
 
-    Settings of different things are not compared.  One that a configuration lacks is null there, or what the code did
-    before it was added.
+    Settings of different things are not compared.  One that a configuration lacks is null there.
     """
     # Without an attack there is no number of attackers.
     compared = [node for node in nodes if node is not _ABSENT or path != "federation.n_byzantine"]
@@ -288,8 +287,7 @@ def differing(nodes: Sequence[Any], path: str = "") -> list[list[Part]]:
     if all(isinstance(node, dict) for node in nodes):
         found = [[] for _ in nodes]
         for key in ordered(key for node in nodes for key in node):
-            values = [node.get(key, ADDED.get(str(node.get("_target_")), {}).get(key, _ABSENT)) for node in nodes]
-            inner = differing(values, f"{path}.{key}" if path else key)
+            inner = differing([node.get(key, _ABSENT) for node in nodes], f"{path}.{key}" if path else key)
             found = [[*some, *more] for some, more in zip(found, inner, strict=True)]
         return found
     name = path.rsplit(".", 1)[-1]

@@ -5,9 +5,8 @@ Runs are identified by what their results depend on, so it does not matter who t
 
 import csv
 import io
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -19,7 +18,7 @@ from scipy.special import stdtrit
 from lightning_fl import files, plot
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
-from lightning_fl.run.identity import Config, comparable
+from lightning_fl.run.identity import Config, alike, comparable
 from lightning_fl.run.saved import (
     Part,
     SavedRun,
@@ -162,10 +161,10 @@ class Comparison:
         if metric not in METRICS:
             raise SettingError(no_such("metric", metric, METRICS))
         self.metric, (self.unit, self._value, self._scale, self.more_is_better) = metric, _METRICS[metric]
-        configs = comparable([saved_config(folder / "config.yaml") for folder in folders])
-        kept = self._distinct(folders, configs)
+        saved = [saved_config(folder / "config.yaml") for folder in folders]
+        kept = self._distinct(folders, saved)
         self.repeated = len(folders) - len(kept)
-        self.folders, configs = [folders[i] for i in kept], [configs[i] for i in kept]
+        self.folders, configs = [folders[i] for i in kept], comparable([saved[i] for i in kept])
         varied = varying(configs)
         for axis in [rows, columns, *panels]:
             if axis is not None and all(_get(config, axis) is None for config in configs):
@@ -219,10 +218,10 @@ class Comparison:
 
     def _distinct(self, folders: Sequence[Path], configs: Sequence[Config]) -> list[int]:
         """Among runs with the same settings and seed, keep the newest, of those with a result if there are any."""
-        alike: dict[str, list[int]] = {}
+        runs: dict[Hashable, list[int]] = {}
         for i, config in enumerate(configs):
-            alike.setdefault(json.dumps(config, sort_keys=True, default=str), []).append(i)
-        return sorted(max(group, key=lambda i: self._preference(folders[i])) for group in alike.values())
+            runs.setdefault(alike(config), []).append(i)
+        return sorted(max(group, key=lambda i: self._preference(folders[i])) for group in runs.values())
 
     def _preference(self, folder: Path) -> tuple[bool, bool, int]:
         summary = finished(folder) or {}

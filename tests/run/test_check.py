@@ -32,7 +32,7 @@ def test_a_run_goes_on_though_a_setting_was_added_since(begun, monkeypatch):
     monkeypatch.setattr(identity, "ADDED", {begun.client._target_: {"batch_size": 5}})
     check(begun)
     begun.client.batch_size = 7
-    with pytest.raises(SettingError, match=r"client.batch_size: 7, there null"):
+    with pytest.raises(SettingError, match=r"client.batch_size: 7, there 5"):
         check(begun)
 
 

@@ -154,6 +154,23 @@ def test_what_is_essential(monkeypatch):
     assert essential(saved.changed(config, model__bias=False))["model"]["bias"] is False
 
 
+def test_runs_older_than_a_setting_have_what_it_meant(monkeypatch):
+    """Of a rule inside another one, too, and of no group; other parts do not get it."""
+    krum = {"_target_": "lightning_fl.aggregator.krum.Krum", "f": 1}
+    mixing = {"_target_": "lightning_fl.aggregator.nnm.Nnm", "rule": krum}
+    monkeypatch.setattr(identity, "ADDED", {krum["_target_"]: {"ties": "first"}, "": {"horizon": 3}})
+    first, second = comparable(
+        [
+            saved.changed(saved.CONFIG, aggregator=mixing),
+            saved.changed(saved.CONFIG, aggregator=mixing | {"rule": krum | {"ties": "last"}}, horizon=4),
+        ]
+    )
+    assert (first["aggregator"]["rule"]["ties"], first["horizon"]) == ("first", 3)
+    assert (second["aggregator"]["rule"]["ties"], second["horizon"]) == ("last", 4)
+    assert "ties" not in first["model"]
+    assert "horizon" not in first["model"]
+
+
 @pytest.mark.parametrize("more", [{"reference": "run"}, {"data__root": "y"}, {"trainer__devices": 2}])
 def test_runs_are_not_told_apart_by_what_does_not_count(more):
     first, second = comparable([saved.CONFIG, saved.changed(saved.CONFIG, **more)])

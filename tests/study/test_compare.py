@@ -173,6 +173,25 @@ def test_the_same_run_twice_counts_once(tmp_path):
     assert "1 older run of the same settings left out" in found.caption
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"aggregator": KRUM}, {"aggregator": KRUM | {"neighbours": "n-f-2"}}),
+        ({}, {"data__validation_share": None}),
+        ({"adversary": LIE | {"factor": 1}}, {"adversary": LIE | {"factor": 1.0}}),
+    ],
+)
+def test_the_same_run_of_an_older_version_counts_once(tmp_path, before, after):
+    for seed in (0, 1):
+        run(tmp_path / f"a{seed}", 0.5, seed=seed, **before)
+        run(tmp_path / f"b{seed}", 0.6, seed=seed, **after)
+        os.utime(tmp_path / f"a{seed}" / "config.yaml", (seed + 1, seed + 1))
+    found = Comparison(find([tmp_path]))
+    assert found.repeated == 2
+    (line,) = found.tables(False)[0][2]
+    assert line[1] == "60.0 ± 0.0"
+
+
 def test_of_runs_with_the_same_settings_the_newest_counts(tmp_path):
     """Their code may differ: a rule of one's own has been edited in between."""
     for age, (name, accuracy) in enumerate([("b", 0.7), ("c", 0.3), ("a", 0.5)]):
