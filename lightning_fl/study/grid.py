@@ -131,7 +131,13 @@ class Grid:
         self.refresh()
 
     def refresh(self) -> None:
-        """Load results that any process has finished since."""
+        """Load results that any process has finished since, also of cells and seeds that only it was asked for."""
+        labels = {cell for cell, _ in self.table.runs()}
+        for row in read(self.folder / f"{self.stem}.csv"):
+            cell, seed = (row["row"], row["column"]), row["seed"]
+            if cell in labels and (cell, seed) not in self.plan:  # those that were there at the start are
+                self.plan[cell, seed] = Run(", ".join(cell), (), self.folder.absolute() / row["identity"])
+                self.seeds += [] if seed in self.seeds else [seed]
         for run in self.plan.values():
             self.look(run)
 

@@ -115,6 +115,25 @@ def test_a_report_has_what_other_processes_finished(small):
     assert "**12.5**" in table_report.report(made).read_text()
 
 
+def test_processes_that_share_a_folder_keep_each_others_rows_and_seeds(small, tmp_path):
+    """Both began before there was anything, and each was asked for its own."""
+    small()
+    table = Table("small", SMALL)
+    first = Grid(table, 1.0, [], [0], tmp_path / "runs", table.trained(["Average"], ["IPM"]))
+    second = Grid(table, 1.0, [], [1], tmp_path / "runs", table.trained(["BOBA"], ["Acc"]))
+    finish(first.plan[("Average", "IPM"), 0].folder, [(10, 12.5)])
+    finish(second.plan[("BOBA", "Acc"), 1].folder, [(10, 90.0)])
+    table_report.report(first)
+    text = table_report.report(second).read_text()
+    assert "**12.5**" in text
+    assert "**90.0**" in text
+    text = table_report.report(first).read_text()
+    assert "**12.5**" in text
+    assert "**90.0**" in text
+    rows = grid.read(tmp_path / "runs" / "small.csv")
+    assert {(row["row"], row["column"], row["seed"]) for row in rows} >= {("Average", "IPM", 0), ("BOBA", "Acc", 1)}
+
+
 def test_what_was_kept_with_other_settings_is_replaced_by_a_new_measurement_else_dropped_on_demand(small):
     made = small({("BOBA", "Acc", 0): 90.0})
     path = table_report.keep(made)
