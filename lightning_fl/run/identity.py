@@ -51,6 +51,9 @@ _WATCHING = {"ckpt_path", "checkpoint_every", "trainer.log_every_n_steps", "trai
 _COMPUTING = {f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes", "strategy")}
 _BESIDE = PLACES | _WATCHING | _COMPUTING
 
+# How the name of a setting ends that is a file for certain, even if its value looks like any word.
+_OF_FILES = {"path", "file", "csv"}
+
 _BY_ROOT = "lightning_fl.data.torchvision.Torchvision"
 _NOTHING = ("aggregator", "adversary", "schedule")  # null and absent mean the same there
 
@@ -106,16 +109,16 @@ def essential(config: Config) -> Config:
     return found
 
 
-def _said(node: Any) -> Any:
+def _said(node: Any, key: str = "") -> Any:
     if isinstance(node, str):
-        return _content(node)
+        return _content(node, key)
     if isinstance(node, list):
-        return list(map(_said, node))
+        return [_said(value, key) for value in node]
     if not isinstance(node, dict):
         return node
     kind = str(node.get("_target_", ""))
     added = ADDED.get(kind, {})
-    kept = {key: _said(value) for key, value in node.items() if not (key in added and value == added[key])}
+    kept = {key: _said(value, key) for key, value in node.items() if not (key in added and value == added[key])}
     if kind in REVISED:
         kept["_revised_"] = REVISED[kind]
     if (source := _own_source(kind)) is not None:
@@ -123,9 +126,9 @@ def _said(node: Any) -> Any:
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
 
 
-def _content(text: str) -> str:
-    """Replace the name of a file by a hash of what it holds; other words stay."""
-    if os.sep not in text and "." not in text:
+def _content(text: str, key: str) -> str:
+    """Replace the name of a file by a hash of what it holds; other words stay, even where a file has the same name."""
+    if os.sep not in text and "." not in text and key.rpartition("_")[2] not in _OF_FILES:
         return text
     path = Path(text)
     try:

@@ -18,11 +18,12 @@ from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
 
 
-def train(config: DictConfig) -> tuple[dict[str, Any], list[Row]]:
+def train(config: DictConfig, stop: GracefulStop | None = None) -> tuple[dict[str, Any], list[Row]]:
     """Train one federation from its settings.
 
     Args:
         config: What ``conf/train.yaml`` composes; neither its logger nor its checkpoints are used.
+        stop: Ends the run after the current round when told to.  None: one that nobody asks.
 
     Returns:
         What ``summary.json`` of such a run would hold, and its record, one row per round.
@@ -31,7 +32,7 @@ def train(config: DictConfig) -> tuple[dict[str, Any], list[Row]]:
         SettingError: If something does not fit.
         DataError: If the data cannot be read.
     """
-    module, data, record, stop = make_module(config), make_data(config), Record(None), GracefulStop()
+    module, data, record, stop = make_module(config), make_data(config), Record(None), stop or GracefulStop()
     quiet = {"enable_checkpointing": False, "enable_progress_bar": False}
     with silence():
         trainer = make_trainer(config, Path(), [record, stop], **quiet)

@@ -23,6 +23,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from lightning_fl import files
+from lightning_fl._threads import settle_threads
 from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, words
@@ -372,9 +373,12 @@ class Tournament:
             for row in each(on)(_played, calls(), workers):
                 if row["status"] == "interrupted" and on is None:  # by a signal, which is meant for all
                     raise KeyboardInterrupt(row["reason"])
+                stopped = row.pop("stopped", None)
                 if row["status"] not in ("interrupted", FAILED):
                     self._add(row | {"version": version})
                 _free(taken.pop(row["identity"]))
+                if stopped and on is None:  # in its last round
+                    raise KeyboardInterrupt(f"stopped by {stopped}")
                 yield row if row["status"] == FAILED else self.rows.get(row["identity"])
         finally:
             for lock in taken.values():
@@ -425,20 +429,24 @@ def result(overrides: Sequence[str], name: str) -> Row:
         name: The run's `identity`.
 
     Returns:
-        Accuracies and recall in [0, 1], null where the run diverged; a run that cannot be, such as a rule that needs
-        more clients, is "refused"; one in which a rule or an attack raises something else has "failed".
+        Accuracies and recall in [0, 1], null where the run diverged, and what told it to stop, if something did; a run
+        that cannot be, such as a rule that needs more clients, is "refused"; one in which a rule or an attack raises
+        something else has "failed".
 
     Raises:
         DataError: If the data cannot be read, which no other run could either.
         MissingError: If this machine lacks something, which says nothing about the run.
     """
+    from lightning_fl.callback.graceful_stop import GracefulStop
     from lightning_fl.run import memory
 
+    settle_threads()
+    stop = GracefulStop()
     try:
         config = checked(overrides)
         if identity(config) != name:
             raise RuntimeError(f"code or settings changed during the tournament ({shlex.join(overrides)})")
-        summary, rows = memory.train(config)
+        summary, rows = memory.train(config, stop)
     except (DataError, MissingError):
         raise
     except SettingError as error:
@@ -448,6 +456,7 @@ def result(overrides: Sequence[str], name: str) -> Row:
     recall = summary["recall"]
     return {
         "status": summary["status"],
+        "stopped": stop.received,
         "reason": summary["reason"],
         "accuracy": summary["accuracy"],
         "worst_recall": None if recall is None else min(recall),

@@ -1,5 +1,7 @@
 """Names of results, and what counts for them."""
 
+from pathlib import Path
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -115,6 +117,18 @@ def test_of_a_file_the_content_counts_not_the_place(tmp_path):
     assert name_with("0,1,2", "p.csv") != first
     assert name_with("0,1", "p.csv") == first
     assert name("partition=from_file", f"partition.path={tmp_path / 'missing.csv'}") != first
+
+
+def test_of_a_file_without_an_ending_too_but_not_of_a_word(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    owners, word = [], []
+    for text in ["0,1", "0,1,2"]:
+        Path("owners").write_text(text)
+        Path("uniform").write_text(text)
+        owners.append(name("partition=from_file", "partition.path=owners"))
+        word.append(name("federation.data_weights=uniform"))
+    assert owners[0] != owners[1]
+    assert word[0] == word[1]
 
 
 def test_images_in_a_folder_are_chosen_by_root():

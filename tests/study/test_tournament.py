@@ -160,6 +160,19 @@ def test_a_signal_that_ends_a_run_ends_the_tournament(tmp_path, monkeypatch):
     assert not list((tmp_path / "playing").iterdir())
 
 
+def test_a_signal_in_the_last_round_ends_the_tournament_too(tmp_path, monkeypatch):
+    class Last(Median):
+        def on_train_end(self, *_):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(median, "Median", Last)
+    tournament = small(tmp_path, rules=["median"], skew=["iid"], seeds=[0])
+    with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
+        play(tournament, tournament.cells())
+    assert [row["status"] for row in module.read(tournament.file)] == ["completed"]
+    assert not list((tmp_path / "playing").iterdir())
+
+
 def test_a_killed_worker_is_told_in_one_line(monkeypatch, tmp_path, capsys):
     """As the kernel does where memory runs out."""
     monkeypatch.setattr(module, "_played", lambda *_: signal.raise_signal(signal.SIGKILL))
