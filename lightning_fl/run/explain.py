@@ -74,7 +74,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
         return f"there is no launcher {launcher[1]} here; {advice}."
     if isinstance(error, HydraException | OmegaConfBaseException):
         return " ".join(str(error).split("\nConfig search path")[0].split())
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+    if isinstance(error, MemoryError) or re.search("can't allocate memory|out of memory", str(error)):  # a GPU's
         return f"there is not enough memory ({' '.join(str(error).split()) or 'MemoryError'})."
     if isinstance(error, BrokenExecutor):
         return "a worker was killed, as happens where memory runs out; use fewer of them; what is finished stays."

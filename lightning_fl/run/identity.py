@@ -169,6 +169,16 @@ def _own_source(target: str) -> Path | None:
     return None if source.is_relative_to(_STANDARD) or not _INSTALLED.isdisjoint(source.parts) else source
 
 
+def beside(override: str) -> bool:
+    """Whether an override changes no result, whatever the run: where it is kept, how it is watched, what computes it.
+
+    >>> [beside(override) for override in ["logger.wandb.project=x", "trainer.devices=2", "trainer.max_steps=9"]]
+    [True, True, False]
+    """
+    name = override.lstrip("+~").partition("=")[0]
+    return not name.startswith("data.") and not _BESIDE.isdisjoint({name, name.partition(".")[0]})
+
+
 def alike(config: Config) -> Hashable:
     """Give what is equal for two runs if only the reference of max-recall-drop and what is not `essential` differ.
 

@@ -348,6 +348,8 @@ class Comparison:
         texts = {"compare.md": self.markdown(worst), "compare.csv": self.csv(), "compare.tex": self.latex(worst)}
         for name, content in texts.items():
             files.write(folder / name, content.encode())
+        for path in folder.glob("curves_[0-9]*.png"):  # of more rows, compared earlier
+            path.unlink()
         for name, figure in figures.items():
             plot.save(figure, folder / name)
         return [folder / name for name in [*texts, *figures]]

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.check import checked
-from lightning_fl.run.identity import identity
+from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.study.pool import Run
 from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Cell, Table
@@ -147,7 +147,7 @@ class Grid:
         return self._stem(self.table.name)
 
     def _stem(self, table: str) -> str:
-        parts = [table, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self.more]
+        parts = [table, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self._counted()]
         stem = "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
         return stem if len(stem) <= _LONGEST else f"{stem[:_LONGEST]}_{sha256(stem.encode()).hexdigest()[:8]}"
 
@@ -172,7 +172,10 @@ class Grid:
     @property
     def changes(self) -> list[str]:
         """What makes this another setting than the paper's, in a few words each."""
-        return [*([f"rounds times {self.scale:g}"] if self.scale != 1 else []), *self.more]
+        return [*([f"rounds times {self.scale:g}"] if self.scale != 1 else []), *self._counted()]
+
+    def _counted(self) -> list[str]:
+        return [override for override in self.more if not beside(override)]
 
     def scaled(self, overrides: list[str]) -> list[str]:
         """Add what multiplies the rounds and the schedule's rounds by the scale."""

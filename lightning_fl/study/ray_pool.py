@@ -210,6 +210,9 @@ def execute(runs: Sequence[Run], workers: int = 1, address: str | None = None) -
         while waiting or active:
             while waiting and len(active) < workers:
                 run, lock = waiting.pop(0), ExitStack()
+                if any(run.folder == entry.run.folder for entry in active.values()):  # under another label
+                    elsewhere.append(run)
+                    continue
                 try:
                     lock.enter_context(held(run.folder))
                 except BusyError:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from lightning_fl import files, plot
 from lightning_fl.errors import SettingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
-from lightning_fl.run.identity import identity
+from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
 from lightning_fl.study.engine import Execute
@@ -53,7 +54,7 @@ class Sweep:
         self.drawn = {
             name: "log" if "log" in str(content["parameters"][name].get("distribution")) else "linear"
             for name, axis in self.axes.items()
-            if not isinstance(axis, list)
+            if not isinstance(axis, list) and "probabilities" not in content["parameters"][name]
         }
         self.values: dict[Run, Values] = {}
         self._validated: bool | None = None
@@ -112,6 +113,9 @@ def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generat
         trials: How many.
         workers: How many method bayes draws at a time.
         execute: Trains them.
+
+    Yields:
+        Each trial's outcome; of trials that draw the same run all but one take no time.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
@@ -131,7 +135,7 @@ def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generat
     settings = json.dumps([sweep.method, sweep.metric, direction, sorted(sweep.fixed), sweep.ends()], default=str)
     with held(sweep.folder, wait=True):
         study = optuna.create_study(study_name="sweep", storage=storage, direction=direction, load_if_exists=True)
-        if study.user_attrs.get("settings", settings) != settings:
+        if _counted(study.user_attrs.get("settings", settings)) != _counted(settings):
             raise SettingError(f"{sweep.folder} needs trials of this sweep, got others; give another --folder.")
         study.set_user_attr("settings", settings)
     seen = 0
@@ -162,6 +166,13 @@ def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generat
                 for number in batch[outcome.run]:
                     study.tell(number, value, state=state, skip_if_finished=True)
             yield outcome
+            yield from (replace(outcome, seconds=0.0) for _ in batch[outcome.run][1:])  # drawn again
+
+
+def _counted(settings: str) -> list[Any]:
+    """Leave out of a journal's settings the overrides that change no result."""
+    *named, fixed, ends = json.loads(settings)
+    return [*named, [override for override in fixed if not beside(override)], ends]
 
 
 def write(sweep: Sweep, failed: set[Run]) -> str:

@@ -24,16 +24,24 @@ _DIVERGED = "diverged"
 CLAIMS_HEAD = ("| Claim | Measured | |", "|---|---|---|")
 
 
-def _digits(grid: Grid, cell: Cell) -> int:
-    """How many digits of a cell's numbers are shown; rounds are whole."""
-    return 0 if grid.table.columns[cell[1]].value == "rounds_to" else grid.table.digits
+_PERCENTAGES = {"accuracy", "best", "mrd", "explained"}
+
+
+def _number(grid: Grid, cell: Cell, number: float, significant: int = 3) -> str:
+    """Write a number of a cell: what the paper prints and percentages to its digits, others to those that count."""
+    kind = grid.table.columns[cell[1]].value
+    if kind == "rounds_to":
+        return f"{number:.0f}"
+    if kind in _PERCENTAGES or any(column == cell[1] for _, column in grid.table.published):
+        return f"{number:.{grid.table.digits}f}"
+    return f"{number:.{significant}g}" if abs(number) < 10**significant else f"{number:.0f}"
 
 
 def _spread(grid: Grid, cell: Cell, values: Sequence[float]) -> str:
     """Write the spread over seeds: the deviation, or half of the mean's 95 % interval."""
     if len(values) < 2 or isinf(mean(values)):
         return ""
-    half = f"{_half(grid.table)(values):.{_digits(grid, cell)}f}"
+    half = _number(grid, cell, _half(grid.table)(values), 2)
     return f" ± {half}" if grid.table.interval else f" ({half})"
 
 
@@ -63,14 +71,14 @@ def _plain(grid: Grid, cell: Cell) -> str:
     if word or value is None:
         return word or "-"
     values = [] if grid.table.columns[cell[1]].worst else grid.over_seeds(cell)[0]
-    return f"{value:.{_digits(grid, cell)}f}{_spread(grid, cell, values)}"
+    return f"{_number(grid, cell, value)}{_spread(grid, cell, values)}"
 
 
 def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     """Describe a cell: measured mean (s.d.) with the difference to the paper and marks, and the marks' reasons."""
     table, printed = grid.table, grid.table.published.get(cell)
     values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
-    value, digits = grid.mean(*cell), _digits(grid, cell)
+    value = grid.mean(*cell)
     marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
     word = _word(grid, cell)
     if word:
@@ -80,10 +88,10 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
         return f"{word}*{marks}", f"{cell[0]}, {cell[1]}: {word}, paper {printed.text}"
     if value is None:
         return "", ""
-    text = f"**{value:.{digits}f}**{_spread(grid, cell, values)}"
+    text = f"**{_number(grid, cell, value)}**{_spread(grid, cell, values)}"
     if printed is None:
         return text + marks, ""
-    difference = value - printed.mean
+    difference, digits = value - printed.mean, 0 if table.columns[cell[1]].value == "rounds_to" else table.digits
     text += f" {round(difference, digits) + 0:+.{digits}f}".replace("-", "−")
     half = 0.5 * 10**-digits  # of the last digit printed
     most = MISS if printed.sd is None else min(MISS, 3 * max(printed.sd, half))
@@ -91,7 +99,7 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     if not missed or cell in table.doubtful:
         return text + marks, ""
     deviations = f", {abs(difference) / printed.sd:.1f} s.d. of the paper" if printed.sd else ""
-    return f"{text}*{marks}", f"{cell[0]}, {cell[1]}: {value:.{digits}f}, paper {printed.text}{deviations}"
+    return f"{text}*{marks}", f"{cell[0]}, {cell[1]}: {_number(grid, cell, value)}, paper {printed.text}{deviations}"
 
 
 def markdown(grid: Grid) -> str:

@@ -299,6 +299,29 @@ def test_other_settings_do_not_mix_with_a_folders_trials(command, trained):
     assert len(trained[0]) == 1
 
 
+def test_what_changes_no_result_does_not_change_the_sweep(command, trained):
+    file = content("random", {"server.lr": RATE}, run_cap=1)
+    assert command(file)[0] == 0
+    code, out, _ = command(file, "checkpoint_every=7", "trainer.accelerator=auto", "logger=none")
+    assert code == 0
+    assert len(trained[0]) == 1
+    assert "(found)" in out
+
+
+def test_a_run_that_is_drawn_again_counts_as_a_trial(command, trained):
+    code, out, _ = command(content("random", {"aggregator": {"values": ["median"]}}, run_cap=3))
+    assert code == 0
+    assert len(trained[0]) == 1
+    assert [line.split("]")[0] for line in out.splitlines() if line.startswith("[")] == ["[1/3", "[2/3", "[3/3"]
+    assert out.count("(found)") == 2
+
+
+def test_words_with_probabilities_are_words_in_the_picture(tmp_path):
+    axes = {"aggregator": {"values": ["median", "krum"], "probabilities": [0.5, 0.5]}, "server.lr": RATE}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(content("random", axes, run_cap=1)))
+    assert sweep.Sweep(tmp_path / "x.yaml", tmp_path).drawn == {"server.lr": "log"}
+
+
 def test_early_terminate_is_left_to_wandb(command, trained):
     file = content("random", {"server.lr": RATE}, run_cap=1, early_terminate={"type": "hyperband", "min_iter": 3})
     code, out, _ = command(file)

@@ -184,6 +184,15 @@ def test_a_damaged_file_of_cells_is_named(tmp_path, content):
         grid.read(path)
 
 
+def test_overrides_that_change_no_result_make_no_other_table(small, tmp_path):
+    small({("BOBA", "Acc", 0): 90.0})
+    more = ["trainer.accelerator=cpu", "data_dir=elsewhere", "+logger.wandb.project=x"]
+    for overrides, stem in [(more, "small"), ([*more, "server.lr=1"], "small_server.lr=1")]:
+        made = Grid(Table("small", SMALL), 1.0, overrides, [0], tmp_path / "runs", [])
+        assert made.stem == stem
+        assert made.changes == overrides[len(more) :]
+
+
 def test_files_have_names_that_a_disk_takes(tmp_path):
     more = [f"model.hidden=[{','.join(['8'] * n)}]" for n in (200, 201)]
     first, second = (Grid(Table("small", SMALL), 1.0, [text], [0], tmp_path, []).stem for text in more)

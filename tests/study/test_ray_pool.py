@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -183,6 +184,17 @@ def test_closing_stops_the_runs_after_their_round_and_they_go_on(cluster, tmp_pa
     assert (long.folder / "checkpoints" / "last.ckpt").exists()
     with held(long.folder):
         pass
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_run_under_two_labels_is_trained_once(cluster, tmp_path):
+    run = listed("one", tmp_path, "trainer.max_steps=3")
+    found = list(executor(2, "ray")([run, replace(run, label="two")]))
+    assert [outcome.run.label for outcome in found] == ["one", "two"]
+    assert found[0].summary == found[1].summary
+    assert found[0].seconds > found[1].seconds == 0
+    assert (run.folder / "train.log").read_text().count("completed after 3 rounds") == 1
 
 
 @needs_ray

@@ -53,7 +53,7 @@ def test_the_time_of_a_rule_stands_though_the_run_diverged(small):
     unpublished = {"published": {}, "doubtful": []}
     assert "`†`" not in "".join(table_report.measured(small({("BOBA", "LIE", 0): 55.0}, **unpublished)))
     made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="rule_ms", **unpublished)
-    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("**2.0**†", "")  # 1 and 3 ms
+    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("**2**†", "")  # 1 and 3 ms
     assert "`†`: the run diverged." in table_report.measured(made)
 
 
@@ -92,6 +92,26 @@ def test_a_target_not_reached_has_no_difference(small):
 def test_the_terminal_says_that_all_runs_diverged(small):
     made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)})
     assert "  BOBA  diverged" in table_report.terminal(made, ["BOBA"], ["IPM"])
+
+
+def test_numbers_that_no_paper_prints_have_the_digits_that_count(small):
+    columns = {
+        "Loss": {"overrides": "adversary=none", "value": "loss"},
+        "Time": {"overrides": "adversary=none", "value": "rule_ms"},
+        "Acc": "adversary=none",
+    }
+    made = small(columns=columns, published={}, doubtful=[], claims=[], reference=[])
+    run = made.plan[("BOBA", "Loss"), 0].folder
+    finish(run, [(10, 12.34)])
+    made.refresh()
+    for loss, ms, texts in [
+        (0.0312, 0.04, ["0.0312", "0.04"]),
+        (123.4, 12345.6, ["123", "12346"]),
+        (0.0, 1.0, ["0", "1"]),
+    ]:
+        made.records[run.name] |= {"loss": loss, "rule_ms": ms}
+        found = [table_report.cell_text(made, ("BOBA", column))[0] for column in ("Loss", "Time", "Acc")]
+        assert found == [*(f"**{text}**" for text in texts), "**12.3**"]
 
 
 def test_what_stands_around_a_mean_is_named(small):
