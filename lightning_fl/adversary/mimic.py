@@ -109,8 +109,8 @@ class Direction:
         """
         share = 1 / (1 + self.rounds)
         mean = (1 - share) * self.mean + share * honest.by_column(lambda rows: rows.mean(0))
-        lengths = honest.over_columns(_lengths_along, mean, self.z)
-        u = honest.by_column(partial(_variation, lengths), mean)
+        lengths = _near_one(honest.over_columns(_lengths_along, mean, self.z))
+        u = _near_one(honest.by_column(partial(_variation, lengths), mean))
         z, length = self.z, u.norm()
         if length > 0:
             z = (1 - share) * z + share * u / length
@@ -122,6 +122,12 @@ class Direction:
         lengths = honest.over_columns(torch.matmul, self.z)
         farthest = lengths.where(lengths.isfinite(), -inf).argmax()
         return Direction(self.z, self.mean, self.rounds, ids[int(farthest)])
+
+
+def _near_one(values: Tensor) -> Tensor:
+    """Divide by a power of 2, so that no square of the largest number vanishes or overflows and no digit changes."""
+    exponent = torch.frexp(values.abs().max()).exponent
+    return torch.ldexp(values, -exponent.clamp(-120, 120))
 
 
 def _lengths_along(rows: Tensor, mean: Tensor, z: Tensor) -> Tensor:

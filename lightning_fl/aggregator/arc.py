@@ -46,7 +46,7 @@ def adaptive_clipping(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "n
         SettingError: If updates are not a floating-point matrix, f is out of range, or no row is finite.
 
     Note:
-        A row with NaN or inf counts as one of the f and stays as it is.
+        A row with NaN or inf counts as one of the f and becomes a row of NaN.
 
     Here k = floor(2 * 3 / 4) = 1, C = 3:
 

@@ -314,8 +314,8 @@ def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
     """Put the rows into a random order that does not depend on the one in which they arrived.
 
     Each row draws a number from the seed and its client's.  Where rows are not single clients, what a row holds stands
-    in for the client, and copies are counted: the update that a rule makes is still the same in whatever order they
-    come.
+    in for the client, and copies are counted; of mixed rows, whose last digits depend on the order in which the clients
+    are added up, another order of these may draw another one.
 
     Args:
         updates: The round.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Remembering, ServerNeed
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import finite_rows
+from lightning_fl.rows import check_shape, finite_rows
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates import Updates
 
@@ -51,8 +51,9 @@ def bygars_weights(
     scale = torch.where(usable, 1 / lengths, 0)
     q = torch.zeros_like(lengths) if trust is None else trust.to(lengths)
     for _ in range(steps):
-        server = gradient(updates.combine(q * scale)).double()
-        server = server / server.norm()
+        server = gradient(updates.combine(q * scale))
+        check_shape("the server's gradient for bygars", server, updates.d)
+        server = server.double() / server.double().norm()
         if not server.isfinite().all():  # a gradient of zero or beyond all numbers has no direction to learn from
             break
         similarity = updates.products(server)

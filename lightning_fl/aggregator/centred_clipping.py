@@ -69,14 +69,13 @@ def sequential_centred_clipping_weights(
     for bucket in buckets:
         present = finite[bucket].to(centre)
         if average_first:
-            step = torch.zeros_like(centre).index_put((bucket,), present) - present.sum() * centre
+            step = torch.zeros_like(centre).index_add(0, bucket, present) - present.sum() * centre
             length = (step @ inner @ step).clamp(min=0).sqrt() / len(bucket)
             factors[bucket] = present * _shorten(length, radius)
         else:
             factors[bucket] = present * _factors(inner, centre, radius)[bucket]
         shares = factors[bucket] / len(bucket)
-        centre = centre * (1 - shares.sum())
-        centre[bucket] += shares
+        centre = (centre * (1 - shares.sum())).index_add(0, bucket, shares)
     return centre, factors
 
 
@@ -158,7 +157,8 @@ def sequential_centred_clipping(
         The last v.
 
     Raises:
-        SettingError: If shapes or settings do not fit, or no update is finite.
+        SettingError: If shapes or settings do not fit, a bucket is empty or names what is no update, or no update is
+            finite.
 
     Note:
         An update with NaN or inf moves nothing, and still counts in its bucket.
@@ -170,6 +170,12 @@ def sequential_centred_clipping(
     """
     rows, start = Updates(updates), _start(updates, start)
     index = [torch.as_tensor(bucket, device=updates.device) for bucket in buckets]
+    for bucket in index:
+        if not len(bucket) or bucket.is_floating_point() or bucket.min() < 0 or bucket.max() >= rows.n:
+            raise SettingError(
+                f"sequential_centred_clipping needs buckets of update numbers from 0 to {rows.n - 1}, got "
+                f"{bucket.tolist()}."
+            )
     gram = rows.centred_with(start[None]).gram
     coefficients, _ = sequential_centred_clipping_weights(gram, index, radius, average_first)
     return _combine(rows, start, coefficients)

@@ -39,7 +39,7 @@ def clip(updates: Float[Tensor, "n d"], radius: float) -> Float[Tensor, "n d"]:
         SettingError: If updates are not a floating-point matrix, or radius is out of range.
 
     Note:
-        A row with NaN or inf has no direction and stays as it is.
+        A row with NaN or inf has no direction and becomes a row of NaN.
 
     >>> clip(torch.tensor([[3.0, 4.0], [0.6, 0.0]]), radius=1.0)
     tensor([[0.6000, 0.8000],

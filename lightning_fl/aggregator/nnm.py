@@ -60,8 +60,8 @@ def nearest_neighbor_mixing(updates: Float[Tensor, "n d"], f: int) -> Float[Tens
 
     Note:
         Of equally near updates, up to rounding, the first ones count.  Some public code takes n - f others beside x_i.
-        A row with NaN or inf counts as one of the f, is never a neighbour and is left unchanged.  Data weights are not
-        used.
+        A row with NaN or inf counts as one of the f, is never a neighbour, and becomes a row of NaN.  Data weights are
+        not used.
 
     >>> nearest_neighbor_mixing(torch.tensor([[0.0], [1.0], [5.0]]), f=1)
     tensor([[0.5000],

@@ -175,7 +175,7 @@ def average_rejection(
 
     Note:
         Several large updates mask each other: without one of them the loss is as large as with it, and where all
-        losses are inf, chance decides which stay.  That is the rule (BOBA's Table 2a: 9.8 % under Gaussian noise).
+        losses are inf, chance decides which stay.  That is the rule (BOBA, Table 2, MNIST: 9.8 % under Gaussian noise).
 
     >>> average_rejection(torch.tensor([[1.0], [3.0], [-9.0]]), f=1, losses=torch.tensor([6.0, 7.0, 0.4]))
     tensor([2.])

@@ -78,6 +78,13 @@ def test_equal_updates_teach_no_direction():
     assert (after.mean.tolist(), after.rounds) == ([1.0, 1.0], 1)
 
 
+@pytest.mark.parametrize("scale", [1e-35, 1e-20, 1e-12, 1.0, 1e10, 1e18, 1e30])
+def test_a_direction_has_no_unit(scale):
+    """The example of `Direction.learn` in any unit, though u is quadratic in it."""
+    start = Direction(torch.tensor([0.6, 0.8]), torch.zeros(2))
+    assert start.learn(Updates(scale * torch.tensor([[1.0, 1.0], [3.0, 1.0]]))).z.tolist() == [1.0, 0.0]
+
+
 def rows_along(*places):
     """Rows on the first axis, whose direction is learned at once, and a bit beside it."""
     places = torch.tensor(places)

@@ -102,6 +102,10 @@ def test_errors(unchecked):
         Bygars(steps=3, step_size=0, carry_over=False)
     with pytest.raises(SettingError, match="trust in each of 8 updates, got 3 numbers"):
         bygars(x, gradient, RATE, trust=torch.zeros(3))
+    with pytest.raises(
+        SettingError, match=r"server's gradient for bygars must be a tensor of shape \(\d+,\), got .*\(3,\)"
+    ):
+        bygars(x, lambda update: torch.ones(3), RATE)
     with pytest.raises(SettingError, match="at least one update without NaN"):
         bygars(x * torch.nan, gradient, RATE)
     with pytest.raises(SettingError, match="floating point"):

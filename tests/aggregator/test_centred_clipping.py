@@ -66,6 +66,20 @@ def test_literal_sequential():
     close(sequential_centred_clipping(X, BUCKETS, 1.0, average_first=True), [1.14624866, 0.90060799])
 
 
+def test_an_update_named_twice_counts_twice():
+    rows = torch.tensor([[0.5], [7.0]])
+    assert sequential_centred_clipping(rows, [[0, 0]], 1.0).tolist() == [0.5]
+    # The mean of 0.5, 0.5 and 7 is clipped to 1; then each difference, (-0.5 - 0.5 + 1) / 3 from 1.
+    assert sequential_centred_clipping(rows, [[0, 0, 1]], 1.0, average_first=True).tolist() == [1.0]
+    assert sequential_centred_clipping(rows, [[1], [0, 0, 1]], 1.0).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("bucket", [[], [0, 2], [-1], [0.0]])
+def test_buckets_name_updates(bucket, unchecked):
+    with pytest.raises(SettingError, match=r"needs buckets of update numbers from 0 to 1, got \["):
+        sequential_centred_clipping(torch.ones(2, 3), [[0], bucket], 1.0)
+
+
 def test_literal_buckets():
     """By cosine with (1, 1) the rows are 0 6 2 | 4 1 | 5 3: 0, 0.05, 0.77, 0.91, 0.95, 0.976, 0.978."""
     cosines = torch.nan_to_num(X @ torch.ones(2).double() / X.norm(dim=1) / 2**0.5)
