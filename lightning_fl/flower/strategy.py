@@ -4,7 +4,9 @@ import io
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
+from copy import copy, deepcopy
 from functools import partial
+from hashlib import sha256
 from itertools import zip_longest
 from math import inf
 from pathlib import Path
@@ -69,10 +71,10 @@ class RobustStrategy(FedAvg):
         f: Byzantine clients that a rule given by name tolerates.
         learning_rate: eta, the clients' rate, above 0: it puts updates into the unit of a gradient, in which the
             settings of rules are given here.  1: an update is the difference of the models.
-        model: A module whose trainable parameters are the arrays, for rules that compute at the server.
+        model: A module whose trainable parameters are the arrays, for rules that compute at the server; it is copied.
         samples: The server's samples, some of each class, for such rules.
-        client: What the clients do; the server's virtual clients do the same (BOBA's class updates).  None: one
-            gradient of all samples.
+        client: What the clients do; the server's virtual clients do the same (BOBA's class updates), at a rate of eta
+            unless the client has its own.  None: one gradient of all samples.
         most_examples: None: all clients weigh the same, whatever they claim.  A number: a client weighs what its metric
             ``num-examples`` claims, but no more than this, which an honest client may hold.
         seed: Of the rule's draws.
@@ -124,8 +126,11 @@ class RobustStrategy(FedAvg):
             )
         self.learning_rate = float(learning_rate)
         self.make_server = partial(SGD, lr=learning_rate) if server is None else server
-        self.model = model
+        self.model = None if model is None else deepcopy(model).train()  # dropout is part of what clients do
         self.client = Gradient() if client is None else client
+        if getattr(self.client, "learning_rate", 0) is None:  # the clients', not the server's
+            self.client = copy(self.client)
+            vars(self.client)["learning_rate"] = self.learning_rate
         self.classes = _classes(samples)
         self.n_classes = 1 if samples is None else samples.n_classes
         self.most_examples = most_examples
@@ -392,8 +397,10 @@ class RobustStrategy(FedAvg):
         """Ask the rule about small random updates: what it lacks is said before clients work."""
         rows = torch.randn(self._least, d, generator=seeding.generator(self.seed, "rehearsal")) * 1e-3
         server = ServerOracle(self._module, self.client, self.classes, Round(0, self._rate, self.seed))
+        trusted = getattr(self.rule, "trusted", None)  # a client of which MoNNA needs the update
+        first = trusted if isinstance(trusted, int) else 0
         with suppress(DivergedError):  # of such updates
-            aggregated(self.rule, Updates(rows, ids=range(self._least)), server)
+            aggregated(self.rule, Updates(rows, ids=range(first, first + self._least)), server)
 
     def _arrays(self) -> ArrayRecord:
         """The global model."""
@@ -417,8 +424,10 @@ class RobustStrategy(FedAvg):
     def _identity(self) -> dict[str, Any]:
         """What a saved run must share with this one."""
         assert self._layout is not None
+        at_server = {"client": settings_of(self.client), "samples": _digest(self.classes.samples)}
         return {
             "rule": f"{type(self.rule).__module__}.{settings_of(self.rule)}",
+            **(at_server if self.rule.needs_server else {}),
             "server": self._server,
             "learning_rate": self.learning_rate,
             "most_examples": self.most_examples,
@@ -469,6 +478,23 @@ def _group(number: int) -> str:
     return f"round {number}"
 
 
+def _digest(samples: Samples) -> str:
+    """Tell samples apart by what they hold."""
+    parts = [samples.inputs, samples.targets]
+    return sha256(b"".join(part.detach().cpu().contiguous().numpy().tobytes() for part in parts)).hexdigest()[:16]
+
+
+def takes_f(rule: str) -> bool:
+    """Tell whether the rule of this name has an f to be told.
+
+    >>> takes_f("krum"), takes_f("median")
+    (True, False)
+    """
+    arguments = [f"aggregator={rule}"]
+    check_choices(arguments)
+    return "oc.select:f," in OmegaConf.to_yaml(compose(arguments).aggregator)
+
+
 def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
     if not isinstance(rule, str):
         check_instance("rule", rule, Aggregator, "fl.aggregator.Krum(f=4), or its name")
@@ -478,15 +504,12 @@ def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
         return rule
     if f is not None:
         check_whole("f", f, 0)
-    arguments = [f"aggregator={rule}", *([] if f is None else [f"f={f}"])]
-    check_choices(arguments)
-    config = compose(arguments).aggregator
-    tolerates = "oc.select:f," in OmegaConf.to_yaml(config)
+    tolerates = takes_f(rule)
     if f is not None and not tolerates:
         raise SettingError(f"{rule} has no f, got f={f}; leave it out.")
     if f is None and tolerates:
         raise SettingError(f"{rule} needs f, how many Byzantine clients it tolerates, got none; give f.")
-    made: Aggregator = make(config)
+    made: Aggregator = make(compose([f"aggregator={rule}", *([] if f is None else [f"f={f}"])]).aggregator)
     check_hooks(made, "RobustStrategy")
     return made
 

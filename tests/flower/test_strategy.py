@@ -417,6 +417,57 @@ def test_boba_is_the_boba_of_a_run_here():
     assert result.train_metrics_clientapp[3]["rule/accepted"] >= 5
 
 
+def at_server(rule, server=None, client=None, samples=None, **settings):
+    """A strategy whose server computes, too."""
+    return RobustStrategy(
+        rule,
+        server,
+        learning_rate=0.1,
+        model=world.model(),
+        samples=world.samples() if samples is None else samples,
+        client=fl.client.LocalSgd(steps=2) if client is None else client,
+        **settings,
+    )
+
+
+def around_its_model(strategy, rounds=1):
+    start = world.model().state_dict()
+    d = sum(value.numel() for value in start.values())
+    moves = 0.01 * torch.randn(7, d, generator=torch.Generator().manual_seed(1))
+    return run(strategy, {100 + i: client(move) for i, move in enumerate(moves)}, rounds, start=start)
+
+
+def test_the_server_s_clients_train_at_the_clients_rate_whatever_the_server_s():
+    found = [around_its_model(at_server("server_only", server)) for server in (None, partial(SGD, lr=1.0))]
+    norms = [result.train_metrics_clientapp[1]["round/update_norm"] for result in found]
+    assert norms[0] == norms[1] > 0
+    own = fl.client.LocalSgd(steps=2, learning_rate=0.3)
+    assert at_server("server_only", client=own).client.learning_rate == own.learning_rate == 0.3
+
+
+def test_what_the_server_computes_with_is_part_of_a_saved_run(tmp_path):
+    around_its_model(at_server("server_only", folder=tmp_path))
+    for changes, what in [
+        ({"client": fl.client.Gradient()}, "client: LocalSgd.*, got Gradient"),
+        ({"samples": world.samples(seed=5)}, "samples: "),
+    ]:
+        with pytest.raises(SettingError, match=f"with other settings, {what}"):
+            around_its_model(at_server("server_only", folder=tmp_path, **changes), 2)
+
+
+def test_any_node_may_be_the_trusted_one():
+    found = run(RobustStrategy(fl.aggregator.Monna(f=1, trusted=103)), honest()).train_metrics_clientapp[1]
+    assert found["round/skipped"] == 0
+    assert found["trust/103"] > 0
+
+
+def test_the_server_s_model_is_a_copy_that_trains():
+    net = world.model().eval()
+    strategy = RobustStrategy("boba", f=1, model=net, samples=world.samples())
+    assert strategy.model.training
+    assert not net.training
+
+
 @pytest.mark.slow
 def test_every_rule_of_ours_serves():
     for name in conf.names("aggregator"):

@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, FedTrimmedAvg, Krum, Strategy
 
 import lightning_fl as fl
-from lightning_fl.flower import RobustStrategy
+from lightning_fl.flower.strategy import RobustStrategy, takes_f
 from robust_mnist import data, task
 
 app = ServerApp()
@@ -26,7 +26,7 @@ def make_strategy(name: str, config: dict, server: fl.Samples) -> Strategy:
         return FedTrimmedAvg(beta=f / n, **settings)
     return RobustStrategy(
         name,
-        f=f,
+        f=f if takes_f(name) else None,
         learning_rate=rate,
         # What rules with server data need; others do not ask.
         model=task.make_model(config["seed"]),
@@ -45,7 +45,10 @@ def main(grid: Grid, context: Context) -> None:
     x, y = federation.test.gather(torch.arange(len(federation.test)))
     model = task.make_model(config["seed"])
     table = []
-    for name in config["strategies"].split():
+    # All of them first: what one lacks is said before another is trained.
+    names = config["strategies"].split()
+    strategies = {name: make_strategy(name, config, federation.server.samples) for name in names}
+    for name, strategy in strategies.items():
 
         def evaluate(server_round: int, arrays: ArrayRecord, name: str = name) -> MetricRecord:
             model.load_state_dict(arrays.to_torch_state_dict())
@@ -53,7 +56,7 @@ def main(grid: Grid, context: Context) -> None:
             print(f"{name}: round {server_round}: accuracy {reached:.3f}", flush=True)
             return MetricRecord({"accuracy": reached})
 
-        result = make_strategy(name, config, federation.server.samples).start(
+        result = strategy.start(
             grid,
             ArrayRecord(task.make_model(config["seed"]).state_dict()),
             num_rounds=config["rounds"],
