@@ -80,6 +80,11 @@ def refuse_hidden_state(model: nn.Module) -> None:
     """Refuse a model with layers that keep batch statistics, or draw what no seed of a round governs."""
     for name, module in model.named_modules():
         where = f"{name or 'itself'} ({type(module).__name__})"
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
+            raise SettingError(
+                f"{type(model).__name__} mixes the samples of a batch in {where}, so that what is computed together "
+                f"would change the result; use GroupNorm or LayerNorm."
+            )
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
             raise SettingError(
                 f"{type(model).__name__} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
@@ -122,7 +127,7 @@ def check_model(model: nn.Module, data: FederatedDataModule) -> None:
     for where, (buffer, version, value) in buffers.items():
         # Whatever is written now, as spectral_norm writes what it knows already, will differ once the weights do.
         written = after[where] is buffer and buffer._version != version
-        if written or not torch.equal(value, after[where]):
+        if written or not _same(value, after[where]):
             raise SettingError(f"{name} changes its buffer {where} in training, which clients do not upload.")
     if not isinstance(outputs, Tensor):
         raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
@@ -131,6 +136,11 @@ def check_model(model: nn.Module, data: FederatedDataModule) -> None:
             f"the data have {data.n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
             f"model.n_classes={data.n_classes}."
         )
+
+
+def _same(before: Tensor, after: Tensor) -> bool:
+    """Whether two tensors hold the same; NaN is NaN."""
+    return before.shape == after.shape and bool(((before == after) | (before.isnan() & after.isnan())).all())
 
 
 def _random_states(device: torch.device) -> list[Tensor]:

@@ -72,8 +72,8 @@ class Federation:
                     f"federation.byzantine_data is of supplementary Byzantine clients, got {byzantine_data} and "
                     f"federation.byzantine=replacement, where they keep their own data; set it to null."
                 )
-        if not 0 < participation <= 1:
-            raise SettingError(f"federation.participation must be above 0 and at most 1, got {participation}.")
+        if not (isinstance(participation, int | float) and 0 < participation <= 1):
+            raise SettingError(f"federation.participation must be above 0 and at most 1, got {participation!r}.")
         self.n_clients = n_clients
         self.n_byzantine = n_byzantine
         self.byzantine = byzantine
@@ -119,8 +119,8 @@ class Federation:
             return sorted(torch.randperm(n, generator=seeding.generator(self.seed, "byzantine"))[:b].tolist())
         if isinstance(self.which, str | Number | None):
             raise SettingError(f"federation.which must be last, random or a list of clients, got {self.which!r}.")
-        chosen = sorted(set(self.which))
-        whole = all(isinstance(client, Integral) for client in chosen)
+        whole = all(isinstance(client, Integral) for client in self.which)
+        chosen = sorted(set(self.which)) if whole else []
         if b and (not whole or len(chosen) != b or len(self.which) != b or not 0 <= chosen[0] <= chosen[-1] < n):
             raise SettingError(
                 f"federation.which needs n_byzantine={b} different clients in [0, {n}), got {list(self.which)}."

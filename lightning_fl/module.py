@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import partial
 from itertools import islice, pairwise
+from math import nan
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,6 +25,7 @@ from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
+from lightning_fl.aggregator.mixing import tolerated
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, check_trainer, refuse_hidden_state
 from lightning_fl.client.base import Client, check_result
 from lightning_fl.client.gradient import Gradient
@@ -41,6 +43,7 @@ from lightning_fl.rows import broken_rows, check_shape
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.storage import Storage
+from lightning_fl.text import many
 from lightning_fl.updates import Updates
 
 
@@ -183,6 +186,15 @@ class FederatedModule(pl.LightningModule):
         if not isinstance(data, FederatedDataModule):
             raise SettingError(f"FederatedModule needs a FederatedDataModule, got {type(data).__name__}.")
         return data
+
+    @property
+    def guarantee(self) -> str | None:
+        """What is not guaranteed here: more clients attack than the rule tolerates, or it is beyond its bound."""
+        federation = self.data.federation
+        b, told = len(federation.participants(0)[1]), tolerated(self.aggregator)
+        if isinstance(told, int) and b > told:
+            return f"no guarantee: {many(b, 'client')} attack{'s' * (b == 1)}, the rule tolerates f = {told}"
+        return self.aggregator.guarantee(federation.n, self.data.n_classes)
 
     def _prepare_metrics(self, c: int) -> None:
         # Accuracy and recalls follow from it; `Samples` has checked the targets.
@@ -399,11 +411,15 @@ class FederatedModule(pl.LightningModule):
         if self.data.validation is not None:
             right = self._count(self.data.validation).trace().item()
             self.evaluation["validation_accuracy"] = round(right / len(self.data.validation), 6)
+        told = self.evaluation
+        if broken:  # what such outputs predict means nothing, but callbacks ask for all of it
+            self.confusion, self.evaluation, told = None, {}, dict.fromkeys(told, nan)
         if self.trainer.state.fn != TrainerFn.FITTING:
-            self.log_dict(self.evaluation)  # Lightning returns them
+            self.log_dict(told)  # Lightning returns them
         elif not self.trainer.sanity_checking:
-            self.trainer.callback_metrics.update({name: torch.tensor(x) for name, x in self.evaluation.items()})
-            self._tell_loggers(self.evaluation)
+            self.trainer.callback_metrics.update({name: torch.tensor(x) for name, x in told.items()})
+            if self.evaluation:
+                self._tell_loggers(self.evaluation)
 
     on_test_epoch_end = on_validation_epoch_end
 

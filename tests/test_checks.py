@@ -103,6 +103,24 @@ def test_refuses_batch_statistics():
         refuse_hidden_state(model)
 
 
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d, nn.BatchNorm2d])
+def test_refuses_layers_that_mix_samples(layer):
+    with pytest.raises(SettingError, match=r"mixes the samples of a batch in 0 \(BatchNorm.*use GroupNorm"):
+        refuse_hidden_state(nn.Sequential(layer(3, track_running_stats=False)))
+    refuse_hidden_state(nn.Sequential(nn.InstanceNorm2d(3), nn.GroupNorm(1, 3)))
+
+
+def test_a_buffer_of_nan_that_nobody_writes_is_fine():
+    class Masked(nn.Linear):
+        def __init__(self):
+            super().__init__(2, 3)
+            self.register_buffer("mask", torch.tensor([torch.nan, 1.0]))
+
+    data = training.data()
+    data.setup()
+    check_model(Masked(), data)
+
+
 def test_half_precision_is_refused():
     with pytest.raises(SettingError, match=r"float32.*got trainer.precision=bf16-mixed"):
         check_trainer(training.trainer(precision="bf16-mixed"))

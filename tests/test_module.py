@@ -183,6 +183,17 @@ def test_a_model_that_no_longer_predicts_has_diverged_even_if_in_the_last_round(
     trainer(tmp_path, rounds, record, Late(1.0)).fit(run, datamodule=data())
     assert re.fullmatch(r"round 2: the model's outputs are not finite for \d+ of 30 test samples", run.diverged)
     assert record.metrics.rows[-1]["round"] == 2
+    assert not any("accuracy" in row for row in record.metrics.rows)  # what such a model predicts means nothing
+    assert (run.evaluation, run.confusion) == ({}, None)
+    assert run.trainer.callback_metrics["accuracy"].isnan()  # which callbacks may watch
+
+
+def test_more_attackers_than_the_rule_tolerates_are_told(tmp_path):
+    run = module()
+    trainer(tmp_path, 1, Nnm(Median(), 1), Ipm(1.0)).fit(run, datamodule=data())
+    assert run.guarantee == "no guarantee: 2 clients attack, the rule tolerates f = 1"
+    trainer(tmp_path, 1, Nnm(Median(), 2), Ipm(1.0)).fit(run, datamodule=data())
+    assert run.guarantee is None
 
 
 def test_one_class_is_none_to_tell_apart(tmp_path):

@@ -66,7 +66,7 @@ class EdgeCase(Backdoor):
             raise SettingError(f"factor must be above 0 and finite, got {factor}.")
         if path is None or not Path(path).is_file():
             raise (SettingError if path is None else MissingError)(
-                f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set path."
+                f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set adversary.path."
             )
         self.path = path
         self.train_share = train_share

@@ -126,7 +126,9 @@ class Monna(Aggregator):
             return
         if self.trusted not in federation.honest_ids:
             attacks = "attacks" if self.trusted in federation.byzantine_ids else "does not exist"
-            raise SettingError(f"monna trusts an honest client, got {self.trusted}, who {attacks}; change trusted.")
+            raise SettingError(
+                f"monna trusts an honest client, got {self.trusted}, who {attacks}; change aggregator.trusted."
+            )
         if federation.participation < 1:
             raise SettingError(
                 f"monna needs client {self.trusted} in every round, got federation.participation="
@@ -145,6 +147,8 @@ class Monna(Aggregator):
             return Aggregation(updates.combination(weights[:-1], own[None], weights[-1:]), weights[:-1])
         if updates.ids is None or self.trusted not in updates.ids:
             found = "rows that are not single clients" if updates.ids is None else "a round without it"
-            raise SettingError(f"monna needs the update of client {self.trusted}, got {found}; change trusted.")
+            raise SettingError(
+                f"monna needs the update of client {self.trusted}, got {found}; change aggregator.trusted."
+            )
         weights = monna_weights(updates.centred.gram, self.f, list(updates.ids).index(self.trusted))
         return Aggregation(updates.combination(weights), weights)

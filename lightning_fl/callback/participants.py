@@ -37,15 +37,16 @@ def participants(module: FederatedModule) -> str:
         present = [len(group) for group in federation.participants(0)]
         adversary += f"; {present[0]} and {present[1]} of them per round"
     corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
-    beyond = module.aggregator.guarantee(federation.n, data.n_classes)
+    samples = [f"{sum(data.clients.sizes):,} training"]
+    samples += [] if data.validation is None else [f"{len(data.validation):,} validation"]
+    beyond = module.guarantee
     note = data.partition.note(federation.n_clients, data.n_classes)
     lines = [
         f"Clients    {honest} honest + {adversary}",
         f"Server     {settings(module.aggregator)}, {server}",
         *([f"           {beyond}"] if beyond else []),
         f"Model      {type(module.model).__name__}, d = {d:,}",
-        f"Data       {type(data).__name__}, {len(data.train):,} training and {len(data.test):,} test samples"
-        + corrupted,
+        f"Data       {type(data).__name__}, {', '.join(samples)} and {len(data.test):,} test samples{corrupted}",
         f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
         f"per honest client",
         *([f"           {note}"] if note else []),

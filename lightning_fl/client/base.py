@@ -16,7 +16,7 @@ from lightning_fl import seeding
 from lightning_fl._models import numbers_per_sample
 from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart
 from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError, check_choice, check_whole
 from lightning_fl.images import arranged, at_a_time, convolves_on_cpu
 from lightning_fl.loss import mean_loss, sample_losses
 from lightning_fl.parameters import trainable, unflatten
@@ -88,7 +88,7 @@ class Client(nn.Module, ABC):
             other devices, as far as 256 MiB of gradients allow.  The numbers are the same up to rounding.
 
     Raises:
-        SettingError: If client_chunk is below 1.
+        SettingError: If client_chunk is not a whole number of at least 1.
     """
 
     serves_server: bool = True
@@ -96,8 +96,8 @@ class Client(nn.Module, ABC):
 
     def __init__(self, client_chunk: int | None = None):
         super().__init__()
-        if client_chunk is not None and client_chunk < 1:
-            raise SettingError(f"client_chunk must be at least 1 (or null), got {client_chunk}.")
+        if client_chunk is not None:
+            check_whole("client_chunk", client_chunk, 1)
         self.client_chunk = client_chunk
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
@@ -244,12 +244,12 @@ def check_batch_size(size: int | None, sampling: str | None = None) -> None:
     """Check the size of a mini-batch and how it is drawn; see `minibatches`.
 
     Raises:
-        SettingError: If the size is below 1, or there is no such sampling.
+        SettingError: If the size is not a whole number of at least 1, or there is no such sampling.
     """
     if sampling is not None:
         check_choice("sampling", sampling, get_args(Sampling))
-    if size is not None and size < 1:
-        raise SettingError(f"batch_size must be at least 1, or null for all samples, got {size}.")
+    if size is not None:  # None: all samples
+        check_whole("batch_size", size, 1)
 
 
 def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches, rows_of
 from lightning_fl.client.rsa import huber_gradient
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_whole
 from lightning_fl.parameters import flatten, trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -92,8 +92,7 @@ class Frpg(Client):
                 f"frpg needs finite penalty > 0, mu > 0, delta >= 0 and lipschitz > 0, got {penalty}, {mu}, "
                 f"{delta} and {lipschitz}."
             )
-        if slots < 1:
-            raise SettingError(f"slots must be at least 1, got {slots}; 1 is FRPG, more is LFRPG.")
+        check_whole("slots", slots, 1)  # 1 is FRPG, more is LFRPG
         self.penalty = penalty
         self.mu = mu
         self.delta = delta

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, in_cache, minibatches
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError, check_choice, check_whole
 from lightning_fl.parameters import flatten, trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -58,8 +58,7 @@ class LocalSgd(Client):
     ):
         super().__init__(client_chunk)
         check_batch_size(batch_size, sampling)
-        if steps < 1:
-            raise SettingError(f"steps must be at least 1, got {steps}.")
+        check_whole("steps", steps, 1)
         check_choice("upload", upload, get_args(Upload))
         if learning_rate is not None and not 0 < learning_rate < inf:
             raise SettingError(

@@ -1,13 +1,11 @@
 """The data of a federation: load, spread over clients, keep the server's few samples, hand out rounds."""
 
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from numbers import Real
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import pytorch_lightning as pl
 import torch
@@ -64,19 +62,23 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         validation_share: float | None = None,
     ):
         super().__init__()
-        if not isinstance(server_samples, Sequence) and server_samples is not None:
-            check_whole("server_samples", server_samples, 0)
-            server_samples = operator.index(server_samples)
-        counts = set(server_samples) if isinstance(server_samples, Sequence) else {server_samples or 0}
-        if min(counts, default=-1) < 0 or (0 in counts and len(counts) > 1):
+        listed = isinstance(server_samples, Sequence) and not isinstance(server_samples, str)
+        given: list[Any] = [*server_samples] if listed else [server_samples or 0]  # type: ignore[misc]
+        for count in given:
+            check_whole("server_samples", count, 0)
+        if not given or (0 in given and any(given)):
             raise SettingError(
                 f"server_samples must be at least 0, and at least 1 of every class if of any, got {server_samples}."
             )
+        if server_samples is not None:
+            server_samples = [int(count) for count in given] if listed else int(given[0])
         if server_noise not in (None, *NOISES):
             raise SettingError(f"server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
         if corruption not in (None, 1, 2, 3, 4, 5):
             raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
-        if validation_share is not None and not (isinstance(validation_share, Real) and 0 < validation_share < 1):
+        if validation_share is not None and not (
+            isinstance(validation_share, int | float) and 0 < validation_share < 1
+        ):
             raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share!r}.")
         if partition is not None:
             check_instance("partition", partition, Partition, "fl.partition.Iid()")
@@ -233,7 +235,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             if len(members) < count:
                 raise SettingError(
                     f"the server needs {count} samples of class {z}, got {len(members)}"
-                    f"{' beside those kept for validation' if len(kept) else ''}; lower server_samples."
+                    f"{' beside those kept for validation' if len(kept) else ''}; lower data.server_samples."
                 )
         return [members[:count] for members, count in zip(classes, wanted, strict=True)]
 
@@ -331,15 +333,14 @@ def check_alike(train: Samples, test: Samples) -> None:
     """Check that a model of the training samples can be tested.
 
     Raises:
-        DataError: If the two differ in the number of classes or the inputs' shape, or only one of them holds bytes.
+        DataError: If the two differ in the number of classes, or in the inputs' shape or type.
     """
     if train.n_classes != test.n_classes:
         raise DataError(f"training and test samples need one n_classes, got {train.n_classes} and {test.n_classes}.")
     kinds = [samples.inputs.dtype for samples in (train, test)]
-    if torch.uint8 in kinds and kinds[0] != kinds[1]:
-        raise DataError(
-            f"training and test inputs need one type, bytes being scaled to [0, 1], got {kinds[0]} and {kinds[1]}."
-        )
+    if kinds[0] != kinds[1]:
+        scaled = ", bytes being scaled to [0, 1]" if torch.uint8 in kinds else ""
+        raise DataError(f"training and test inputs need one type{scaled}, got {kinds[0]} and {kinds[1]}.")
     shapes = [tuple(samples.inputs.shape[1:]) for samples in (train, test)]
     if shapes[0] != shapes[1]:
         raise DataError(f"training and test inputs need one shape, got {shapes[0]} and {shapes[1]}.")

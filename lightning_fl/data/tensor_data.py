@@ -137,7 +137,8 @@ def _as_tensor(value: Any) -> Tensor:
     if hasattr(value, "getbands"):  # one of PIL's images
         from torchvision.transforms.functional import pil_to_tensor
 
-        image: Tensor = pil_to_tensor(value)
+        shown = {"P": "RGB", "PA": "RGB", "1": "L"}  # a palette's numbers are no colours
+        image: Tensor = pil_to_tensor(value.convert(shown[value.mode]) if value.mode in shown else value)
         return image
     return torch.as_tensor(value)
 
@@ -154,7 +155,7 @@ def _tensors(split: str, pair: Any) -> tuple[Tensor, Tensor]:
             f"tensors, of a data frame frame.to_numpy()."
         ) from error
     if y.dim() != 1 or y.is_floating_point() or y.is_complex():
-        raise DataError(f"the {split} targets are one class number per sample, got {tuple(y.shape)} of {y.dtype}.")
+        raise DataError(f"the {split} targets must be one class number per sample, got {tuple(y.shape)} of {y.dtype}.")
     x = x.float() if x.dtype in (torch.float64, torch.float16, torch.bfloat16) else x
     broken = broken_rows(x.reshape(len(x), -1)).nonzero().flatten() if x.is_floating_point() and x.numel() else y[:0]
     if len(broken):

@@ -1,5 +1,6 @@
 """Any classification model of torchvision, by its name there, without batch statistics."""
 
+from difflib import get_close_matches
 from math import gcd
 
 from torch import Tensor, nn
@@ -35,8 +36,9 @@ class Torchvision(nn.Module):
     def __init__(self, name: str = "resnet18", n_classes: int = 10):
         super().__init__()
         check_counts("torchvision", n_classes=n_classes)
-        if name not in list_models(module=models):
-            raise SettingError(f"model.name is a classification model's name in torchvision.models, got {name!r}.")
+        if name not in (known := list_models(module=models)):
+            close = "".join(f"; did you mean {other}?" for other in get_close_matches(name, known, n=1)) or "."
+            raise SettingError(f"model.name must be a classification model in torchvision.models, got {name!r}{close}")
         self.net = get_model(name, weights=None, num_classes=n_classes, **(_ONE_HEAD if name in _TWO_HEADS else {}))
         _without_batch_statistics(self.net)
 

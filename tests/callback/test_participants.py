@@ -58,6 +58,19 @@ def test_participants():
     ]
 
 
+def test_samples_are_those_that_are_trained_on(capsys):
+    plain, split = training.data(), training.data()
+    split.validation_share, split.server_held_out = 0.25, True
+    for data in (plain, split):
+        training.fit(training.trainer([Participants()], rounds=1), data_=data)
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Data ")]
+        counted = f"{sum(data.clients.sizes)} training"
+        counted += f", {len(data.validation)} validation" if data.validation else ""
+        assert line.endswith(f", {counted} and {len(data.test)} test samples")
+    assert sum(plain.clients.sizes) == len(plain.train)
+    assert sum(split.clients.sizes) + len(split.validation) + sum(split.server.sizes) == len(split.train)
+
+
 def test_what_supplementary_attackers_train_on():
     (line, *_) = described(n_byzantine=2, byzantine_data="iid")
     assert line.endswith(", 40.0% of the data weight, each with an iid share of all samples")

@@ -275,8 +275,8 @@ def test_the_server_has_no_clients_of_this_kind():
         ((LAMBDA, 0.0, DELTA, LIPSCHITZ, 1), "got 0.3, 0.0"),
         ((LAMBDA, MU, -1.0, LIPSCHITZ, 1), "-1.0 and 6.0"),
         ((LAMBDA, MU, DELTA, 0.0, 1), "0.2 and 0.0"),
-        ((LAMBDA, MU, DELTA, LIPSCHITZ, 0), "slots must be at least 1, got 0; 1 is FRPG"),
-        ((LAMBDA, MU, DELTA, LIPSCHITZ, 1, 0), "batch_size must be at least 1"),
+        ((LAMBDA, MU, DELTA, LIPSCHITZ, 0), "slots must be a whole number of at least 1, got 0"),
+        ((LAMBDA, MU, DELTA, LIPSCHITZ, 1, 0), "batch_size must be a whole number of at least 1, got 0"),
     ],
 )
 def test_settings_out_of_range(settings, message):

@@ -246,7 +246,7 @@ def test_rounds_need_their_number(trainer):
 
 
 def test_a_class_missing_from_the_servers_data():
-    with pytest.raises(SettingError, match=r"server needs 2 samples of class 2, got 1; lower server"):
+    with pytest.raises(SettingError, match=r"server needs 2 samples of class 2, got 1; lower data.server_samples"):
         ready(Lopsided)
     assert len(ready(Lopsided, server_samples=1).round(0).server) == 3
 
@@ -299,6 +299,8 @@ def test_more_clients_than_the_partition_can_serve():
         ({"server_samples": -1}, "server_samples must be a whole number of at least 0, got -1"),
         ({"server_samples": [2, 0, 1]}, r"at least 1 of every class if of any, got \[2, 0, 1\]"),
         ({"server_samples": []}, r"server_samples must be at least 0.*got \[\]"),
+        ({"server_samples": "20"}, "server_samples must be a whole number of at least 0, got '20'"),
+        ({"server_samples": [1.5, 1.5, 1.5]}, "server_samples must be a whole number of at least 0, got 1.5"),
         ({"server_noise": "fog"}, "null or one of gaussian, shot, impulse, speckle, got 'fog'"),
         ({"corruption": 6}, "corruption is a severity from 1 to 5, or null for none, got 6"),
         ({"eval_batch_size": 0}, "eval_batch_size must be a whole number of at least 1, got 0"),

@@ -102,6 +102,15 @@ def test_samples_are_read_by_number(unchecked):
         TensorData((X, Y), (X, Y), server_samples=2.5)
 
 
+def test_images_with_a_palette_have_its_colours():
+    colours = [(10, 20, 30), (250, 240, 230)]
+    shown = [Image.new("RGB", (2, 2), colour).convert("P", palette=Image.Palette.ADAPTIVE) for colour in colours]
+    inputs, _ = read_pairs(Items((shown[0], 0), (shown[1], 1)))
+    assert inputs[:, :, 0, 0].tolist() == [list(colour) for colour in colours]
+    bits, _ = read_pairs(Items((Image.new("1", (2, 2), 1), 0)))
+    assert (bits.dtype, bits[0, 0, 0, 0].item()) == (torch.uint8, 255)
+
+
 def test_images_become_bytes_with_channels_in_front():
     picture = Image.fromarray(np.arange(24, dtype=np.uint8).reshape(2, 4, 3))
     inputs, targets = read_pairs(Items((picture, 1), (picture, torch.tensor(0))))
@@ -130,8 +139,8 @@ def test_says_what_a_data_set_lacks(dataset, message):
     ("train", "message"),
     [
         ((X, Y[:5]), "as many targets as inputs"),
-        ((X, Y.float()), "training targets are one class number per sample"),
-        ((X, Y[:, None]), "training targets are one class number per sample"),
+        ((X, Y.float()), "training targets must be one class number per sample"),
+        ((X, Y[:, None]), "training targets must be one class number per sample"),
         ((X, Y - 1), r"targets must be in \[0, 2\)"),
         (((5 - X).log(), Y), r"training inputs hold NaN or inf in 10 samples \(first: 2\)"),
         ((X.byte(), Y), r"inputs need one type, bytes being scaled to \[0, 1\], got torch.uint8 and torch.float32"),
@@ -139,6 +148,7 @@ def test_says_what_a_data_set_lacks(dataset, message):
         ((X, list("ab" * 5)), "the training samples cannot be made tensors .*; give numbers in arrays or tensors"),
         ((X, Y, Y), r"\(inputs, targets\), got tuple\."),
         (X, r"\(inputs, targets\), got Tensor\."),
+        ((X.int(), Y), "inputs need one type, got torch.int32 and torch.float32"),
         ((X[:, :1], Y), r"one shape, got \(1,\) and \(2,\)"),
     ],
 )
