@@ -35,6 +35,11 @@ def draw(given: Sequence[str], out: str | None) -> None:
         print(many.text())
         print(*map(shown, many.write(folder)), sep="\n")
         return
+    named_ones = {Path(folder).resolve() for folder in given}
+    missing = [run for run in folders if run not in named_ones and not (run / "summary.json").exists()]
+    if 0 < len(missing) < len(folders):
+        print(f"Not finished, left out: {', '.join(shown(run) for run in missing)}", file=sys.stderr)
+        folders = [run for run in folders if run not in missing]
     pictures = page.write([SavedRun.read(run) for run in folders], folder, default_settings())
     print(*map(shown, [*pictures.values(), folder / "report.html"]), sep="\n")
 
@@ -57,7 +62,7 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
     b = len(data.federation.byzantine_ids)
     title = (
         f"{named(settings['data'])}, {named(settings['partition'])}, {f'{b} Byzantine' if b else 'no attack'}\n"
-        f"{len(data.train):,} samples; {len(data.clients)} clients hold data; server: {server} of each class"
+        f"{sum(data.clients.sizes):,} samples; {len(data.clients)} clients hold data; server: {server} of each class"
     )
     figure = plot.partition(data.clients.class_counts().tolist(), data.federation.byzantine_ids, title)
     path.parent.mkdir(parents=True, exist_ok=True)

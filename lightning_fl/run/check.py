@@ -70,6 +70,9 @@ def check(config: DictConfig) -> None:
         check_kind(key, rounds, int)
         if rounds < 1:
             raise SettingError(f"{key} counts rounds and must be at least 1, got {rounds}.")
+    rate: Any = OmegaConf.select(config, "server.lr")
+    if isinstance(rate, float | int) and rate < 0:
+        raise SettingError(f"server.lr must be at least 0, got {rate}.")
     folder = Path(given["run_dir"])
     start = starting_point(config.ckpt_path, folder)
     if start is not None:

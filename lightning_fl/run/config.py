@@ -226,11 +226,15 @@ def check_choices(arguments: Sequence[str]) -> None:
             raise SettingError(f"{key} needs the name of a choice, got {given!r}; valid: {', '.join(choices(group))}.")
         if "," in given and group == "logger" and named[1] and not several:
             raise SettingError(f"several loggers of a run stand in brackets, got {given}; give logger=[{given}].")
-        if "," in given and (not several if named[1] else group not in _SEVERAL):
+        if "," in given and all(given.split(",")) and (not several if named[1] else group not in _SEVERAL):
             raise SettingError(
                 f"a run has one choice of {group}, got {given} (train.py -m {group}={named[1] or named[2]} trains them "
                 f"one after the other)."
             )
         for choice in (named[1] or named[2]).split(","):
-            choose(choice, choices(group), group)
+            if not choice:
+                raise SettingError(f"choices are separated by a comma without a blank, got {argument!r}.")
+            if choice not in choices(group):
+                where = "" if own_folder() else " Your own are read from conf/ in the folder where the command is run."
+                raise SettingError(no_such(group, choice, choices(group)) + where)
             _check_own(group, choice)

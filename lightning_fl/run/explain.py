@@ -9,15 +9,19 @@ from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fl.errors import RESUME, DataError, ProcessError, SettingError, install
 from lightning_fl.run.config import GROUPS, choices, compose, no_such
+from lightning_fl.run.kinds import takes
 
 # The extras that bring Hydra's launchers.
 _LAUNCHERS = {"ray": "ray", "submitit_slurm": "slurm", "joblib": "joblib"}
+# What settings of other names are called here.
+_MEANT = {"rounds": "trainer.max_steps", "epochs": "trainer.max_steps", "n_clients": "federation.n_clients"}
+_MEANT |= dict.fromkeys(["lr", "learning_rate", "server.learning_rate"], "server.lr")
 # Errors that a disk can raise about a file.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _DISK |= {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
@@ -72,8 +76,13 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
         extra = _LAUNCHERS.get(launcher[1])
         advice = install(extra) if extra else f"choose one of {', '.join(_LAUNCHERS)}"
         return f"there is no launcher {launcher[1]} here; {advice}."
+    if isinstance(cause, OverrideParseException):
+        return f"settings are written NAME=VALUE, without blanks around =, lists as [1,2], got {cause.override!r}."
+    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        value = f" in {cause.value!r}" if isinstance(getattr(cause, "value", None), str) else ""
+        return f"{cause.full_key} cannot be read: {str(cause.msg).splitlines()[0]}{value}; correct its value."
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return " ".join(str(error).split("\nConfig search path")[0].split())
+        return " ".join(str(error).split("\nConfig search path")[0].split()) or type(cause).__name__
     if isinstance(error, MemoryError) or re.search("can't allocate memory|out of memory", str(error)):  # a GPU's
         return f"there is not enough memory ({' '.join(str(error).split()) or 'MemoryError'})."
     if isinstance(error, BrokenExecutor):
@@ -103,12 +112,17 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
             f"{key} needs a choice of {path[0]} that has settings, got none; choose one by {path[0]}=..., valid: "
             f"{', '.join(choices(path[0]))}."
         )
+    whole = True
     for part in path:
         inner = node.get(part)
         if not isinstance(inner, DictConfig):
+            whole = False
             break
         node = inner
     name = key.rsplit(".", 1)[-1]
+    if whole and path and takes(node.get("_target_"), name):
+        given = next((argument for argument in arguments if argument.startswith(f"{key}=")), f"{key}=VALUE")
+        return f"{key} is not in the configuration, which its class would take; add it: +{given}"
     valid = {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
     inside = [
         part for part, inner in node.items_ex(resolve=False) if path and isinstance(inner, DictConfig) and name in inner
@@ -116,4 +130,4 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
     if inside:
         valid = {f"{part}.{name}" for part in inside} | valid
         name = f"{inside[0]}.{name}"
-    return no_such("setting", key, sorted(map(str, valid)), like=name)
+    return no_such("setting", key, sorted(map(str, valid)), like=_MEANT.get(key, name))

@@ -55,7 +55,9 @@ _BESIDE = PLACES | _WATCHING | _COMPUTING
 _OF_FILES = {"path", "file", "csv"}
 
 _BY_ROOT = "lightning_fl.data.torchvision.Torchvision"
-_NOTHING = ("aggregator", "adversary", "schedule")  # null and absent mean the same there
+# Null and absent mean the same there; no aggregator is plain averaging.
+_NOTHING = ("aggregator", "adversary", "schedule")
+_AVERAGE = {"_target_": "lightning_fl.aggregator.average.Average"}
 
 # Parts of the package itself, and those of whatever it runs with, wherever they are installed.
 _OURS = ("lightning_fl", "torch", "pytorch_lightning")
@@ -182,9 +184,9 @@ def beside(override: str) -> bool:
 def alike(config: Config) -> Hashable:
     """Give what is equal for two runs if only the reference of max-recall-drop and what is not `essential` differ.
 
-    A whole number is equal to itself with a point, which a name tells apart.
+    A whole number is equal to itself with a point, and no aggregator to plain averaging, which a name tells apart.
     """
-    return _frozen(essential({key: value for key, value in config.items() if key != "reference"}))
+    return _frozen(essential({key: value for key, value in config.items() if key != "reference" and value != _AVERAGE}))
 
 
 def _frozen(node: Any) -> Hashable:
@@ -216,7 +218,9 @@ def comparable(configs: Sequence[Config]) -> list[Config]:
     following = {place for places in found for place in places if all(other.get(place, True) for other in found)}
 
     def kept(config: Config) -> Config:
-        left = counted(_filled(config | {group: config.get(group) or {} for group in _NOTHING}, ""))
+        chosen = {group: config.get(group) or {} for group in _NOTHING}
+        chosen = {group: {} if part == _AVERAGE else part for group, part in chosen.items()}
+        left = counted(_filled(config | chosen, ""))
         left.pop("reference", None)
         for group, value in left.items():
             if isinstance(value, dict):

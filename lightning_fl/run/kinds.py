@@ -6,12 +6,13 @@ from functools import cache
 from inspect import Parameter, signature
 from pkgutil import resolve_name
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import no_such
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+_NAMES |= {SupportsIndex: "a whole number"}
 _HYDRAS = {"_target_": str, "_partial_": bool, "_convert_": str, "_recursive_": bool}
 _LARGEST = 2**63
 _LISTS = (list, tuple, Sequence, Collection, Iterable)
@@ -69,13 +70,26 @@ def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
             raise SettingError(f"{where} needs a finite number, got {number}.")
 
 
+def takes(target: object, name: str) -> bool:
+    """Tell whether a class or function, given by its name, takes a setting of this name."""
+    try:
+        return name in _settings(str(target), "")[1]
+    except SettingError:  # no such class
+        return False
+
+
 @cache
 def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
     """Get the types and names of the arguments of a class or function, and whether it takes any others."""
     try:
         thing = resolve_name(target)
     except Exception as error:  # importing the user's module may raise anything
-        raise SettingError(f"{path}._target_ needs the name of a class, got {target} ({_one_line(error)}).") from error
+        absent = isinstance(error, ModuleNotFoundError) and f"{target}.".startswith(f"{error.name}.")
+        if absent or isinstance(error, AttributeError | ValueError):
+            message = f"{path}._target_ needs the name of a class, got {target} ({_one_line(error)})."
+        else:
+            message = f"{path}._target_ is {target}, which cannot be imported ({_one_line(error)})."
+        raise SettingError(message) from error
     owners = [vars(owner)["__init__"] for owner in getattr(thing, "__mro__", [])[:-1] if "__init__" in vars(owner)]
     hints: dict[str, Any] = {}
     names: list[str] = []
@@ -108,8 +122,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, one) for one in inner)
     if origin is Literal:  # the part itself checks which words are valid
         return isinstance(value, tuple(map(type, inner)))
-    if hint in (int, float):
-        return isinstance(value, int | hint) and not isinstance(value, bool)
+    if hint in (int, float, SupportsIndex):
+        return isinstance(value, int | float if hint is float else int) and not isinstance(value, bool)
     kind = origin or hint
     if kind in _LISTS:
         return isinstance(value, list) and all(_fits(v, inner[0] if inner else Any) for v in value)

@@ -178,6 +178,11 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
                 "status": run.status,
                 "rounds": str(summary["rounds"]),
                 "accuracy": accuracy,
+                **(
+                    {}
+                    if last.get("validation_accuracy") is None
+                    else {"validation": _percent(last["validation_accuracy"])}
+                ),
                 "max-recall-drop": _percent(summary["mrd"], "none" if run.reference else "no reference"),
                 **{f"attack {name.replace('_', ' ')}": _percent(value) for name, value in _attack(run).items()},
                 "weight honest": _percent(shares and shares[0], unweighted),

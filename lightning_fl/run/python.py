@@ -146,6 +146,8 @@ def train(
         raise SettingError(f"lr must be a number, got {lr!r}.")
     lr = float(lr)  # a schedule would write into a tensor
     check_finite("lr", lr)
+    if lr < 0:
+        raise SettingError(f"lr must be at least 0, got {lr}.")
     check_instance("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
     if rule is not None:
         check_instance("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")

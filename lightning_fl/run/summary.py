@@ -50,8 +50,8 @@ def summarise(
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
         evaluation is kept under "last_evaluation".  "first_evaluation" is that of the initial model.  "attack" is
-        present for attacks that measure their own success; "guarantee" is null unless the rule says that it
-        guarantees nothing for that many clients.
+        present for attacks that measure their own success; "guarantee" is null unless the rule
+        guarantees nothing for that many clients or attackers.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else {}
@@ -80,7 +80,7 @@ def summarise(
         **(dict.fromkeys(results) if diverged else results),
         "first_evaluation": _first(record),
         "last_evaluation": {"round": last.get("round"), **results},
-        "guarantee": module.aggregator.guarantee(module.data.federation.n, module.data.n_classes),
+        "guarantee": module.guarantee,
         "mean_weight": weights,
         "robustness": _robustness(module, [row["robustness/kappa"] for row in rows if "robustness/kappa" in row]),
         "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),

@@ -38,12 +38,14 @@ Key = tuple[str, str, str]  # panel, row, column
 # Name and unit, how to read it from a summary, scale, and whether more is better.
 _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, bool]] = {
     "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
+    "validation_accuracy": ("Validation accuracy (%)", lambda summary: summary.get("validation_accuracy"), 100, True),
     "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
     "attack": ("Attack success rate (%)", lambda summary: (summary["attack"] or {}).get("success_rate"), 100, False),
     "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
 }
 METRICS = tuple(_METRICS)
-_CURVES = {"accuracy": "accuracy", "mrd": "mrd", "attack": "attack/success_rate", "kappa": "robustness/kappa"}
+_CURVES = {name: name for name in ("accuracy", "validation_accuracy", "mrd")}
+_CURVES |= {"attack": "attack/success_rate", "kappa": "robustness/kappa"}
 
 
 def t_quantile(degrees: int) -> float:

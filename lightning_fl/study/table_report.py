@@ -1,7 +1,7 @@
 """What a table's runs measured, as Markdown, CSV and a picture beside what the paper prints."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import isinf, isnan
 from pathlib import Path
@@ -34,7 +34,7 @@ def _number(grid: Grid, cell: Cell, number: float, significant: int = 3) -> str:
         return f"{number:.0f}"
     if kind in _PERCENTAGES or any(column == cell[1] for _, column in grid.table.published):
         return f"{number:.{grid.table.digits}f}"
-    return f"{number:.{significant}g}" if abs(number) < 10**significant else f"{number:.0f}"
+    return f"{number:#.{significant}g}".rstrip(".") if abs(number) < 10**significant else f"{number:.0f}"
 
 
 def _spread(grid: Grid, cell: Cell, values: Sequence[float]) -> str:
@@ -144,9 +144,10 @@ def measured(grid: Grid) -> list[str]:
     """Write what is measured: what it shows, the table, and the claims."""
     table = grid.table
     texts = {cell: cell_text(grid, cell)[0] for cell in product(table.rows, table.columns)}
-    rows = [row for row in table.rows if any(texts[row, column] for column in table.columns)]
+    own = [row for row in table.rows if not any((row, column) in table.published for column in table.columns)]
+    rows = [row for row in table.rows if row in own or any(texts[row, column] for column in table.columns)]
     columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
-    counted = list(table.published) or list(texts)
+    counted = [*table.published, *product(own, table.columns)]
     done = sum(bool(texts[cell]) for cell in counted)
     found = [key for key, run in grid.plan.items() if run.folder.name in grid.records]
     seeds = sorted({seed for _, seed in found})
@@ -204,22 +205,19 @@ def measured(grid: Grid) -> list[str]:
     return lines
 
 
-def _lines(grid: Grid, rows: Iterable[str], columns: Sequence[str]) -> list[list[str]]:
-    """Write what is measured of some rows and columns, without marks or the paper's values."""
-    lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in rows]
-    return [line for line in lines if set(line[1:]) != {"-"}]
-
-
 def terminal(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> str:
     """Write what is measured of some rows and columns for the terminal; nothing if nothing is."""
-    lines = _lines(grid, rows, columns)
-    return f"\n{terminal_table([grid.table.corner, *columns], lines)}\n\n" if lines else ""
+    lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in rows]
+    found = {text for line in lines for text in line[1:]} != {"-"}
+    return f"\n{terminal_table([grid.table.corner, *columns], lines)}\n\n" if found else ""
 
 
 def latex(grid: Grid) -> str:
     """Write what is measured in LaTeX, for the package booktabs."""
     table, columns = grid.table, list(grid.table.columns)
-    return "\n".join([f"% {table.title}", *lay_out([table.corner, *columns], _lines(grid, table.rows, columns)), ""])
+    lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in table.rows]
+    measured = [line for line in lines if set(line[1:]) != {"-"}]
+    return "\n".join([f"% {table.title}", *lay_out([table.corner, *columns], measured), ""])
 
 
 def figure(grid: Grid) -> Any:
@@ -307,7 +305,7 @@ def stale(grid: Grid) -> list[Record]:
 
 
 def overview(folder: Path) -> str:
-    """List the tables, and how many of their cells are measured at one seed or more."""
+    """List the tables, and how many of their trained cells are measured at one seed or more."""
     lines = []
     for name in names():
         table = Table.load(name)
@@ -316,4 +314,5 @@ def overview(folder: Path) -> str:
         done = len(cells & {(row["row"], row["column"]) for row in found})
         lines.append([name, f"{done}/{len(cells)}", table.title])
     width = max(len(name) for name, _, _ in lines)
-    return "\n".join(f"  {name:<{width}}  {done:>7}  {title}" for name, done, title in lines)
+    rows = [f"  {name:<{width}}  {done:>7}  {title}" for name, done, title in lines]
+    return "\n".join(["Tables, and how many of their trained cells are measured at their own settings:", *rows])

@@ -86,6 +86,19 @@ def test_several_folders_go_to_a_place_of_their_own(command, tmp_path):
     assert "average: completed" in (tmp_path / "runs/compared/report.html").read_text()
 
 
+def test_a_run_of_a_folder_that_has_not_ended_is_left_out(command, tmp_path):
+    saved.run(tmp_path / "runs" / "a")
+    saved.run(tmp_path / "runs" / "b", saved.changed(saved.CONFIG, aggregator=None))
+    (saved.run(tmp_path / "runs" / "c", saved.changed(saved.CONFIG, seed=1)) / "summary.json").unlink()
+    code, _, err = command("runs")
+    assert code == 0
+    assert "Not finished, left out: runs/c" in err
+    assert "2 runs compared" in (tmp_path / "runs/compared/report.html").read_text()
+    code, _, err = command("runs/a", "runs/c")
+    assert code == 2
+    assert "summary.json is not there" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -36,7 +36,8 @@ def command(tmp_path, monkeypatch, capsys):
 
 
 def test_the_list_and_a_dry_run(command, tmp_path):
-    assert command() == (0, "  small      0/8  A small table\n", "")
+    heading = "Tables, and how many of their trained cells are measured at their own settings:"
+    assert command() == (0, f"{heading}\n  small      0/8  A small table\n", "")
     code, out, err = command("small", "--rows", "BOBA", "--columns", "IPM", "--dry-run", "server.lr=0.3")
     assert (code, err) == (0, "")
     assert "1 run to do" in out
@@ -136,5 +137,6 @@ def test_a_signal_keeps_what_is_finished(command, tmp_path, monkeypatch, told, e
     assert code == expected
     assert "Stopped; the same command goes on from here." in err
     assert "[1/6] Acc, Average, seed 0: 90.0 % in 1 s; about 5 s left" in out
-    assert re.search(r"\n +Acc +MRD +IPM +LIE +Wst\n  -+\n  Average +90\.0 +- +- +- +-\n\nReport: ", out)
+    row = r" +- +- +- +- +-\n"
+    assert re.search(rf"\n +Acc +MRD +IPM +LIE +Wst\n  -+\n  Average +90\.0 +- +- +- +-\n +BOBA{row}\nReport: ", out)
     assert "1 of 9 cells measured" in (tmp_path / "runs" / "small.md").read_text()

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from lightning_fl.run import identity
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import compose, spelled
-from lightning_fl.run.identity import comparable, counted, essential
+from lightning_fl.run.identity import alike, comparable, counted, essential
 from tests import saved
 
 
@@ -166,6 +166,14 @@ def test_what_is_essential(monkeypatch):
     config = saved.changed(saved.CONFIG, model__bias=True, aggregator__later=None, later={})
     assert essential(config) == essential(saved.CONFIG)
     assert essential(saved.changed(config, model__bias=False))["model"]["bias"] is False
+
+
+def test_no_aggregator_is_plain_averaging():
+    average = {"_target_": "lightning_fl.aggregator.average.Average"}
+    runs = [saved.changed(saved.CONFIG, aggregator=rule) for rule in (average, None)]
+    first, second = comparable(runs)
+    assert first == second
+    assert alike(runs[0]) == alike(runs[1]) != alike(saved.CONFIG)
 
 
 def test_runs_older_than_a_setting_have_what_it_meant(monkeypatch):

@@ -47,6 +47,15 @@ def test_other_kinds_are_refused(settings, message):
         check_kinds(NODE | settings, "p")
 
 
+@pytest.mark.parametrize("line", ["def broken(:", "import no_such_package", "1 / 0"])
+def test_a_module_with_an_error_is_not_said_to_be_absent(line, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"broken_by_{len(line)}"
+    (tmp_path / f"{name}.py").write_text(line)
+    with pytest.raises(SettingError, match=rf"p._target_ is {name}.Part, which cannot be imported \(\w+Error: "):
+        check_kinds({"_target_": f"{name}.Part"}, "p")
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"rate": 1}, {"rate": float("inf")}, {"size": None}, {"shape": [1, 2]}, {"words": "c"}, {"untold": [{}]}],

@@ -225,6 +225,7 @@ def test_counts_are_at_least_one(setting):
         ({"optimizer": "sgd"}, "optimizer must be a class such as torch.optim.SGD, got 'sgd'"),
         ({"lr": "0.1"}, "lr must be a number, got '0.1'"),
         ({"lr": float("nan")}, "lr must be a finite number, got nan"),
+        ({"lr": -1}, "lr must be at least 0, got -1.0"),
         ({"seed": "0"}, "a seed must be an integer, got '0'"),
         ({"model": "mlp"}, "a model is a module, or a class or function that makes one, got str."),
     ],
@@ -339,6 +340,9 @@ def test_a_last_evaluation_of_a_broken_model_is_a_diverged_run_whenever_it_comes
     run = train(net, data(), None, Late(1.0), rounds=rounds, lr=1e3, evaluate_every=every)
     assert (run.status, run.diverged, run.accuracy) == ("diverged", True, None)
     assert re.match(f"round {rounds}: the model's outputs are not finite for", run.summary["reason"])
+    last = run.summary["last_evaluation"]
+    assert (last["round"] or 0) < rounds
+    assert run.summary["confusion"] is None
 
 
 @pytest.mark.parametrize("as_given", [np.array, torch.tensor, tuple])

@@ -53,7 +53,7 @@ def test_the_time_of_a_rule_stands_though_the_run_diverged(small):
     unpublished = {"published": {}, "doubtful": []}
     assert "`†`" not in "".join(table_report.measured(small({("BOBA", "LIE", 0): 55.0}, **unpublished)))
     made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="rule_ms", **unpublished)
-    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("**2**†", "")  # 1 and 3 ms
+    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("**2.00**†", "")  # 1 and 3 ms
     assert "`†`: the run diverged." in table_report.measured(made)
 
 
@@ -105,9 +105,9 @@ def test_numbers_that_no_paper_prints_have_the_digits_that_count(small):
     finish(run, [(10, 12.34)])
     made.refresh()
     for loss, ms, texts in [
-        (0.0312, 0.04, ["0.0312", "0.04"]),
+        (0.0312, 0.04, ["0.0312", "0.0400"]),
         (123.4, 12345.6, ["123", "12346"]),
-        (0.0, 1.0, ["0", "1"]),
+        (0.0, 1.0, ["0.00", "1.00"]),
     ]:
         made.records[run.name] |= {"loss": loss, "rule_ms": ms}
         found = [table_report.cell_text(made, ("BOBA", column))[0] for column in ("Loss", "Time", "Acc")]
@@ -217,6 +217,13 @@ def test_the_report(small):
     assert "0 of 9 cells measured." in empty
     assert "<br>" not in empty
     assert "its accuracy counts as chance; `?`" in table_report.markdown(small(everything(), chance="nan"))
+
+
+def test_rows_that_no_paper_prints_are_shown_and_counted_before_they_are_measured(small):
+    rows = SMALL["rows"] | {"Mine": "aggregator=krum"}
+    text = table_report.markdown(small({("BOBA", "IPM", 0): 91.0}, rows=rows))
+    assert "1 of 14 cells measured" in text  # 9 printed, 5 of one's own
+    assert "| Mine | · |" in text
 
 
 def test_cells_that_another_table_keeps_need_no_run(small, tmp_path):
