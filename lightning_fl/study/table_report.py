@@ -145,7 +145,8 @@ def measured(grid: Grid) -> list[str]:
     table = grid.table
     texts = {cell: cell_text(grid, cell)[0] for cell in product(table.rows, table.columns)}
     own = [row for row in table.rows if not any((row, column) in table.published for column in table.columns)]
-    rows = [row for row in table.rows if row in own or any(texts[row, column] for column in table.columns)]
+    asked = [] if grid.kept_only else own  # rows that a user waits for, before they are measured
+    rows = [row for row in table.rows if row in asked or any(texts[row, column] for column in table.columns)]
     columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
     counted = [*table.published, *product(own, table.columns)]
     done = sum(bool(texts[cell]) for cell in counted)
