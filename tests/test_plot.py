@@ -245,6 +245,21 @@ def test_success_rates_of_backdoors():
     assert axes.get_ylabel() == "Attack success rate (%)"
 
 
+def test_a_run_has_one_colour_in_all_pictures():
+    runs = {"ipm": METRICS, "badnets": [row | {"attack/success_rate": 0.5} for row in METRICS]}
+    every, some = (draw(runs, "two").axes[0].lines for draw in (plot.accuracies, plot.success_rates))
+    assert [line.get_label() for line in some] == ["badnets"]
+    assert some[0].get_color() == every[1].get_color() != every[0].get_color()
+
+
+@pytest.mark.parametrize(("status", "label"), [("unfinished", "unfinished"), ("completed", "no mrd")])
+def test_runs_of_a_sweep_without_a_number_are_marked(status, label):
+    rows = [{"lr": 0.1, "mrd": 0.5, "status": "completed"}, {"lr": 0.2, "mrd": None, "status": status}]
+    axes = plot.sweep(rows, ["lr"], "mrd", "x").axes[0]
+    assert label in [line.get_label() for line in axes.lines]
+    assert 0.2 in [place for line in axes.lines for place in np.atleast_1d(line.get_xdata())]
+
+
 def test_recall_by_run():
     axes = plot.recalls({"boba": [1.0, 0.5], "average": "diverged"}, "two").axes[0]
     np.testing.assert_allclose(cells(axes), [[100, 50], [np.nan, np.nan]])

@@ -38,15 +38,21 @@ def success_rates(runs: Mapping[str, Sequence[Row]], title: str, diverged: Colle
     """Draw the success rate of several runs' backdoors over rounds.
 
     Args:
-        runs: Rows of each run's ``metrics.csv`` by its label.
+        runs: Rows of each run's ``metrics.csv`` by its label; runs without a backdoor are left out, and the others have
+            the colours of a picture of all.
         title: What is compared.
         diverged: Labels of runs that ended early; a cross marks their end.
     """
-    return _over_rounds(runs, "attack/success_rate", "Attack success rate (%)", title, diverged)
+    return _over_rounds(runs, "attack/success_rate", "Attack success rate (%)", title, diverged, every=False)
 
 
 def _over_rounds(
-    runs: Mapping[str, Sequence[Row]], column: str, axis: str, title: str, diverged: Collection[str]
+    runs: Mapping[str, Sequence[Row]],
+    column: str,
+    axis: str,
+    title: str,
+    diverged: Collection[str],
+    every: bool = True,  # or only those with points, in the colours that they have among all
 ) -> Figure:
     names = {label: wrapped(f"{label} (diverged)" if label in diverged else label, 28) for label in runs}
     lines = sum(name.count("\n") + 1 for name in names.values())
@@ -55,6 +61,8 @@ def _over_rounds(
     colours = PALETTE if few else mpl.colormaps["viridis"](np.linspace(0, 0.92, len(runs)))
     for i, (label, rows) in enumerate(runs.items()):
         points = [(int(row["round"]), 100 * float(row[column])) for row in rows if row.get(column) is not None]
+        if not (points or every):
+            continue
         rounds, values = [x for x, _ in points], [y for _, y in points]
         style = {"color": colours[i], "linestyle": STYLES[i % 4], "marker": round_marker(rounds)}
         axes.plot(rounds, values, label=names[label], linewidth=1.8, **style)

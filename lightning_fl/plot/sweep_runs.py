@@ -56,6 +56,7 @@ def sweep(
 
 
 _LOST = {"diverged": "x", "failed": "1"}  # markers of runs without a result
+_OTHER = "v"  # that of others, such as unfinished ones
 
 
 def _sweep_panel(
@@ -93,15 +94,16 @@ def _sweep_panel(
         if listed:
             means = {x: np.mean([y for at, y in done if at == x]) for x in sorted({x for x, _ in done})}
             axes.plot(list(means), list(means.values()), **style | step)
-        if any(row["status"] in _LOST for row in own):
-            lost[style["color"]] = [row for row in own if row["status"] in _LOST]
+        if any(row[metric] is None for row in own):
+            lost[style["color"]] = [row for row in own if row[metric] is None]
     found = [100 * row[metric] for row in rows if row[metric] is not None] or [0.0]
     for depth, (colour, own) in enumerate(lost.items(), start=2):
         for row in own:
             foot = min(found) - 0.05 * depth * max(max(found) - min(found), 1.0)
-            axes.plot(places[str(row[name])], foot, color=colour, marker=_LOST[row["status"]], markersize=7)
+            axes.plot(places[str(row[name])], foot, color=colour, marker=_LOST.get(row["status"], _OTHER), markersize=7)
     for status in dict.fromkeys(row["status"] for own in lost.values() for row in own):
-        axes.plot([], [], color="black", linestyle="", marker=_LOST[status], label=status)
+        label = f"no {metric}" if status == "completed" else status
+        axes.plot([], [], color="black", linestyle="", marker=_LOST.get(status, _OTHER), label=label)
     axes.margins(x=0.05 if finite else 0.12)
     low, high = axes.get_ylim()
     axes.set_yticks([tick for tick in axes.get_yticks() if max(low, 0) <= tick <= min(high, 100)])

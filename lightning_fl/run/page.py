@@ -101,9 +101,8 @@ def compare(runs: Mapping[str, SavedRun], title: str) -> dict[str, Figure]:
     if any(drop is not None for drop in drops.values()):
         missing = {label: "diverged" if run.diverged else "no reference" for label, run in runs.items()}
         figures["drop"] = plot.drops({k: missing[k] if drop is None else drop for k, drop in drops.items()}, title)
-    backdoors = {label: run.metrics for label, run in runs.items() if "success_rate" in _attack(run)}
-    if backdoors:
-        figures["attack"] = plot.success_rates(backdoors, title, diverged)
+    if any("success_rate" in _attack(run) for run in runs.values()):
+        figures["attack"] = plot.success_rates({k: run.metrics for k, run in runs.items()}, title, diverged)
     given = {label: trust_shares(run.summary) for label, run in runs.items()}
     if any(given.values()):
         figures["weights"] = plot.shares({k: pair or "none: not a weighting" for k, pair in given.items()}, title)
