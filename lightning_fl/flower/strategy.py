@@ -59,7 +59,8 @@ class RobustStrategy(FedAvg):
     Nothing that a client sends stops a round.  A reply of NaN, of other names or shapes, or that differs from another
     reply of the same node in the same round counts as one of the rule's f Byzantine rows; late replies are left out.
     Rows are sorted by node id, so the order of arrival changes no bit.  A round that brings fewer updates than the rule
-    needs (BOBA: f > n - c) is skipped: the model, the optimizer and the rule's memory stay as they were.
+    needs (BOBA: f > n - c), or after which the model would not be finite, is skipped: the model, the optimizer and the
+    rule's memory stay as they were.
 
     The metrics of a round hold ``trust/NODE``, each node's weight if the rule is a weighting; ``refused/NODE`` of those
     whose reply did not count; ``round/updates``, ``round/absent``, ``round/skipped`` and ``rule/NAME``, the rule's own
@@ -263,11 +264,11 @@ class RobustStrategy(FedAvg):
         trust: dict[int, float] = {}
         try:
             aggregation, trust = self._aggregate(answers, number)
+            self._step(aggregation.update)
         except SettingError as error:
             _LOG.warning("round %d is skipped: %s", number, error)
             metrics["round/skipped"] = 1
         else:
-            self._step(aggregation.update)
             self.rule.on_train_batch_end(None, None, None, None, number - 1)  # type: ignore[arg-type]
             metrics["round/update_norm"] = aggregation.update.norm().item()
             metrics |= {f"rule/{name}": float(value) for name, value in aggregation.diagnostics.items()}
@@ -341,9 +342,22 @@ class RobustStrategy(FedAvg):
         raise DivergedError(f"{type(self.rule).__name__} finds no finite update.")
 
     def _step(self, update: Float[Tensor, " d"]) -> None:
+        """Step, or leave everything as it was.
+
+        Raises:
+            DivergedError: If the model would have NaN or inf, with which no client could go on.
+        """
+        before = [parameter.detach().clone() for parameter in self._parameters]
+        memory = deepcopy(self._optimizer.state_dict())
         for parameter, gradient in zip(self._parameters, unflatten(update, self._parameters), strict=True):
             parameter.grad = gradient.to(parameter)
         self._optimizer.step()
+        if not all(parameter.isfinite().all() for parameter in self._parameters):
+            with torch.no_grad():
+                for parameter, value in zip(self._parameters, before, strict=True):
+                    parameter.copy_(value)
+            self._optimizer.load_state_dict(memory)
+            raise DivergedError("the server's step would leave NaN or inf in the model; lower its rate.")
 
     @property
     def _rate(self) -> float:
@@ -371,6 +385,9 @@ class RobustStrategy(FedAvg):
     def _begin(self, arrays: ArrayRecord, layout: Layout) -> None:
         if not layout.trained:
             raise SettingError("a strategy needs arrays of floating-point numbers to train, got none.")
+        broken = [name for name in layout.trained if not np.isfinite(arrays[name].numpy()).all()]
+        if broken:
+            raise SettingError(f"the initial model must be finite, got NaN or inf in {', '.join(broken)}.")
         self._others = {name: arrays[name] for name in arrays if name not in layout.trained}
         if self.model is None:
             values = [torch.from_numpy(np.array(arrays[name].numpy())) for name in layout.trained]

@@ -357,6 +357,21 @@ def test_a_skipped_round_leaves_the_rules_memory_alone():
     assert all(torch.equal(before["history"][node], after["history"][node]) for node in before["history"])
 
 
+def test_a_step_that_leaves_no_model_is_not_taken(caplog):
+    strategy = RobustStrategy("average", partial(SGD, lr=1e38, momentum=0.9))
+    result = run(strategy, {node: client(1e3 * move) for node, move in enumerate(MOVES)}, 2)
+    assert [metrics["round/skipped"] for metrics in result.train_metrics_clientapp.values()] == [1, 1]
+    assert torch.equal(flat(result), BEGIN)
+    assert not any(value.isnan().any() for state in strategy._optimizer.state.values() for value in state.values())
+    assert "round 2 is skipped: the server's step would leave NaN or inf in the model; lower its rate." in caplog.text
+
+
+def test_a_model_that_is_not_finite_is_no_start():
+    start = START | {"layer.bias": torch.tensor([torch.nan, 0.0])}
+    with pytest.raises(SettingError, match=r"must be finite, got NaN or inf in layer.bias"):
+        run(RobustStrategy("average"), honest(), start=start)
+
+
 def test_all_lies_are_no_round():
     result = run(RobustStrategy("average"), dict.fromkeys(honest(), client(NAN)))
     assert torch.equal(flat(result), BEGIN)
