@@ -39,6 +39,7 @@ def participants(module: FederatedModule) -> str:
     corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
     samples = [f"{sum(data.clients.sizes):,} training"]
     samples += [] if data.validation is None else [f"{len(data.validation):,} validation"]
+    absent = (data.test.targets.bincount(minlength=data.n_classes) == 0).nonzero().flatten().tolist()
     beyond = module.guarantee
     note = data.partition.note(federation.n_clients, data.n_classes)
     lines = [
@@ -47,6 +48,7 @@ def participants(module: FederatedModule) -> str:
         *([f"           {beyond}"] if beyond else []),
         f"Model      {type(module.model).__name__}, d = {d:,}",
         f"Data       {type(data).__name__}, {', '.join(samples)} and {len(data.test):,} test samples{corrupted}",
+        *([f"           no test sample of class {', '.join(map(str, absent))}: recall 0"] if absent else []),
         f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
         f"per honest client",
         *([f"           {note}"] if note else []),

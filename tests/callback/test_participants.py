@@ -2,11 +2,12 @@
 
 import torch
 
-from lightning_fl import Federation, Partition
+from lightning_fl import Federation, Partition, TensorData
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.callback.participants import Participants, participants
+from lightning_fl.partition.iid import Iid
 from tests import training
 
 
@@ -69,6 +70,16 @@ def test_samples_are_those_that_are_trained_on(capsys):
         assert line.endswith(f", {counted} and {len(data.test)} test samples")
     assert sum(plain.clients.sizes) == len(plain.train)
     assert sum(split.clients.sizes) + len(split.validation) + sum(split.server.sizes) == len(split.train)
+
+
+def test_a_class_without_test_samples_is_told():
+    x, y = torch.zeros(9, 2), torch.arange(9) % 3
+    data = TensorData((x, y), (x[:2], y[:2]), Iid(), n_clients=3)
+    lines = participants(training.fit(training.trainer(), data_=data)).splitlines()
+    assert lines[3:5] == [
+        "Data       TensorData, 9 training and 2 test samples",
+        "           no test sample of class 2: recall 0",
+    ]
 
 
 def test_what_supplementary_attackers_train_on():
