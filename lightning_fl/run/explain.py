@@ -130,4 +130,6 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
     if inside:
         valid = {f"{part}.{name}" for part in inside} | valid
         name = f"{inside[0]}.{name}"
-    return no_such("setting", key, sorted(map(str, valid)), like=_MEANT.get(key, name))
+    if key in _MEANT:
+        return f"there is no setting {key}; did you mean {_MEANT[key]}?"
+    return no_such("setting", key, sorted(map(str, valid)), like=name)
