@@ -104,6 +104,8 @@ def _not_removed(key: str, arguments: Sequence[str]) -> str:
 
 def _no_setting(key: str, arguments: Sequence[str]) -> str:
     """List the settings that are valid in place of ``key``, with the groups that the arguments choose."""
+    if key in _MEANT:
+        return f"there is no setting {key}; did you mean {_MEANT[key]}?"
     chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
     node: Any = compose(chosen)
     *path, _ = key.split(".")
@@ -112,17 +114,16 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
             f"{key} needs a choice of {path[0]} that has settings, got none; choose one by {path[0]}=..., valid: "
             f"{', '.join(choices(path[0]))}."
         )
-    whole = True
+    name = key.rsplit(".", 1)[-1]
     for part in path:
         inner = node.get(part)
         if not isinstance(inner, DictConfig):
-            whole = False
             break
         node = inner
-    name = key.rsplit(".", 1)[-1]
-    if whole and path and takes(node.get("_target_"), name):
-        given = next((argument for argument in arguments if argument.startswith(f"{key}=")), f"{key}=VALUE")
-        return f"{key} is not in the configuration, which its class would take; add it: +{given}"
+    else:
+        if path and takes(node.get("_target_"), name):
+            given = next((argument for argument in arguments if argument.startswith(f"{key}=")), f"{key}=VALUE")
+            return f"{key} is not in the configuration, which its class would take; add it: +{given}"
     valid = {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
     inside = [
         part for part, inner in node.items_ex(resolve=False) if path and isinstance(inner, DictConfig) and name in inner
@@ -130,6 +131,4 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
     if inside:
         valid = {f"{part}.{name}" for part in inside} | valid
         name = f"{inside[0]}.{name}"
-    if key in _MEANT:
-        return f"there is no setting {key}; did you mean {_MEANT[key]}?"
     return no_such("setting", key, sorted(map(str, valid)), like=name)
