@@ -497,8 +497,8 @@ def _group(number: int) -> str:
 
 def _digest(samples: Samples) -> str:
     """Tell samples apart by what they hold."""
-    parts = [samples.inputs, samples.targets]
-    return sha256(b"".join(part.detach().cpu().contiguous().numpy().tobytes() for part in parts)).hexdigest()[:16]
+    parts = [part.detach().cpu().double().numpy() for part in (samples.inputs, samples.targets)]
+    return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
 
 
 def takes_f(rule: str) -> bool:

@@ -89,7 +89,7 @@ def test_trains_and_reports(tmp_path):
 
 def test_its_file(tmp_path, path):
     for missing in (None, str(tmp_path / "none.pt")):
-        with pytest.raises(SettingError, match=r"edge_case needs a file of rare inputs.*set path"):
+        with pytest.raises(SettingError, match=r"edge_case needs a file of rare inputs.*set adversary.path"):
             EdgeCase(missing, **SETTINGS)
     (tmp_path / "text.pt").write_text("no tensor")
     with pytest.raises(DataError, match=r"text.pt cannot be read as a tensor"):

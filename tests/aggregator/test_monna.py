@@ -110,8 +110,8 @@ def test_errors():
 @pytest.mark.parametrize(
     ("trusted", "settings", "message"),
     [
-        (500, {}, "monna trusts an honest client, got 500, who does not exist; change trusted"),
-        (11, {}, "monna trusts an honest client, got 11, who attacks; change trusted"),
+        (500, {}, "monna trusts an honest client, got 500, who does not exist; change aggregator.trusted"),
+        (11, {}, "monna trusts an honest client, got 11, who attacks; change aggregator.trusted"),
         (
             3,
             {"participation": 0.5},
@@ -142,5 +142,5 @@ def test_the_class_trusts_a_client_by_its_number():
     aggregation = Monna(F, trusted=3).aggregate(updates, world.oracle())
     torch.testing.assert_close(aggregation.update, monna(rows, F, 6))
     for named, found in [(updates, "a round without it"), (Updates(rows), "rows that are not single clients")]:
-        with pytest.raises(SettingError, match=f"needs the update of client 4, got {found}; change trusted"):
+        with pytest.raises(SettingError, match=f"needs the update of client 4, got {found}; change aggregator.trusted"):
             Monna(F, trusted=4).aggregate(named, world.oracle())

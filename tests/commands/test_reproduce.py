@@ -112,7 +112,7 @@ def test_a_grid_that_is_stopped_goes_on(command, tmp_path, monkeypatch):
     code, out, _ = command(*cells)
     assert code == 1
     assert "1 failed] Acc, BOBA, seed 0: failed: " in out
-    report = tmp_path / "runs" / "small_checkpoint_every=1"
+    report = tmp_path / "runs" / "small"
     assert "1 of 9 cells measured" in report.with_suffix(".md").read_text()
     code, out, _ = command(*cells, "--keep")
     assert (code, out.splitlines()[1]) == (0, "1 run to do")

@@ -38,7 +38,7 @@ def test_auxiliary_heads_are_left_out():
 
 @pytest.mark.parametrize("name", ["resnet17", "fcn_resnet50", "fasterrcnn_resnet50_fpn"])
 def test_names_are_torchvisions(name):
-    with pytest.raises(SettingError, match=r"classification model's name in torchvision\.models"):
+    with pytest.raises(SettingError, match=r"model.name must be a classification model in torchvision\.models, got '"):
         Torchvision(name)
     with pytest.raises(SettingError, match="n_classes of at least 1"):
         Torchvision("resnet18", 0)
