@@ -25,7 +25,7 @@ from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
-from lightning_fl.aggregator.mixing import tolerated
+from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, check_trainer, refuse_hidden_state
 from lightning_fl.client.base import Client, check_result
 from lightning_fl.client.gradient import Gradient
@@ -191,10 +191,9 @@ class FederatedModule(pl.LightningModule):
     def guarantee(self) -> str | None:
         """What is not guaranteed here: more clients attack than the rule tolerates, or it is beyond its bound."""
         federation = self.data.federation
-        b, told = len(federation.participants(0)[1]), tolerated(self.aggregator)
-        if isinstance(told, int) and b > told:
-            return f"no guarantee: {many(b, 'client')} attack{'s' * (b == 1)}, the rule tolerates f = {told}"
-        return self.aggregator.guarantee(federation.n, self.data.n_classes)
+        b = len(federation.participants(0)[1])
+        fewer = told_fewer(self.aggregator, b, f"{many(b, 'client')} attack{'s' * (b == 1)}")
+        return fewer or self.aggregator.guarantee(federation.n, self.data.n_classes)
 
     def _prepare_metrics(self, c: int) -> None:
         # Accuracy and recalls follow from it; `Samples` has checked the targets.

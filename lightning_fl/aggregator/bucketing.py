@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
-from lightning_fl.aggregator.mixing import Mixing, tolerated
+from lightning_fl.aggregator.mixing import Mixing, told_fewer
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.rows import check_rows
 from lightning_fl.server_oracle import ServerOracle
@@ -207,9 +207,10 @@ class Resampling(Mixing):
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare the buckets that f clients spoil with what the rule tolerates; see the base class."""
-        told = tolerated(self.rule)
-        if told is not None and told < self.s * self.f:
-            return f"no guarantee: f = {self.f} spoils {self.s * self.f} buckets, the rule tolerates f = {told}"
+        spoilt = self.s * self.f
+        fewer = told_fewer(self.rule, spoilt, f"f = {self.f} spoils {spoilt} buckets")
+        if fewer is not None:
+            return fewer
         text = super().guarantee(n, n_classes)
         return text and text.replace("updates", "buckets")
 

@@ -72,12 +72,18 @@ def tolerated(rule: Aggregator) -> int | None:
     return getattr(rule, "f", None)
 
 
-def told_fewer(rule: Aggregator, f: int) -> str | None:
-    """Say that nothing is proven of a rule that is told fewer Byzantine clients than what asks it."""
+def told_fewer(rule: Aggregator, f: int, why: str | None = None) -> str | None:
+    """Say that nothing is proven of a rule that is told fewer Byzantine rows than there may be.
+
+    Args:
+        rule: The rule.
+        f: How many there may be.
+        why: Where they come from.  None: from what asks it, which is told so.
+    """
     told = tolerated(rule)
     if told is None or told >= f:
         return None
-    return f"no guarantee: asks for f = {f}, the rule tolerates f = {told}"
+    return f"no guarantee: {why or f'asks for f = {f}'}, the rule tolerates f = {told}"
 
 
 def finite_shares(data_weights: Float64[Tensor, " n"], rows: Tensor) -> Float64[Tensor, " n"]:

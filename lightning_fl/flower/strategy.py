@@ -134,6 +134,9 @@ class RobustStrategy(FedAvg):
             vars(self.client)["learning_rate"] = self.learning_rate
         self.classes = _classes(samples)
         self.n_classes = 1 if samples is None else samples.n_classes
+        self._at_server = {}  # with what rules that need the server compute there
+        if self.rule.needs_server:
+            self._at_server = {"client": settings_of(self.client), "samples": _digest(self.classes.samples)}
         self.most_examples = most_examples
         self.seed = seed
         self.folder = None if folder is None else Path(folder)
@@ -441,10 +444,9 @@ class RobustStrategy(FedAvg):
     def _identity(self) -> dict[str, Any]:
         """What a saved run must share with this one."""
         assert self._layout is not None
-        at_server = {"client": settings_of(self.client), "samples": _digest(self.classes.samples)}
         return {
             "rule": f"{type(self.rule).__module__}.{settings_of(self.rule)}",
-            **(at_server if self.rule.needs_server else {}),
+            **self._at_server,
             "server": self._server,
             "learning_rate": self.learning_rate,
             "most_examples": self.most_examples,

@@ -186,7 +186,13 @@ def alike(config: Config) -> Hashable:
 
     A whole number is equal to itself with a point, and no aggregator to plain averaging, which a name tells apart.
     """
-    return _frozen(essential({key: value for key, value in config.items() if key != "reference" and value != _AVERAGE}))
+    return _frozen(essential({**config, **_chosen(config), "reference": None}))
+
+
+def _chosen(config: Config) -> Config:
+    """Give the groups of `_NOTHING`, empty where nothing is chosen or what that means."""
+    parts = {group: config.get(group) or {} for group in _NOTHING}
+    return {group: {} if part == _AVERAGE else part for group, part in parts.items()}
 
 
 def _frozen(node: Any) -> Hashable:
@@ -218,9 +224,7 @@ def comparable(configs: Sequence[Config]) -> list[Config]:
     following = {place for places in found for place in places if all(other.get(place, True) for other in found)}
 
     def kept(config: Config) -> Config:
-        chosen = {group: config.get(group) or {} for group in _NOTHING}
-        chosen = {group: {} if part == _AVERAGE else part for group, part in chosen.items()}
-        left = counted(_filled(config | chosen, ""))
+        left = counted(_filled(config | _chosen(config), ""))
         left.pop("reference", None)
         for group, value in left.items():
             if isinstance(value, dict):

@@ -27,13 +27,20 @@ CLAIMS_HEAD = ("| Claim | Measured | |", "|---|---|---|")
 _PERCENTAGES = {"accuracy", "best", "mrd", "explained"}
 
 
-def _number(grid: Grid, cell: Cell, number: float, significant: int = 3) -> str:
-    """Write a number of a cell: what the paper prints and percentages to its digits, others to those that count."""
+def _digits(grid: Grid, cell: Cell) -> int | None:
+    """How many decimals a cell's numbers have: none of rounds, the paper's of percentages and what it prints."""
     kind = grid.table.columns[cell[1]].value
     if kind == "rounds_to":
-        return f"{number:.0f}"
-    if kind in _PERCENTAGES or any(column == cell[1] for _, column in grid.table.published):
-        return f"{number:.{grid.table.digits}f}"
+        return 0
+    printed = any(column == cell[1] for _, column in grid.table.published)
+    return grid.table.digits if kind in _PERCENTAGES or printed else None
+
+
+def _number(grid: Grid, cell: Cell, number: float, significant: int = 3) -> str:
+    """Write a number of a cell with its decimals, or with the digits that count."""
+    digits = _digits(grid, cell)
+    if digits is not None:
+        return f"{number:.{digits}f}"
     return f"{number:#.{significant}g}".rstrip(".") if abs(number) < 10**significant else f"{number:.0f}"
 
 
@@ -91,7 +98,7 @@ def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
     text = f"**{_number(grid, cell, value)}**{_spread(grid, cell, values)}"
     if printed is None:
         return text + marks, ""
-    difference, digits = value - printed.mean, 0 if table.columns[cell[1]].value == "rounds_to" else table.digits
+    difference, digits = value - printed.mean, _digits(grid, cell) or 0
     text += f" {round(difference, digits) + 0:+.{digits}f}".replace("-", "−")
     half = 0.5 * 10**-digits  # of the last digit printed
     most = MISS if printed.sd is None else min(MISS, 3 * max(printed.sd, half))
