@@ -11,10 +11,10 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.client.base import Client
-from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.dropout import KeyedDropout, uses_dropout
 from lightning_fl.errors import SettingError, concerning
 from lightning_fl.parameters import trainable
+from lightning_fl.samples import Samples
 from lightning_fl.strategy.client_parallel import ClientParallel
 
 
@@ -35,10 +35,10 @@ def check_trainer(trainer: pl.Trainer) -> None:
         raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
 
 
-def check_server_data(rule: Aggregator, client: Client, data: FederatedDataModule) -> None:
-    """Check that the server has what the rule asks of it."""
-    if rule.needs_server and not len(data.server):
-        raise SettingError(f"{type(rule).__name__} needs server data, got none; set data.server_samples to at least 1.")
+def check_server_data(rule: Aggregator, client: Client, n_samples: int, advice: str) -> None:
+    """Check that the server has what the rule asks of it: samples, and a client that it can run."""
+    if rule.needs_server and not n_samples:
+        raise SettingError(f"{type(rule).__name__} needs server data, got none; {advice}.")
     if rule.needs_server == "updates" and not client.serves_server:
         raise SettingError(
             f"{type(rule).__name__} needs a client that the server can run, too, got {type(client).__name__}, which "
@@ -48,7 +48,7 @@ def check_server_data(rule: Aggregator, client: Client, data: FederatedDataModul
 
 def check_optimizer(
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
-    make_schedule: Callable[[Optimizer], LRScheduler] | None,
+    make_schedule: Callable[[Optimizer], LRScheduler] | None = None,
 ) -> None:
     """Check the server's optimizer and schedule: make both for a dummy parameter, and let them step."""
     parameter = nn.Parameter(torch.zeros(1))
@@ -97,15 +97,15 @@ def refuse_hidden_state(model: nn.Module) -> None:
             )
 
 
-def check_model(model: nn.Module, data: FederatedDataModule) -> None:
-    """Check, with one sample, that the model has parameters to train, takes the data and changes nothing else."""
+def check_model(model: nn.Module, *data: Samples) -> None:
+    """Check, with one sample of the first, that the model has parameters, takes the data and changes nothing else."""
     if not trainable(model):
         raise SettingError(
             f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
         )
-    inputs, _ = data.train.gather(torch.zeros(1, dtype=torch.int64, device=data.train.targets.device))
+    inputs, _ = data[0].gather(torch.zeros(1, dtype=torch.int64, device=data[0].targets.device))
     if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest one
-        inputs.view(-1)[-1] = max(int(samples.inputs.max()) for samples in (data.train, data.test))
+        inputs.view(-1)[-1] = max(int(samples.inputs.max()) for samples in data)
     name, shape = type(model).__name__, tuple(inputs.shape[1:])
     if uses_dropout(model) and not model.training:
         raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
@@ -117,7 +117,7 @@ def check_model(model: nn.Module, data: FederatedDataModule) -> None:
             outputs = model(inputs)
     except Exception as error:  # a model may raise anything about what it does not take
         why = " ".join(str(error).split()) or type(error).__name__
-        raise SettingError(f"{name} does not take inputs of shape {shape}: {why}; choose another model=...") from error
+        raise SettingError(f"{name} does not take inputs of shape {shape}: {why}; choose another model.") from error
     if not all(map(torch.equal, states, _random_states(inputs.device))):
         raise SettingError(
             f"{name} draws random numbers outside nn.Dropout, which no seed of a round governs; use nn.Dropout layers "
@@ -131,10 +131,11 @@ def check_model(model: nn.Module, data: FederatedDataModule) -> None:
             raise SettingError(f"{name} changes its buffer {where} in training, which clients do not upload.")
     if not isinstance(outputs, Tensor):
         raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
-    if outputs.shape != (1, data.n_classes):
+    n_classes = data[0].n_classes
+    if outputs.shape != (1, n_classes):
         raise SettingError(
-            f"the data have {data.n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
-            f"model.n_classes={data.n_classes}."
+            f"the data have {n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
+            f"model.n_classes={n_classes}."
         )
 
 

@@ -153,7 +153,7 @@ class FederatedModule(pl.LightningModule):
             check_integers(self.aggregator)
             self.aggregator.check(data.federation.n, data.n_classes)
             self.aggregator.check_clients(data.federation)
-            check_server_data(self.aggregator, self.client, data)
+            check_server_data(self.aggregator, self.client, len(data.server), "set data.server_samples to at least 1")
         honest, byzantine = data.federation.participants(0)
         if self.adversary is not None:
             with concerning("adversary"):
@@ -163,7 +163,7 @@ class FederatedModule(pl.LightningModule):
                 self.adversary.check_data(data)
         self.model.to(data.train.targets.device)  # client state is allocated on the model's device
         with concerning("model"):
-            check_model(self.model, data)
+            check_model(self.model, data.train, data.test)
         if trainer.world_size > len(data.test):
             raise SettingError(
                 f"each of {trainer.world_size} processes needs a test sample, got {len(data.test)}; start fewer."

@@ -82,7 +82,7 @@ class Careless(nn.Linear):
 )
 def test_refuses_a_model_that_cannot_be_trained_as_it_is(model, message):
     with pytest.raises(SettingError, match=message):
-        check_model(model, data())
+        check_model(model, data().train)
 
 
 @pytest.mark.parametrize("split", [0, 1])
@@ -93,8 +93,8 @@ def test_a_model_must_know_the_largest_token(split):
     words = TensorData(*pairs, Iid(), n_clients=3)
     words.setup("fit")
     with pytest.raises(SettingError, match="Sequential does not take inputs of shape"):
-        check_model(nn.Sequential(nn.EmbeddingBag(9, 4), nn.Linear(4, 2)), words)
-    check_model(nn.Sequential(nn.EmbeddingBag(10, 4), nn.Linear(4, 2)), words)
+        check_model(nn.Sequential(nn.EmbeddingBag(9, 4), nn.Linear(4, 2)), words.train, words.test)
+    check_model(nn.Sequential(nn.EmbeddingBag(10, 4), nn.Linear(4, 2)), words.train, words.test)
 
 
 def test_refuses_batch_statistics():
@@ -118,7 +118,7 @@ def test_a_buffer_of_nan_that_nobody_writes_is_fine():
 
     data = training.data()
     data.setup()
-    check_model(Masked(), data)
+    check_model(Masked(), data.train)
 
 
 def test_half_precision_is_refused():

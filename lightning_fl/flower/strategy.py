@@ -28,6 +28,7 @@ except ImportError as error:
 
 from lightning_fl import files, seeding
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks, check_integers
+from lightning_fl.checks import check_model, check_optimizer, check_server_data, refuse_hidden_state
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import DataError, DivergedError, SettingError, check_instance, check_whole
@@ -121,14 +122,17 @@ class RobustStrategy(FedAvg):
             raise SettingError(f"server must be a class such as torch.optim.SGD, got {server!r}.")
         self.rule = _rule(rule, f)
         check_integers(self.rule)
-        if self.rule.needs_server and samples is None:
-            raise SettingError(
-                f"{type(self.rule).__name__} needs server data, got none; give model, samples and client."
-            )
+        self.client = Gradient() if client is None else client
+        check_server_data(
+            self.rule, self.client, 0 if samples is None else len(samples), "give model, samples and client"
+        )
         self.learning_rate = float(learning_rate)
         self.make_server = partial(SGD, lr=learning_rate) if server is None else server
+        check_optimizer(self.make_server)
         self.model = None if model is None else deepcopy(model).train()  # dropout is part of what clients do
-        self.client = Gradient() if client is None else client
+        if self.model is not None and samples is not None:
+            refuse_hidden_state(self.model)
+            check_model(self.model, samples)
         if getattr(self.client, "learning_rate", 0) is None:  # the clients', not the server's
             self.client = copy(self.client)
             vars(self.client)["learning_rate"] = self.learning_rate
@@ -210,6 +214,8 @@ class RobustStrategy(FedAvg):
                     return self._note("server", self._before + server_round, metrics)
 
                 left = max(num_rounds - self._before, 0)
+                if num_rounds < self._before:
+                    _LOG.warning("%s has %d rounds, more than num_rounds=%d.", self.folder, self._before, num_rounds)
                 evaluated = evaluate if evaluate_fn else None
                 result: Result = super().start(grid, arrays, left, timeout, train_config, evaluate_config, evaluated)
         except BusyError as error:
@@ -328,10 +334,11 @@ class RobustStrategy(FedAvg):
         """
         if not answers.nodes:
             raise SettingError("no client answered.")
+        if len(answers.refused) == len(answers.nodes):
+            why = ", ".join(sorted(set(answers.refused.values())))
+            raise SettingError(f"no reply of {len(answers.nodes)} counts: {why}; if clients diverge, lower their rate.")
         server = ServerOracle(self._module, self.client, self.classes, Round(number - 1, self._rate, self.seed))
         for refused in [True, False] if answers.refused else [True]:
-            if not refused and len(answers.refused) == len(answers.nodes):
-                break
             updates = answers.updates(refused)
             self.rule.check(updates.n, self.n_classes)
             try:

@@ -372,10 +372,11 @@ def test_a_model_that_is_not_finite_is_no_start():
         run(RobustStrategy("average"), honest(), start=start)
 
 
-def test_all_lies_are_no_round():
+def test_all_lies_are_no_round(caplog):
     result = run(RobustStrategy("average"), dict.fromkeys(honest(), client(NAN)))
     assert torch.equal(flat(result), BEGIN)
     assert result.train_metrics_clientapp[1]["round/skipped"] == 1
+    assert "skipped: no reply of 7 counts: its numbers are not all finite; if clients diverge, lower" in caplog.text
 
 
 # The server's samples
@@ -432,13 +433,13 @@ def test_boba_is_the_boba_of_a_run_here():
     assert result.train_metrics_clientapp[3]["rule/accepted"] >= 5
 
 
-def at_server(rule, server=None, client=None, samples=None, **settings):
+def at_server(rule, server=None, client=None, samples=None, model=None, **settings):
     """A strategy whose server computes, too."""
     return RobustStrategy(
         rule,
         server,
         learning_rate=0.1,
-        model=world.model(),
+        model=world.model() if model is None else model,
         samples=world.samples() if samples is None else samples,
         client=fl.client.LocalSgd(steps=2) if client is None else client,
         **settings,
@@ -537,6 +538,15 @@ def test_a_killed_server_goes_on_as_if_it_never_stopped(rule, server, tmp_path):
     again = run(RobustStrategy(rule, server, folder=tmp_path), nodes, 5)
     assert all(whole.arrays[name].data == again.arrays[name].data for name in START)
     assert again.train_metrics_clientapp == whole.train_metrics_clientapp
+
+
+def test_fewer_rounds_than_the_folder_has_are_told(tmp_path, caplog):
+    run(RobustStrategy("average", folder=tmp_path), honest(), 2)
+    run(RobustStrategy("average", folder=tmp_path), honest(), 2)
+    assert "more than num_rounds" not in caplog.text
+    result = run(RobustStrategy("average", folder=tmp_path), honest(), 1)
+    assert f"{tmp_path} has 2 rounds, more than num_rounds=1." in caplog.text
+    assert list(result.train_metrics_clientapp) == [1, 2]
 
 
 def test_clients_are_told_the_number_of_the_round_across_restarts(tmp_path):
@@ -666,6 +676,22 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
                 "boba", f=1, model=world.model(), samples=fl.Samples(torch.zeros(1, 2), torch.ones(1).long(), 3)
             ),
             "needs samples of each class, got none of class 0",
+        ),
+        (lambda: RobustStrategy("krum", partial(SGD, lr=-1), f=1), "ValueError: Invalid learning rate: -1"),
+        (lambda: at_server(fl.aggregator.Boba(f=1), client=fl.client.Rsa()), "a client that the server can run, too"),
+        (
+            lambda: at_server(fl.aggregator.Boba(f=1), model=torch.nn.Linear(5, 3)),
+            r"Linear does not take inputs of shape \(2,\)",
+        ),
+        (
+            lambda: at_server(fl.aggregator.Boba(f=1), model=torch.nn.Linear(2, 4)),
+            r"the data have 3 classes, Linear gives outputs of shape \(4,\)",
+        ),
+        (
+            lambda: at_server(
+                fl.aggregator.Boba(f=1), model=torch.nn.Sequential(torch.nn.BatchNorm1d(2), world.model())
+            ),
+            "keeps batch statistics in 0",
         ),
     ],
 )
