@@ -136,6 +136,6 @@ def main(where: str, overrides: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in SETTINGS:
+    if len(sys.argv) < 2 or sys.argv[1] not in SETTINGS or not all("=" in word for word in sys.argv[2:]):
         sys.exit(__doc__)
     main(sys.argv[1], sys.argv[2:])

@@ -43,14 +43,14 @@ class Wandb(WandbLogger):
 def wandb_logger(save_dir: str, **settings: Any) -> Wandb:
     """Make a Weights & Biases logger; without a key it records offline (``wandb sync`` uploads later).
 
-    The environment variable WANDB_MODE (offline or disabled) has the last word.
+    The environment variable WANDB_MODE (offline, disabled or shared) has the last word.
 
     Args:
         save_dir: Where W&B keeps its files.
         settings: Further settings of ``pytorch_lightning.loggers.WandbLogger``.
     """
     mode = os.environ.get("WANDB_MODE", "online")
-    offline = mode != "disabled" and not (mode == "online" and has_key())
+    offline = mode != "disabled" and not (mode in ("online", "shared") and has_key())
     Path(save_dir).mkdir(parents=True, exist_ok=True)
     logger = Wandb(save_dir=save_dir, offline=offline, settings=wandb.Settings(silent=True), **settings)
     getattr(logger, "_wandb_init", {}).pop("anonymous", None)  # Lightning always passes it, W&B always warns of it

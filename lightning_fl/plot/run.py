@@ -176,7 +176,7 @@ def kappas(rows: Sequence[Row], bound: float | None, title: str) -> Figure:
     figure, axes = one_axes("Round", "Kappa (0 at the foot)", title)
     rounds = [int(row["round"]) for row in rows if row.get("robustness/kappa") not in (None, "")]
     values = np.array([float(row["robustness/kappa"]) for row in rows if row.get("robustness/kappa") not in (None, "")])
-    shown = values[np.isfinite(values) & (values > 0)].tolist() + ([bound] if bound else [])
+    shown = values[np.isfinite(values) & (values > 0)].tolist() + ([bound] if bound and np.isfinite(bound) else [])
     low, high = min(shown, default=0.1), max(shown, default=1.0)
     axes.set_yscale("log")
     foot, top = 10 ** np.floor(np.log10(low) - 0.3), 10 ** np.ceil(np.log10(high) + 0.1)

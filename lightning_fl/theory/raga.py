@@ -11,7 +11,7 @@ objective.  F is the alpha-weighted loss of all clients; C_bar is the Byzantine 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, inf
 
 from lightning_fl.errors import SettingError
 from lightning_fl.theory.base import Bound, check_numbers, check_share, not_guaranteed
@@ -89,20 +89,24 @@ class Constants:
         check_share("raga", self.C_bar)
 
     def estimation_error(self, local_rates: Sequence[float]) -> float:
-        """Compute V^t >= E||z^t - grad F(w^t)||^2 (Lemma 1, equations 22 and 44); holds for C_a > 0.5.
+        """Compute V^t >= E||z^t - grad F(w^t)||^2 (Lemma 1, equations 22 and 44); inf unless C_a > 0.5.
 
         >>> constants = Constants(L=1.0, G=1.0, sigma=0.0, theta=1.0, C_bar=0.0, eps=0.0)
         >>> constants.estimation_error([0.5, 0.5])
         18.0
         """
         C_a, K = 1 - self.C_bar, len(local_rates)
+        if C_a <= 0.5:
+            return inf
         drift = fsum((k - 1) * fsum(eta**2 for eta in local_rates[: k - 1]) for k in range(2, K + 1)) / K
         delta = 8 * C_a**2 * (2 * self.L**2 * (self.G**2 + self.sigma**2) * drift + 2 * self.theta**2)
         return (delta + 8 * C_a**2 * self.sigma**2 + 2 * self.eps**2) / (2 * C_a - 1) ** 2
 
     def mean_square(self) -> float:
-        """Compute the bound of E||z^t||^2 (Lemma 2, equation 45); holds for C_a > 0.5."""
+        """Compute the bound of E||z^t||^2 (Lemma 2, equation 45); inf unless C_a > 0.5."""
         C_a = 1 - self.C_bar
+        if C_a <= 0.5:
+            return inf
         return (8 * C_a**2 * (self.G**2 + self.sigma**2) + 2 * self.eps**2) / (2 * C_a - 1) ** 2
 
 

@@ -81,6 +81,7 @@ def test_a_broken_netrc_is_no_key(home):
         (None, "online", True),
         ("0123", None, False),
         ("0123", "online", False),
+        ("0123", "shared", False),
         ("0123", "offline", True),
         ("0123", "dryrun", True),
     ],

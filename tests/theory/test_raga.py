@@ -1,6 +1,7 @@
 # ruff: noqa: N803, N806 (the paper's letters)
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 
 import pytest
 import torch
@@ -209,6 +210,8 @@ def test_what_is_not_guaranteed_is_said_not_raised():
     assert mean_square_gradient_bound([0.1], [[0.1]], 1.0, half).reason == reason
     assert loss_gap_bound([0.1], [[0.1]], 1.0, 1.0, half).reason == reason
     assert median_norm_bound([1.0, 1.0], [0.25, 0.25], 0.0).reason == reason
+    for constants in (half, replace(CONSTANTS, C_bar=0.7)):
+        assert constants.estimation_error([0.1]) == constants.mean_square() == inf
     assert mean_square_gradient_bound([0.1], [[0.1]], 1.0, replace(CONSTANTS, C_bar=0.4999)).value > 1e6
     assert loss_gap_bound([1.0], [[0.1]], 1.0, 1.0, CONSTANTS).reason == "not guaranteed: needs lambda^t < 1, got 1.0"
     assert loss_gap_bound([1.0], [[0.1]], 1.0, 1.0, CONSTANTS, [0.999]).value > 0
