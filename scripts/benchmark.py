@@ -729,12 +729,14 @@ def main() -> None:
     rounds.add_argument("overrides", nargs="*", help="as for train.py")
     rule = commands.add_parser("boba", help="BOBA's rule against one Gram matrix")
     every = commands.add_parser("aggregators", help="every rule against its floor")
-    every.add_argument("--d", type=int, nargs="+", default=[100_000, 1_000_000], help="length of an update, in tens")
+    every.add_argument(
+        "--d", type=int, nargs="+", default=[100_000, 1_000_000], help="lengths of updates, multiples of 10"
+    )
     every.add_argument("--names", nargs="+", default=[], help="only these rules")
     startup = commands.add_parser("startup", help="from the command to the first computation")
     simulation = commands.add_parser("simulation", help="whole rounds against byzfl's")
     simulation.add_argument("--rules", nargs="+", default=list(BYZFL_RULES), choices=list(BYZFL_RULES))
-    simulation.add_argument("--rounds", type=int, default=200, help="of ours, ten a turn")
+    simulation.add_argument("--rounds", type=int, default=200, help="of ours, ten a turn, at least 40 (200)")
     simulation.add_argument("--threads", type=int, default=1, help="that both sides compute with")
     simulation.add_argument("overrides", nargs="*", help="as for train.py, before the options: another data or model")
     scale = commands.add_parser("scale", help="rounds of many clients")

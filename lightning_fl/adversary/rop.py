@@ -48,7 +48,7 @@ def rop(
         The forged updates, one vector expanded to n_byzantine rows.
 
     Raises:
-        SettingError: If a setting is out of range, or factor is None and b > h.
+        SettingError: If a setting is out of range, or factor is None and n < 3 or b > h.
 
     Note:
         The authors' code starts from theta = 180; 90 is the orthogonal perturbation of the title.  A direction that

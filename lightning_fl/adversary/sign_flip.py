@@ -31,8 +31,8 @@ def sign_flip(
 
     Note:
         Both papers write the sum over the honest clients; times the mean is inner-product manipulation, see
-        `lightning_fl.adversary.ipm`.  Their tables fit attackers in turn, as a loop sends them that replaces update
-        after update and sums all the others (RESULTS.md).
+        `lightning_fl.adversary.ipm`.  Their tables fit attackers in turn, as a loop sends them that replaces one
+        after another and sums the honest updates and those replaced before (RESULTS.md).
 
     >>> honest = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
     >>> sign_flip(honest, n_byzantine=1)

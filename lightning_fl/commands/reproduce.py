@@ -51,7 +51,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train")
     parser.add_argument("--rows", help="only these, separated by commas")
     parser.add_argument("--columns", help="only these, separated by commas")
-    parser.add_argument("--seeds", help="how many (3), or which (0,1,2; one alone: 7,); default 1, or your table's")
+    parser.add_argument(
+        "--seeds", help="how many (such as 3) or which (0,1,2; one alone: 7,); default 1, or your table's"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores")
     parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")

@@ -7,7 +7,8 @@ python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
 python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train
 
-The first seed plays every attack, the others those that cost a rule half of what its worst one does there (--again).
+The first seed plays every attack, the others those that cost a rule at least half of what its worst one does there
+(--again), or did most to a class.
 Your own rules in conf/aggregator take part.  If stopped, the same command continues; several may share a folder.
 FOLDER/tournament.html, .md, .csv and .tex show what is finished so far, cells.csv has every run.
 """

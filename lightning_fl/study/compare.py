@@ -241,7 +241,7 @@ class Comparison:
             if run.status == "completed" and value is not None:
                 values.append(self._scale * value)
             else:
-                lost[f"without {self.metric}" if run.status == "completed" else run.status] += 1
+                lost[f"{self.metric} not recorded" if run.status == "completed" else run.status] += 1
             column = _CURVES[self.metric]
             rows = run.evaluations if self.metric == "accuracy" else run.metrics
             points = {int(row["round"]): self._scale * row[column] for row in rows if column in row}
@@ -258,7 +258,7 @@ class Comparison:
         if not measured:
             return "-"
         pick = min if self.more_is_better else max
-        of = f" (of {len(measured)} of {len(cells)})" if len(measured) < len(cells) else ""
+        of = f" ({len(measured)} of {len(cells)} columns)" if len(measured) < len(cells) else ""
         return f"{pick(measured, key=lambda cell: cell.mean or 0.0)}{of}"
 
     def tables(self, worst: bool) -> list[tuple[str, list[str], list[list[str]]]]:

@@ -60,11 +60,11 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attacks", help="only these, separated by commas; see conf/adversary")
     parser.add_argument("--skew", help="partitions, or the alpha of Dirichlet ones (iid,0.1,pathological)")
     parser.add_argument("--byzantine", help="numbers of Byzantine clients beside the 100 honest ones (15)")
-    parser.add_argument("--seeds", help="how many (3), or which (0,1,2; one alone: 7,)")
+    parser.add_argument("--seeds", help="how many, such as 3, or which (0,1,2; one alone: 7,)")
     parser.add_argument("--again", metavar="SHARE", help="of the worst attack's cost: what further seeds play (0.5)")
     parser.add_argument("--rates", help="of the server, to choose each rule's from (0.02,0.1,0.5)")
-    parser.add_argument("--data", help="another data set than mnist_5k")
-    parser.add_argument("--model", help="another model than the MLP 784-32-10")
+    parser.add_argument("--data", help="a data set other than mnist_5k")
+    parser.add_argument("--model", help="a model other than the MLP 784-32-10")
     parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")
 
 

@@ -153,7 +153,7 @@ def test_the_worst_case_says_what_is_missing(tmp_path):
     run(tmp_path / "b", 0.4, adversary=LIE)
     run(tmp_path / "c", 0.6, aggregator=KRUM)
     lines = Comparison(find([tmp_path]), "aggregator", "adversary").tables(True)[0][2]
-    assert lines == [["boba", "50.0", "40.0", "40.0"], ["krum", "60.0", "-", "60.0 (of 1 of 2)"]]
+    assert lines == [["boba", "50.0", "40.0", "40.0"], ["krum", "60.0", "-", "60.0 (1 of 2 columns)"]]
 
 
 def test_runs_that_did_not_end_are_marked(tmp_path):
@@ -218,7 +218,7 @@ def test_files(grid, tmp_path):
     assert lines[1] == ",boba,ipm,3,72,67.0317,76.9683,0,0,0,70 72 74"
     assert lines[-1].endswith(",1,0,0,40 50")
     without = Comparison(find([grid]), "aggregator", "adversary", metric="attack").csv().splitlines()
-    assert without[0].endswith(",diverged,interrupted,unfinished,without attack,values")
+    assert without[0].endswith(",diverged,interrupted,unfinished,attack not recorded,values")
     assert without[1].endswith(",,,,0,0,0,3,")
     latex = paths[2].read_text(encoding="utf-8")
     assert r"boba & 72.0 $\pm$ 5.0 & 60.0 $\pm$ 0.0 & 60.0 $\pm$ 0.0 \\" in latex
