@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.adversary.opt_ipm import OptIpm
 from lightning_fl.adversary.probe import Probe, Rule, check_search, climb
 from lightning_fl.adversary.spread import check_spread, mean_and_std
-from lightning_fl.updates import Updates
 
 
 def opt_alie(
@@ -60,29 +59,11 @@ def opt_alie(
     return probe.forged([1.0, t]).expand(n_byzantine, -1)
 
 
-class OptAlie(Adversary):
+class OptAlie(OptIpm):
     """Search for LIE's factor against the run's rule, each round anew; see `opt_alie`."""
 
-    def __init__(self, evaluations: int = 20, start: float = 0.0, step: float = 10.0, ratio: float = 0.8):
-        check_search("opt_alie", evaluations, start, step, ratio)
-        self.evaluations = evaluations
-        self.start = start
-        self.step = step
-        self.ratio = ratio
+    _search = staticmethod(opt_alie)
 
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
         """Check that there is a spread; see the base class."""
         check_spread("opt_alie", n_honest)
-
-    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        return opt_alie(
-            honest.rows,
-            n_byzantine,
-            context.answer or context.rule,
-            honest.data_weights,
-            self.evaluations,
-            self.start,
-            self.step,
-            self.ratio,
-        )

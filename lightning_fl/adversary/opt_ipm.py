@@ -66,8 +66,10 @@ def opt_ipm(
 class OptIpm(Adversary):
     """Search for the factor of inner-product manipulation against the run's rule, each round anew; see `opt_ipm`."""
 
+    _search = staticmethod(opt_ipm)
+
     def __init__(self, evaluations: int = 20, start: float = 0.0, step: float = 10.0, ratio: float = 0.8):
-        check_search("opt_ipm", evaluations, start, step, ratio)
+        check_search(self._search.__name__, evaluations, start, step, ratio)
         self.evaluations = evaluations
         self.start = start
         self.step = step
@@ -75,7 +77,7 @@ class OptIpm(Adversary):
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Forge one round's updates; see the base class."""
-        return opt_ipm(
+        return self._search(
             honest.rows,
             n_byzantine,
             context.answer or context.rule,
