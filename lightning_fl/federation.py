@@ -69,7 +69,7 @@ class Federation:
             check_choice("federation.byzantine_data", byzantine_data, get_args(ByzantineData))
             if byzantine == "replacement":
                 raise SettingError(
-                    f"federation.byzantine_data is of supplementary Byzantine clients, got {byzantine_data} and "
+                    f"federation.byzantine_data is for supplementary Byzantine clients only, got {byzantine_data} and "
                     f"federation.byzantine=replacement, where they keep their own data; set it to null."
                 )
         if not (isinstance(participation, int | float) and 0 < participation <= 1):

@@ -192,8 +192,12 @@ class FederatedModule(pl.LightningModule):
         """What is not guaranteed here: more clients attack than the rule tolerates, or it is beyond its bound."""
         federation = self.data.federation
         b = len(federation.participants(0)[1])
-        fewer = told_fewer(self.aggregator, b, f"{many(b, 'client')} attack{'s' * (b == 1)}")
-        return fewer or self.aggregator.guarantee(federation.n, self.data.n_classes)
+        attack = f"{many(b, 'client')} attack{'s' * (b == 1)}"
+        if fewer := told_fewer(self.aggregator, b, attack):
+            return fewer
+        if 2 * b >= federation.n and not self.aggregator.needs_server:
+            return f"no guarantee: {attack}, of {federation.n}"
+        return self.aggregator.guarantee(federation.n, self.data.n_classes)
 
     def _prepare_metrics(self, c: int) -> None:
         # Accuracy and recalls follow from it; `Samples` has checked the targets.
@@ -248,7 +252,7 @@ class FederatedModule(pl.LightningModule):
             updates = _updates(rows, batch.data_weights, batch.ids, columns)
             with _unchanged(self.aggregator, rows, *parameters.values()):
                 aggregation = aggregated(self.aggregator, updates, server)
-            update, trust = aggregation.update, _trust(aggregation)
+            update, trust = aggregation.update, aggregation.trusted
             clock.mark("aggregator")
         except ProcessError:
             raise
@@ -320,7 +324,7 @@ class FederatedModule(pl.LightningModule):
             round=server.round,
             previous_update=None if self._previous_update is None else self._previous_update.to(rows),
             honest_ids=batch.honest.ids,
-            trust=lambda updates: _trust(ask(updates)),
+            trust=lambda updates: ask(updates).trusted,
             answer=lambda updates: ask(updates).answer,
         )
         honest = _updates(rows[:h], batch.data_weights[:h], batch.honest.ids, columns)
@@ -537,7 +541,7 @@ class _Clock:
 
 
 def _read(**numbers: Tensor) -> dict[str, list[float]]:
-    """Bring numbers from where they are, all at once; each name's as a list."""
+    """Fetch all numbers from the device at once; return each as a list."""
     device = numbers["loss"].device
     parts = [number.detach().flatten().to(device, torch.float64) for number in numbers.values()]
     values = iter(torch.cat(parts).tolist())
@@ -560,10 +564,6 @@ def _unchanged(part: Aggregator | Adversary, *tensors: Tensor) -> Iterator[None]
     yield
     if before != [tensor._version for tensor in tensors]:
         raise SettingError(f"{type(part).__name__} has changed updates or the model in place; let it change copies.")
-
-
-def _trust(aggregation: Aggregation) -> Tensor | None:
-    return aggregation.weights if aggregation.trust is None else aggregation.trust
 
 
 def _ids(batch: RoundBatch, rows: list[int]) -> str:

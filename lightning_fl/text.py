@@ -1,16 +1,16 @@
 """Descriptions and tables for terminals and documents."""
 
 from collections.abc import Sequence
-from inspect import signature
 from pathlib import Path
+
+from lightning_fl.arguments import arguments
 
 
 def settings(thing: object) -> str:
-    """Describe an aggregator, adversary or partition by its name and its arguments."""
+    """Describe an aggregator, adversary, partition or client by its name and its arguments."""
     import pytorch_lightning as pl
 
-    names = signature(type(thing)).parameters
-    values = {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+    values = {name: getattr(thing, name) for name in arguments(type(thing)) if hasattr(thing, name)}
     shown = [settings(v) if isinstance(v, pl.Callback) else v for v in values.values()]
     return f"{type(thing).__name__}({', '.join(f'{k}={v}' for k, v in zip(values, shown, strict=True))})"
 

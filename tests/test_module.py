@@ -26,6 +26,7 @@ from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.centred_clipping import CentredClipping
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering
 from lightning_fl.aggregator.clipped_sum import ClippedSum
+from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.aggregator.foolsgold import Foolsgold
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
@@ -193,6 +194,24 @@ def test_more_attackers_than_the_rule_tolerates_are_told(tmp_path):
     trainer(tmp_path, 1, Nnm(Median(), 1), Ipm(1.0)).fit(run, datamodule=data())
     assert run.guarantee == "no guarantee: 2 clients attack, the rule tolerates f = 1"
     trainer(tmp_path, 1, Nnm(Median(), 2), Ipm(1.0)).fit(run, datamodule=data())
+    assert run.guarantee is None
+
+
+@pytest.mark.parametrize(
+    ("honest", "rule", "told"), [(2, Median(), True), (3, Median(), False), (3, Krum(2), False), (2, Fltrust(), False)]
+)
+def test_half_of_the_clients_are_more_than_any_rule_tolerates_without_samples(honest, rule, told, tmp_path):
+    run = module()
+    trainer(tmp_path, 1, rule, Ipm(1.0)).fit(run, datamodule=data(n_clients=honest))
+    assert run.guarantee == ("no guarantee: 2 clients attack, of 4" if told else rule.guarantee(honest + 2, 3))
+
+
+def test_what_a_rule_of_ones_own_calls_f_may_be_anything(tmp_path):
+    class Own(Average):
+        f = "auto"
+
+    run = module()
+    trainer(tmp_path, 1, Own(), Ipm(1.0)).fit(run, datamodule=data())
     assert run.guarantee is None
 
 

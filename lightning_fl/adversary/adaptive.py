@@ -142,7 +142,7 @@ class _Start:
     """Where opt_* would begin, if the line is theirs."""
 
     def tried(self, harm: _Harm, at_mean: float) -> dict[float, float]:
-        """Ask about these places; about the near ones until the harm is level."""
+        """Ask about these places; stop at the near ones once the harm levels off."""
         line = {0.0: at_mean}
 
         def ask(t: float) -> float:

@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from inspect import signature
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, Literal, get_args
@@ -16,6 +15,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from lightning_fl import seeding
+from lightning_fl.arguments import arguments
 from lightning_fl.errors import SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.rows import check_shape
@@ -48,6 +48,11 @@ class Aggregation:
     def update(self) -> Float[Tensor, " d"]:
         """(d,) what the server subtracts."""
         return self.answer.vector if isinstance(self.answer, Combination) else self.answer
+
+    @property
+    def trusted(self) -> Float[Tensor, " n"] | None:
+        """(n,) how far each client is trusted; None if the rule says nothing of single clients."""
+        return self.weights if self.trust is None else self.trust
 
 
 class Aggregator(pl.Callback, ABC):
@@ -273,7 +278,7 @@ def check_integers(part: pl.Callback) -> None:
     Raises:
         SettingError: If it is not.
     """
-    for name, parameter in signature(type(part)).parameters.items():
+    for name, parameter in arguments(type(part)).items():
         value, kinds = getattr(part, name, None), {*get_args(parameter.annotation)} or {parameter.annotation}
         integer = int in kinds and float not in kinds
         if integer and (isinstance(value, float) or (isinstance(value, str) and kinds <= {int, NoneType})):
@@ -283,14 +288,14 @@ def check_integers(part: pl.Callback) -> None:
             check_integers(value)
 
 
-def check_integer(f: object, rule: str) -> None:
-    """Check the type of a number of rows that are tolerated.
+def check_integer(value: object, rule: str, name: str = "f") -> None:
+    """Check the type of a setting that counts rows or steps, f unless ``name`` says otherwise.
 
     Raises:
         SettingError: If it is not an integer.
     """
-    if not isinstance(f, Integral):
-        raise SettingError(f"{rule} needs an integer f, got {f!r}.")
+    if not isinstance(value, Integral):
+        raise SettingError(f"{rule} needs an integer {name}, got {value!r}.")
 
 
 def check_minority(n: int, f: int, rule: str) -> None:

@@ -170,6 +170,7 @@ def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) ->
         )
     if not p_min <= 0:
         raise SettingError(f"boba needs p_min <= 0, got {p_min}; the paper recommends -0.5 to 0.")
+    check_integer(max_iter, "boba", "max_iter")
     if max_iter < 1:
         raise SettingError(f"boba needs max_iter >= 1, got {max_iter}.")
     check_choice("boba's stage_1", stage_1, get_args(Stage1))

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.aggregator.base import Aggregator, check_integer
 from lightning_fl.aggregator.mixing import Mixing, told_fewer
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.rows import check_rows
@@ -33,6 +33,7 @@ def _count(n: int, s: int, leftover: Leftover) -> int:
 
 
 def _check(n: int, s: int, leftover: Leftover, rule: str = "bucketing") -> None:
+    check_integer(s, rule, "s")
     if not 1 <= s <= n:
         raise SettingError(f"{rule} needs 1 <= s <= n, got s={s} and n={n}; lower aggregator.s or add clients.")
     check_choice("bucketing's leftover", leftover, get_args(Leftover))
@@ -166,6 +167,8 @@ class Bucketing(Mixing):
         try:
             super().check(n, n_classes)
         except SettingError as error:
+            if " n=" not in str(error):
+                raise
             raise SettingError(f"{error}  Here n counts buckets: {n} clients, {self.s} in each.") from error
 
     def guarantee(self, n: int, n_classes: int) -> str | None:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_integer
 from lightning_fl.columns import Ordered
 from lightning_fl.errors import SettingError
 from lightning_fl.rows import finite_rows, still_tolerated
@@ -88,6 +88,7 @@ def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], 
 
 
 def _check(n: int, f: int) -> None:
+    check_integer(f, "bulyan")
     if not 0 <= 4 * f <= n - 3:
         raise SettingError(f"bulyan needs f >= 0 and n >= 4f + 3 updates, got n={n} and f={f}; lower f or add clients.")
 

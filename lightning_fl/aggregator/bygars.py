@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Remembering, ServerNeed
+from lightning_fl.aggregator.base import Aggregation, Remembering, ServerNeed, check_integer
 from lightning_fl.errors import SettingError
 from lightning_fl.rows import check_shape, finite_rows
 from lightning_fl.server_oracle import ServerOracle
@@ -62,6 +62,7 @@ def bygars_weights(
 
 
 def _check(steps: int, step_size: float) -> None:
+    check_integer(steps, "bygars", "steps")
     if steps < 1 or not 0 < step_size < inf:
         raise SettingError(f"bygars needs steps >= 1 and a finite step_size > 0, got {steps} and {step_size}.")
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Remembering, draw_order
+from lightning_fl.aggregator.base import Aggregation, Remembering, check_integer, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
@@ -82,6 +82,7 @@ def sequential_centred_clipping_weights(
 def _check(radius: float, n_iterations: int = 1, rule: str = "centred_clipping") -> None:
     if not 0 < radius < torch.inf:
         raise SettingError(f"{rule} needs a finite radius > 0, got {radius}.")
+    check_integer(n_iterations, rule, "n_iterations")
     if n_iterations < 1:
         raise SettingError(f"{rule} needs n_iterations >= 1, got {n_iterations}.")
 

@@ -59,7 +59,10 @@ def _check(n: int, f: int, m: int | None, neighbours: str, rule: str) -> None:
             f"{rule} needs f >= 0 and n >= f + {fewest} updates, so that {neighbours.replace('-', ' - ')} >= 1 "
             f"neighbours count, got n={n} and f={f}; change f or add clients."
         )
-    if m is not None and not 1 <= m <= n:
+    if m is None:
+        return
+    check_integer(m, "multi_krum", "m")
+    if not 1 <= m <= n:
         raise SettingError(f"multi_krum needs 1 <= m <= n, got m={m} and n={n}; set aggregator.m, or null for n - f.")
 
 

@@ -9,6 +9,7 @@ which clips, then mixes, then asks the rule.
 
 from abc import abstractmethod
 from dataclasses import replace
+from numbers import Integral
 
 import torch
 from jaxtyping import Float64
@@ -57,7 +58,7 @@ class Mixing(Wrapper):
         matrix, shares = self.mix(updates, server)
         result = aggregated(self.rule, updates.mixed(matrix, shares), server)
         weights = None if result.weights is None else result.weights.to(matrix) @ matrix
-        trust = result.weights if result.trust is None else result.trust
+        trust = result.trusted
         if trust is not None:
             totals = matrix.sum(1, keepdim=True)
             trust = trust.to(matrix) @ torch.where(totals != 0, matrix / totals, 0)
@@ -66,10 +67,11 @@ class Mixing(Wrapper):
 
 
 def tolerated(rule: Aggregator) -> int | None:
-    """Tell a rule's f, or that of the rule inside it; None if neither has one."""
+    """Tell a rule's f, or that of the rule inside it; None if neither has one, or what it calls f is no number."""
     while not hasattr(rule, "f") and isinstance(rule, Wrapper):
         rule = rule.rule
-    return getattr(rule, "f", None)
+    f = getattr(rule, "f", None)
+    return int(f) if isinstance(f, Integral) else None
 
 
 def told_fewer(rule: Aggregator, f: int, why: str | None = None) -> str | None:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_minority
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_integer, check_minority
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.products import squared_distances
@@ -81,7 +81,8 @@ def monna(
     (tensor([1.3333]), tensor([2.]))
     """
     rows = Updates(updates)
-    if isinstance(trusted, int):
+    if not isinstance(trusted, Tensor):
+        check_integer(trusted, "monna", "trusted, the number of an update, or a tensor")
         if not 0 <= trusted < rows.n:
             raise SettingError(f"monna needs trusted in [0, {rows.n}), the number of an update, got {trusted}.")
         return rows.combine(monna_weights(rows.centred.gram, f, trusted))

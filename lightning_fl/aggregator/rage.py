@@ -10,7 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl._threads import eigh
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Weighting, check_integer
 from lightning_fl.errors import SettingError
 from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
@@ -64,6 +64,7 @@ def rage_weights(
 
 
 def _check(n: int, n_iterations: int) -> None:
+    check_integer(n_iterations, "rage", "n_iterations")
     if not 0 <= n_iterations < n:
         raise SettingError(
             f"rage needs 0 <= n_iterations < n, since each takes at least one update out, got {n_iterations} and "

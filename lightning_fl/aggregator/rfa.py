@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Weighting, check_integer
 from lightning_fl.errors import SettingError
 from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
@@ -45,6 +45,7 @@ def rfa_weights(
 
 
 def _check(nu: float, n_iterations: int) -> None:
+    check_integer(n_iterations, "rfa", "n_iterations")
     if not (0 < nu < torch.inf and n_iterations >= 1):
         raise SettingError(f"rfa needs a finite nu > 0 and n_iterations >= 1, got {nu} and {n_iterations}.")
 

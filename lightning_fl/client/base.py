@@ -83,9 +83,10 @@ class Client(nn.Module, ABC):
 
     Args:
         client_chunk: Clients computed at a time: 1 is a plain loop, more is ``vmap`` over that many.  None: clients of
-            few samples `side_by_side`, if the model can be computed so, else as many as fit a cache; others, and the
-            server's virtual clients, 1 at a time for a model with convolutions on a CPU, else 10 on a CPU and 32 on
-            other devices, as far as 256 MiB of gradients allow.  The numbers are the same up to rounding.
+            few samples `side_by_side`, if the model can be computed so.  Others, and the server's virtual clients, 1 at
+            a time for a model with convolutions on a CPU, else 10 on a CPU (where twice as many fit a cache: as many as
+            fit) and 32 on other devices, as far as 256 MiB of gradients allow.  The numbers are the same up to
+            rounding.
 
     Raises:
         SettingError: If client_chunk is not a whole number of at least 1.

@@ -17,6 +17,7 @@ from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
 from lightning_fl.partition.pathological import Pathological
 from lightning_fl.samples import Batches, ClientBatch, RoundBatch, Samples
+from lightning_fl.text import many
 
 
 class FederatedDataModule(pl.LightningDataModule, ABC):
@@ -62,6 +63,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         validation_share: float | None = None,
     ):
         super().__init__()
+        server_samples = getattr(server_samples, "tolist", lambda: server_samples)()  # an array's numbers
         listed = isinstance(server_samples, Sequence) and not isinstance(server_samples, str)
         given: list[Any] = [*server_samples] if listed else [server_samples or 0]  # type: ignore[misc]
         for count in given:
@@ -234,7 +236,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         for z, (members, count) in enumerate(zip(classes, wanted, strict=True)):
             if len(members) < count:
                 raise SettingError(
-                    f"the server needs {count} samples of class {z}, got {len(members)}"
+                    f"the server needs {many(count, 'sample')} of class {z}, got {len(members)}"
                     f"{' beside those kept for validation' if len(kept) else ''}; lower data.server_samples."
                 )
         return [members[:count] for members, count in zip(classes, wanted, strict=True)]

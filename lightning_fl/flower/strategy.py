@@ -140,7 +140,11 @@ class RobustStrategy(FedAvg):
         self.n_classes = 1 if samples is None else samples.n_classes
         self._at_server = {}  # with what rules that need the server compute there
         if self.rule.needs_server:
-            self._at_server = {"client": settings_of(self.client), "samples": _digest(self.classes.samples)}
+            self._at_server = {
+                "client": settings_of(self.client),
+                "samples": _digest(self.classes.samples),
+                "model": str(self.model),
+            }
         self.most_examples = most_examples
         self.seed = seed
         self.folder = None if folder is None else Path(folder)
@@ -346,8 +350,8 @@ class RobustStrategy(FedAvg):
             except DivergedError:
                 continue
             if result.update.isfinite().all():
-                weights = result.weights if result.trust is None else result.trust
-                given = {} if weights is None else dict(zip(updates.ids or (), weights.tolist(), strict=True))
+                trust = result.trusted
+                given = {} if trust is None else dict(zip(updates.ids or (), trust.tolist(), strict=True))
                 return result, given and {node: given.get(node, 0.0) for node in answers.nodes}
         raise DivergedError(f"{type(self.rule).__name__} finds no finite update.")
 
@@ -505,9 +509,11 @@ def _group(number: int) -> str:
 
 
 def _digest(samples: Samples) -> str:
-    """Tell samples apart by what they hold."""
-    parts = [part.detach().cpu().double().numpy() for part in (samples.inputs, samples.targets)]
-    return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
+    """Tell samples apart by what they hold, and by how it is read."""
+    inputs = samples.inputs
+    read = repr((inputs.dtype, inputs.shape, samples.n_classes, samples.mean, samples.std)).encode()
+    parts = [part.detach().cpu().double().numpy() for part in (inputs, samples.targets)]
+    return sha256(b"".join([read, *(part.tobytes() for part in parts)])).hexdigest()[:16]
 
 
 def takes_f(rule: str) -> bool:

@@ -181,7 +181,8 @@ def _check_resume(path: Path, given: dict[str, Any]) -> None:
         return
     before = saved_config(saved)
     ours, theirs = comparable([essential(given), essential(before)])
-    ours["trainer"] = theirs["trainer"] = {}
+    for settings in (ours, theirs):
+        settings["trainer"] = {key: value for key, value in settings["trainer"].items() if key != "max_steps"}
     differ = {name: (now, then) for name, then, now in changed(theirs, ours)}  # and what only it had
     differ |= {name: (now, then) for name, now, then in changed(ours, theirs)}
     other = [f"{name}: {now}, there {then}" for name, (now, then) in differ.items()]

@@ -54,7 +54,10 @@ def explained() -> Iterator[None]:
 
 
 def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | None:
-    """Say in a few lines what is wrong with ``arguments`` (by default the command line's); None if nothing is."""
+    """Say in a few lines what is wrong with ``arguments`` (by default the command line's).
+
+    None for an error that is not the user's.
+    """
     cause: BaseException = error
     while isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is not None:
         cause = cause.__cause__

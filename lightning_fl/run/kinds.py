@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
-from inspect import Parameter, signature
 from pkgutil import resolve_name
 from types import NoneType, UnionType
 from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from lightning_fl.arguments import is_open, named, takers
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import no_such
 
@@ -30,14 +30,14 @@ def check_kinds(node: Mapping[str, Any], path: str) -> None:
         SettingError: If a setting is unknown or has another type.
     """
     target = str(node["_target_"])
-    hints, names, is_open = _settings(target, path)
+    hints, names, opened = _settings(target, path)
     names = names[1:] if node.get("_partial_") is True else names  # the first argument comes when it is called
     for key, value in node.items():
         where = f"{path}.{key}"
         if key in _HYDRAS:
             check_kind(where, value, _HYDRAS[key])
             continue
-        if key not in names and not is_open:
+        if key not in names and not opened:
             raise SettingError(f"{no_such('setting', where, sorted(names), like=key)} {path} is {target}.")
         if isinstance(value, dict) and "_target_" in value:
             check_kinds(value, where)
@@ -90,20 +90,17 @@ def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
         else:
             message = f"{path}._target_ is {target}, which cannot be imported ({_one_line(error)})."
         raise SettingError(message) from error
-    owners = [vars(owner)["__init__"] for owner in getattr(thing, "__mro__", [])[:-1] if "__init__" in vars(owner)]
     hints: dict[str, Any] = {}
     names: list[str] = []
-    for function in owners or [thing]:
-        try:
-            parameters = list(signature(function).parameters.values())[len(owners) > 0 :]
-        except (TypeError, ValueError):  # no signature to check against
-            return hints, names, True
-        named = [p.name for p in parameters if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
-        hints = _hints(function) | hints
-        names += named
-        if not any(p.kind == Parameter.VAR_KEYWORD for p in parameters):
-            return hints, names, False
-    return hints, names, True
+    opened = True
+    try:
+        for function, parameters in takers(thing):
+            hints = _hints(function) | hints
+            names += [parameter.name for parameter in named(parameters)]
+            opened = is_open(parameters)
+    except (TypeError, ValueError):  # no signature to check against
+        opened = True
+    return hints, names, opened
 
 
 def _hints(function: Any) -> dict[str, Any]:

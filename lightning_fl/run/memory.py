@@ -23,7 +23,7 @@ def train(config: DictConfig, stop: GracefulStop | None = None) -> tuple[dict[st
 
     Args:
         config: What ``conf/train.yaml`` composes; neither its logger nor its checkpoints are used.
-        stop: Ends the run after the current round when told to.  None: one that nobody asks.
+        stop: Ends the run after the current round when told to.  None: a new one.
 
     Returns:
         What ``summary.json`` of such a run would hold, and its record, one row per round.

@@ -41,7 +41,8 @@ def _number(grid: Grid, cell: Cell, number: float, significant: int = 3) -> str:
     digits = _digits(grid, cell)
     if digits is not None:
         return f"{number:.{digits}f}"
-    return f"{number:#.{significant}g}".rstrip(".") if abs(number) < 10**significant else f"{number:.0f}"
+    whole = abs(number) >= 10**significant - 0.5  # what rounds to more digits is written without an exponent
+    return f"{number:.0f}" if whole else f"{number:#.{significant}g}".rstrip(".")
 
 
 def _spread(grid: Grid, cell: Cell, values: Sequence[float]) -> str:

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -124,7 +125,9 @@ def test_the_server_has_a_virtual_client_a_class():
 
 
 def test_the_server_may_hold_more_of_some_classes():
-    assert ready(server_samples=[3, 1, 2]).round(0).server.class_counts().tolist() == [[3, 0, 0], [0, 1, 0], [0, 0, 2]]
+    for counts in ([3, 1, 2], torch.tensor([3, 1, 2]), np.array([3, 1, 2])):
+        held = ready(server_samples=counts).round(0).server.class_counts().tolist()
+        assert held == [[3, 0, 0], [0, 1, 0], [0, 0, 2]]
     with pytest.raises(SettingError, match="one number, or one for each of 3 classes, got 2 numbers"):
         ready(server_samples=[3, 1])
 
@@ -299,6 +302,7 @@ def test_more_clients_than_the_partition_can_serve():
         ({"server_samples": -1}, "server_samples must be a whole number of at least 0, got -1"),
         ({"server_samples": [2, 0, 1]}, r"at least 1 of every class if of any, got \[2, 0, 1\]"),
         ({"server_samples": []}, r"server_samples must be at least 0.*got \[\]"),
+        ({"server_samples": np.array([1.5, 1, 1])}, "server_samples must be a whole number of at least 0, got 1.5"),
         ({"server_samples": "20"}, "server_samples must be a whole number of at least 0, got '20'"),
         ({"server_samples": [1.5, 1.5, 1.5]}, "server_samples must be a whole number of at least 0, got 1.5"),
         ({"server_noise": "fog"}, "null or one of gaussian, shot, impulse, speckle, got 'fog'"),

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -461,11 +462,20 @@ def test_the_server_s_clients_train_at_the_clients_rate_whatever_the_server_s():
     assert at_server("server_only", client=own).client.learning_rate == own.learning_rate == 0.3
 
 
+class Rectified(torch.nn.Linear):
+    """Another model with parameters of the same names and shapes."""
+
+    def forward(self, inputs):
+        return super().forward(inputs).relu()
+
+
 def test_what_the_server_computes_with_is_part_of_a_saved_run(tmp_path):
     around_its_model(at_server("server_only", folder=tmp_path))
     for changes, what in [
         ({"client": fl.client.Gradient()}, "client: LocalSgd.*, got Gradient"),
         ({"samples": world.samples(seed=5)}, "samples: "),
+        ({"samples": replace(world.samples(), mean=(0.5,))}, "samples: "),
+        ({"model": Rectified(2, 3)}, "model: Linear.*, got Rectified"),
     ]:
         with pytest.raises(SettingError, match=f"with other settings, {what}"):
             around_its_model(at_server("server_only", folder=tmp_path, **changes), 2)

@@ -41,7 +41,10 @@ def test_a_run_goes_on_elsewhere_longer_and_with_a_reference(begun):
     begun.run_dir, begun.data_dir, begun.reference = "y", "y", "run"
     begun.trainer.max_steps, begun.trainer.accelerator, begun.checkpoint_every = 500, "cpu", 7
     check(begun)
-    begun.server.lr = 0.5
+    begun.trainer.val_check_interval = 5
+    with pytest.raises(SettingError, match=r"others than .*config.yaml: trainer.val_check_interval: 5, there 10"):
+        check(begun)
+    begun.trainer.val_check_interval, begun.server.lr = 10, 0.5
     with pytest.raises(SettingError, match=r"others than .*config.yaml: server.lr: 0.5, there "):
         check(begun)
 

@@ -107,6 +107,7 @@ def test_numbers_that_no_paper_prints_have_the_digits_that_count(small):
     for loss, ms, texts in [
         (0.0312, 0.04, ["0.0312", "0.0400"]),
         (123.4, 12345.6, ["123", "12346"]),
+        (999.4, 999.6, ["999", "1000"]),
         (0.0, 1.0, ["0.00", "1.00"]),
     ]:
         made.records[run.name] |= {"loss": loss, "rule_ms": ms}
