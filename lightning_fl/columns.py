@@ -205,7 +205,7 @@ class Ordered:
 
     def extended(self, row: Float[Tensor, " d"], copies: int) -> "Ordered":
         """Order the values with copies of one more finite row among them, without sorting anew."""
-        return _Extended(self, row, copies)
+        return _OrderOfCopies(self, row, copies)
 
     @cached_property
     def columns(self) -> Float[Tensor, "d n"]:
@@ -243,7 +243,7 @@ class Ordered:
         return self._sums[key]
 
 
-class _Extended(Ordered):
+class _OrderOfCopies(Ordered):
     """The values of others and copies of one more row; see `Ordered.extended`.
 
     The value in place p is y, held between the others' values in places p - copies and p.

@@ -149,7 +149,7 @@ class _Extended(Updates):
         self.extension, self.ids, self.data_weights, self.once = extension, None, extension.data_weights, once
         self.h = extension.rows.n
         self.n, self.d = self.h + extension.copies, extension.rows.d
-        self.by = coefficients
+        self.of_vectors = coefficients
         self.parts = torch.tensor(list(coefficients), dtype=torch.int64, device=self.data_weights.device)
         self.coefficients = self.data_weights.new_tensor(list(coefficients.values()))
 
@@ -157,7 +157,7 @@ class _Extended(Updates):
     def row(self) -> Float[Tensor, " d"]:
         """The vector y."""
         row = torch.zeros_like(self.extension.vectors[0])
-        for j, coefficient in self.by.items():
+        for j, coefficient in self.of_vectors.items():
             row.add_(self.extension.vectors[j], alpha=coefficient)
         return row
 

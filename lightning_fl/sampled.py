@@ -123,7 +123,7 @@ class _Sampled(_Extended):
 
     def __init__(self, sampled: SampledExtension, coefficients: Sequence[float]):
         whole = sampled.whole.by(coefficients)
-        super().__init__(sampled.whole, whole.by)
+        super().__init__(sampled.whole, whole.of_vectors)
         self.sampled, self._given = sampled, coefficients
 
     @property
