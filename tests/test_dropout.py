@@ -8,6 +8,7 @@ from torch import nn
 from torch.func import vmap
 
 from lightning_fl import Round, SettingError
+from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.client.saga import Saga
@@ -133,6 +134,24 @@ def test_draws_depend_on_seed_round_client_and_step_alone():
     assert torch.isclose(compute(), other).all(1).tolist() == [True, False, True]
     keys = [client_keys([4], Round(0, 0.1, 0), step).item() for step in range(3)]
     assert len(set(keys)) == 3
+
+
+def test_clients_side_by_side_two_at_a_time_drop_their_own_numbers(monkeypatch):
+    alone = Gradient(client_chunk=1).updates(dropping(), clients(), Round(3, 0.1, 0)).updates
+    monkeypatch.setattr("lightning_fl.client.base.clients_that_fit", lambda *_: 2)
+    found = Gradient().updates(dropping(), clients(), Round(3, 0.1, 0)).updates
+    torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_each_local_step_drops_other_numbers(size):
+    """Of clients that have the same single sample in every step."""
+    steps = minibatches(clients(sizes=(1, 1, 1)), size, Round(3, 0.1, 0), 3)
+    found = [Gradient().gradients(dropping(), batch).updates for batch in steps]
+    plain = [Gradient().gradients(dropping(0.0), batch).updates for batch in steps]
+    for first, second in [(0, 1), (0, 2), (1, 2)]:
+        assert torch.equal(plain[first], plain[second])
+        assert not torch.isclose(found[first], found[second]).all(1).any()
 
 
 def test_saga_draws_too():

@@ -101,10 +101,11 @@ def test_a_round_is_what_the_slow_loop_does(tmp_path):
         torch.testing.assert_close(parameter, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_loss_weighs_clients_as_the_data_do(tmp_path):
-    """By samples held, 17 or 18 of 120, it is the mean over all samples."""
-    record, federation = Record(tmp_path), data(n_clients=7, n_byzantine=0, weights="samples")
-    trainer(tmp_path, 1, record).fit(module(), datamodule=federation)
+@pytest.mark.parametrize("n_byzantine", [0, 3])
+def test_the_loss_weighs_clients_as_the_data_do(tmp_path, n_byzantine):
+    """By samples held, 17 or 18 of 120, it is the mean over all samples of honest clients, whoever attacks beside."""
+    record, federation = Record(tmp_path), data(n_clients=7, n_byzantine=n_byzantine, weights="samples")
+    trainer(tmp_path, 1, record, Ipm(1.0)).fit(module(), datamodule=federation)
     x, y = federation.train.gather(torch.arange(120))
     assert {len(indices) for indices in federation.clients.indices} == {17, 18}
     expected = nn.functional.cross_entropy(world.model()(x), y).item()
@@ -136,6 +137,45 @@ def test_resumed_equals_never_stopped_bit_for_bit(tmp_path, stop, rule):
     pairs = zip(without_time(record.metrics.rows), without_time(whole_record.metrics.rows), strict=True)
     assert all({name: row[name] for name in expected} == expected for row, expected in pairs)
     assert record.weights.rows == whole_record.weights.rows
+
+
+def test_counts_what_is_sent_and_computed(tmp_path):
+    """10 clients send and get a model of 9 numbers; the 8 honest ones compute a gradient of each of 120 samples."""
+    record = Record(tmp_path)
+    trainer(tmp_path, 2, record, Ipm(1.0)).fit(module(), datamodule=data())
+    for row in record.metrics.rows:
+        costs = {name: value for name, value in row.items() if name.startswith("communication/")}
+        assert costs == {
+            "communication/floats_up": 90,
+            "communication/floats_down": 90,
+            "communication/sample_gradients": 120,
+        }
+
+
+def test_each_phase_has_its_own_seconds(tmp_path, monkeypatch):
+    """By a clock that clients, attack, rule and server put forward."""
+    now = [0.0]
+
+    def taking(seconds, kind, method):
+        def slow(self, *args, **settings):
+            now[0] += seconds
+            return getattr(kind, method)(self, *args, **settings)
+
+        return type(kind.__name__, (kind,), {method: slow})
+
+    monkeypatch.setattr("lightning_fl.module.perf_counter", lambda: now[0])
+    server = taking(1000.0, torch.optim.SGD, "step")
+    fitted = FederatedModule(world.model(), taking(1.0, Gradient, "updates")(), partial(server, lr=0.1))
+    record, attack, rule = Record(None), taking(10.0, Ipm, "attack")(1.0), taking(100.0, Average, "aggregate")()
+    trainer(tmp_path, 2, record, attack, rule).fit(fitted, datamodule=data())
+    for row in record.metrics.rows:
+        assert {name: value for name, value in row.items() if name.startswith("seconds/")} == {
+            "seconds/clients": 1,
+            "seconds/attack": 10,
+            "seconds/aggregator": 100,
+            "seconds/robustness": 0,
+            "seconds/server": 1000,
+        }
 
 
 def test_finds_rule_and_attack_among_the_callbacks(tmp_path):

@@ -46,6 +46,7 @@ _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, 
 METRICS = tuple(_METRICS)
 _CURVES = {name: name for name in ("accuracy", "validation_accuracy", "mrd")}
 _CURVES |= {"attack": "attack/success_rate", "kappa": "robustness/kappa"}
+_ATTACKERS = "federation.n_byzantine"
 
 
 def t_quantile(degrees: int) -> float:
@@ -394,6 +395,9 @@ def varying(configs: Sequence[Config]) -> list[str]:
     found = [path for path in _varying(configs, "") if path != "seed"]
     if any(path.endswith(".f") for path in found):
         found = [path for path in found if path != "f"]  # the rules' follow it
+    numbers = {_get(config, _ATTACKERS) for config in configs if config.get("adversary")}
+    if "adversary" in found and len(numbers) == 1:
+        found = [path for path in found if path != _ATTACKERS]  # which runs without an attack have not
     return ordered(found)
 
 

@@ -28,6 +28,7 @@ FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds"
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
 FIELDS += ["version", "classes"]  # the code that measured it, and c; none in rows that are older than these columns
 MISS = 2.0  # points
+_ROUNDING = 1e-5  # points: an accuracy is a quotient in float32
 _LONGEST = 200  # characters of a file's name
 
 Record = dict[str, Any]
@@ -49,7 +50,7 @@ def measure(folder: Path, target: float) -> Record:
         "accuracy": evaluated[-1][1] if evaluated else None,
         "best": max((accuracy for _, accuracy in evaluated), default=None),
         "rounds": summary["rounds"],
-        "rounds_to": next((number for number, accuracy in evaluated if accuracy >= target), None),
+        "rounds_to": next((number for number, accuracy in evaluated if accuracy >= target - _ROUNDING), None),
         "loss": rows[-1]["loss"] if rows else None,
         "rule_ms": _mean([1e3 * second for second in seconds]),
         "fits": _mean(column("aggregator/fits")),

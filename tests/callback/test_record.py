@@ -108,10 +108,13 @@ def test_a_run_that_breaks_off_keeps_its_rows(error, tmp_path):
 
 
 class Stop(pl.Callback):
-    """Stops after three rounds, as a person would."""
+    """Stops after some rounds, as a person would."""
+
+    def __init__(self, rounds=3):
+        self.rounds = rounds
 
     def on_train_batch_end(self, trainer, *_):
-        trainer.should_stop = trainer.global_step == 3
+        trainer.should_stop = trainer.global_step == self.rounds
 
 
 def test_where_a_person_stops_a_run_its_checkpoint_has_no_evaluation(tmp_path):
@@ -122,6 +125,26 @@ def test_where_a_person_stops_a_run_its_checkpoint_has_no_evaluation(tmp_path):
     training.evaluate(trainer, module)
     assert [row["round"] for row in record.metrics.rows if "accuracy" in row] == [2, 3]
     assert [row["accuracy"] != "" for row in read(tmp_path / "metrics.csv")] == [False, True, True]
+
+
+def test_where_a_person_stops_a_run_at_an_evaluation_its_checkpoint_has_it(tmp_path):
+    """As a run that never stopped, which evaluates there."""
+    trainer, record = training.trainer(rounds=9), Record(tmp_path)
+    trainer.callbacks += [record, Stop(4)]
+    module = training.fit(trainer)
+    assert [row["round"] for row in record.metrics.rows if "accuracy" in row] == [2, 4]
+    assert record.metrics.rows[-1]["accuracy"] == module.evaluation["accuracy"]
+
+
+def test_an_evaluation_is_that_of_the_last_round_or_needed():
+    record = Record(None)
+    assert not record.holds({"accuracy": 0.5})
+    record.metrics.add({"round": 1, "loss": 0.9, "accuracy": 0.5})
+    assert record.holds({"accuracy": 0.5})
+    assert not record.holds({"accuracy": 0.75})
+    assert not record.holds({})
+    record.metrics.add({"round": 2, "loss": 0.8})
+    assert not record.holds({"accuracy": 0.5})
 
 
 def test_a_diverged_round_has_no_row(tmp_path):

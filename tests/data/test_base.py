@@ -1,5 +1,6 @@
 """The data of a federation: who holds what, and one batch per round."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from lightning_fl import DataError, FederatedDataModule, Federation, Samples, SettingError
 from lightning_fl.contract import world
+from lightning_fl.data.corruption import corrupt_clients
 from lightning_fl.partition.iid import Iid
 from lightning_fl.partition.sorted import Sorted
 from lightning_fl.partition.step import Step
@@ -163,8 +165,37 @@ def test_noise_on_the_servers_images_alone():
     assert pixels.max() <= 1
     assert 0.05 < (after - before).std() * 0.5 < 0.09  # deviation 0.08, clipped at both ends
     assert torch.equal(clean.train.inputs, noisy.train.inputs)
-    again = ready(Images, server_samples=5, server_noise="gaussian").server.samples
-    assert torch.equal(again.inputs, noisy.server.samples.inputs)
+    for seed in (0, 1):  # of the run, not of the partition
+        again = ready(Images, server_samples=5, server_noise="gaussian", seed=seed).server.samples
+        assert torch.equal(again.inputs, noisy.server.samples.inputs)
+
+
+class Colours(Toy):
+    """24 training and 6 test images in colour."""
+
+    def load(self):
+        images = torch.randint(0, 256, (30, 3, 32, 32), generator=torch.Generator().manual_seed(0)).byte()
+        samples = Samples(images, torch.arange(30) % 3, 3, (0.5,) * 3, (0.25,) * 3)
+        parts = torch.arange(30).split([24, 6])
+        return tuple(replace(samples, inputs=images[part], targets=samples.targets[part]) for part in parts)
+
+
+def test_the_images_of_each_client_are_corrupted_and_no_others(tmp_path):
+    """Those that it keeps for validation, too; the server's and the test images stay clean."""
+    settings = {"server_samples": 2, "validation_share": 0.25}
+    clean, holding = ready(Colours, **settings), ready(Colours)
+    corrupted, kinds = corrupt_clients(clean.train.inputs, list(holding.clients.indices), 3, 0, tmp_path / "own")
+    for seed in (0, 1):  # of the run, which moves nothing
+        data = ready(Colours, corruption=3, corruption_cache=str(tmp_path), seed=seed, **settings)
+        assert data.corruptions == kinds
+        assert held(data.clients) == held(clean.clients)
+        assert torch.equal(data.train.inputs, corrupted)
+        kept = sorted(set(range(24)) - {i for part in held(data.clients) for i in part})
+        assert len(kept) == 8
+        assert torch.equal(data.validation.inputs, corrupted[kept])
+        assert torch.equal(data.validation.targets, clean.train.targets[kept])
+        assert torch.equal(data.server.samples.inputs, clean.server.samples.inputs)
+        assert torch.equal(data.test.inputs, clean.test.inputs)
 
 
 @pytest.mark.parametrize("settings", [{"server_noise": "shot"}, {"corruption": 3}])
@@ -346,8 +377,9 @@ def test_a_share_of_each_client_is_kept_for_validation():
     assert not rows & {tuple(row.tolist()) for row in data.train.inputs[left]}
     assert not rows & {tuple(row.tolist()) for row in data.test.inputs}
     assert not rows & {tuple(row.tolist()) for row in data.server.samples.inputs}
-    again = ready(federation=Federation(3, 1, "supplement", "uniform"), seed=5, validation_share=1 / 3)
-    assert torch.equal(again.validation.inputs, data.validation.inputs)
+    for seed in (5, 6):  # of the run, not of the partition
+        again = ready(federation=Federation(3, 1, "supplement", "uniform"), seed=seed, validation_share=1 / 3)
+        assert torch.equal(again.validation.inputs, data.validation.inputs)
 
 
 @pytest.mark.parametrize(("share", "message"), [(0.0, "above 0 and below 1"), (1.0, "below 1"), (0.01, "keeps none")])

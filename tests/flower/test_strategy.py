@@ -212,6 +212,16 @@ def test_errors_and_silence_are_absences():
     assert result.train_metrics_clientapp[1]["round/absent"] == 2
 
 
+def test_of_evaluations_copies_count_once_and_different_ones_cost_the_node():
+    def copies(message):
+        return [client(MOVES[2])(message)] * 2
+
+    expected = MOVES[:3, 0].median().item()
+    for lie in (two_answers, lambda message: two_answers(message)[::-1]):
+        result = run(RobustStrategy("average"), honest(2) | {50: lie, 200: copies})
+        assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(expected)
+
+
 def test_a_late_reply_is_left_out():
     """Node 103 answers the first round's message in the second round, and then both at once."""
     kept = []
@@ -569,6 +579,20 @@ def test_clients_are_told_the_number_of_the_round_across_restarts(tmp_path):
     for rounds in (2, 3):
         run(RobustStrategy("average", folder=tmp_path), {1: answer, 2: client(MOVES[1])}, rounds)
     assert told == [1, 1, 2, 2, 3, 3]  # training and evaluation
+
+
+def test_a_rule_knows_round_rate_and_seed_across_restarts(tmp_path):
+    """What its draws depend on; before the first round of each process it is asked about random updates."""
+
+    class Knowing(fl.aggregator.Average):
+        def aggregate(self, updates, server):
+            known.append(server.round)
+            return super().aggregate(updates, server)
+
+    known = []
+    for rounds in (2, 3):
+        run(RobustStrategy(Knowing(), partial(SGD, lr=0.5), seed=7, folder=tmp_path), honest(), rounds)
+    assert known == [fl.Round(index, 0.5, 7) for index in (0, 0, 1, 0, 2)]
 
 
 @pytest.mark.slow

@@ -35,6 +35,14 @@ def test_a_name_is_that_of_the_result():
         assert name("experiment=boba_mnist", other) != first, other
 
 
+def test_a_name_does_not_depend_on_the_order_of_settings():
+    turned = {}
+    for key, value in reversed(saved.CONFIG.items()):
+        turned[key] = dict(reversed(value.items())) if isinstance(value, dict) else value
+    assert list(turned) != list(saved.CONFIG)
+    assert identity.name_of(essential(turned)) == identity.name_of(essential(saved.CONFIG))
+
+
 def test_attackers_that_do_not_attack_and_options_without_a_value_do_not_count():
     assert name("adversary=none", "federation.n_byzantine=3") == name("adversary=none")
     assert name("federation.n_byzantine=3") != name()
@@ -174,6 +182,26 @@ def test_no_aggregator_is_plain_averaging():
     first, second = comparable(runs)
     assert first == second
     assert alike(runs[0]) == alike(runs[1]) != alike(saved.CONFIG)
+
+
+def test_a_seed_that_follows_in_some_runs_alone_tells_runs_apart():
+    runs = [
+        saved.changed(saved.CONFIG, seed=seed, data__seed=seed, federation__seed=seed, data__partition_seed=partition)
+        for seed, partition in [(0, 0), (1, 1), (1, 5)]
+    ]
+    found = comparable(runs)
+    assert [config["data"]["partition_seed"] for config in found] == [0, 1, 5]
+    assert [config["data"]["seed"] for config in found] == [config["federation"]["seed"] for config in found]
+    assert {config["data"]["seed"] for config in found} == {"seed"}
+
+
+def test_without_an_attack_there_is_no_number_of_attackers():
+    attacked, *calm = comparable(
+        [saved.CONFIG, *(saved.changed(saved.CONFIG, adversary=None, federation__n_byzantine=b) for b in (0, 2, 3))]
+    )
+    assert attacked["federation"]["n_byzantine"] == 2
+    assert calm[0] == calm[1] == calm[2]
+    assert "n_byzantine" not in calm[0]["federation"]
 
 
 def test_runs_older_than_a_setting_have_what_it_meant(monkeypatch):

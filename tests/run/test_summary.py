@@ -18,7 +18,7 @@ from lightning_fl.aggregator.median import Median
 from lightning_fl.callback.record import Record
 from lightning_fl.run import summary as report
 from lightning_fl.run.saved import SavedRun, read_summary
-from tests import training
+from tests import saved, training
 
 
 class Fixed(Partition):
@@ -114,6 +114,14 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
     }
 
 
+def test_the_first_evaluation_is_that_of_the_initial_model(tmp_path, unchecked):
+    record = Timed(tmp_path)
+    record.first, record.metrics.rows = {"accuracy": 0.25, "recall/0": 0.5, "recall/1": 0.0}, ROWS
+    summary = report.summarise(Finished(), record, "completed")
+    assert summary["first_evaluation"] == {"accuracy": 0.25, "recall": [0.5, 0.0]}
+    assert summary["last_evaluation"]["recall"] == [1.0, 0.5]
+
+
 def test_infinite_kappas_are_counted_apart(tmp_path, unchecked):
     rows = [{"round": t, "robustness/kappa": value} for t, value in enumerate([inf, 0.5, inf, 1.5], 1)]
     summary = summarise(tmp_path, rows)
@@ -169,6 +177,13 @@ def test_an_attack_that_measures_its_success_is_in_the_summary(tmp_path, uncheck
     assert diverged["attack"] is None
     assert diverged["last_evaluation"]["attack"] == {"success_rate": 0.625}
     assert results(tmp_path, measured)[0]["attack success rate"] == "62.50%"
+
+
+def test_success_is_that_of_the_last_evaluation(tmp_path, unchecked):
+    earlier = {"round": 1, "accuracy": 0.5, "recall/0": 0.5, "recall/1": 0.5, "attack/success_rate": 0.125}
+    summary = summarise(tmp_path, [earlier, ROWS[1] | {"attack/success_rate": 0.625}])
+    assert summary["attack"] == summary["last_evaluation"]["attack"] == {"success_rate": 0.625}
+    assert summary["recall"] == [1.0, 0.5]
 
 
 def results(tmp_path, *args, name="files"):
@@ -261,6 +276,30 @@ def test_write(n_byzantine, tmp_path):
     assert f"<h1>{title}</h1>" in (tmp_path / "report.html").read_text()
 
 
+def test_curves_of_weights_and_recalls_by_hand(tmp_path):
+    """Clients 1 and 3 attack; class 10 comes after class 9."""
+    rows = [
+        {"round": 1, "0": 0.5, "1": 0.02, "2": 0.1, "3": 0.08, "4": 0.3},
+        {"round": 2, "0": 0.2, "1": 0.0, "2": 0.4, "3": 0.4, "4": 0.0},
+    ]
+    metrics = [{"round": 2, "loss": 0.5, "accuracy": 0.25} | {f"recall/{z}": z / 20 for z in range(11)}]
+    summary = saved.SUMMARY | {"byzantine_clients": [1, 3], "first_evaluation": None}
+    found = report.series(SavedRun(tmp_path, {}, metrics, rows, summary))
+    _, rounds, curves = found["weight"]
+    assert rounds == [1, 2]
+    assert curves == {
+        "honest, mean": pytest.approx([30, 20]),
+        "honest, smallest": pytest.approx([10, 0]),
+        "Byzantine, mean": pytest.approx([5, 20]),
+        "Byzantine, largest": pytest.approx([8, 40]),
+    }
+    _, rounds, curves = found["recall"]
+    assert rounds == [2]
+    assert list(curves) == ["accuracy", *(f"class {z}" for z in range(11))]
+    assert curves["accuracy"] == [25]
+    assert [curves[f"class {z}"][0] for z in range(11)] == pytest.approx([5 * z for z in range(11)])
+
+
 def test_clients_and_what_they_hold(tmp_path):
     module, record = run(1, folder=tmp_path)
     record.label_distributions = {1: [0.25, 0.75, 0.0], 3: [2.0, -0.5, -0.5]}
@@ -274,6 +313,13 @@ def test_clients_and_what_they_hold(tmp_path):
         {"client": 3, "byzantine": 1, "estimate/0": 2, "estimate/1": -0.5, "estimate/2": -0.5},
     ]
     assert "Label distribution of each client, held and estimated by the rule" in (tmp_path / "report.html").read_text()
+
+
+def test_clients_that_were_replaced_are_byzantine_and_hold_data(tmp_path):
+    module, record = run(2, "replacement", folder=tmp_path)
+    rows = report.clients(module, record)
+    assert [(row["client"], row["byzantine"]) for row in rows] == [(0, 0), (1, 1), (2, 1)]
+    assert [[row[f"samples/{z}"] for z in range(3)] for row in rows] == [[6, 1, 0], [0, 5, 0], [0, 0, 6]]
 
 
 def test_confusion_agrees_with_recall_and_accuracy(tmp_path):

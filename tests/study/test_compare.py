@@ -148,6 +148,34 @@ def test_the_worst_case_of_drops_is_the_largest(tmp_path):
     assert found.tables(True)[0][2] == [["boba", "10.0", "30.0", "30.0"]]
 
 
+@pytest.mark.parametrize(
+    ("metric", "cells", "last"),
+    [
+        ("accuracy", ["90.0", "70.0", "70.0"], 75.0),
+        ("validation_accuracy", ["80.0", "40.0", "40.0"], 50.0),
+        ("mrd", ["10.0", "30.0", "30.0"], 25.0),
+        ("attack", ["20.0", "60.0", "60.0"], 12.5),
+        ("kappa", ["0.5", "1.5", "1.5"], 3.0),
+    ],
+)
+def test_every_metric_has_its_numbers_its_unit_and_its_worst_case(tmp_path, metric, cells, last):
+    measured = {"round": 2, "loss": 0.5, "accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5, "robustness/kappa": 3.0}
+    measured |= {"validation_accuracy": 0.5, "mrd": 0.25, "attack/success_rate": 0.125}
+    for name, attack, accuracy, validated, mrd, success, mean, most in [
+        ("a", {}, 0.9, 0.8, 0.1, 0.2, 0.5, 8.0),
+        ("b", {"adversary": LIE}, 0.7, 0.4, 0.3, 0.6, 1.5, 2.0),
+    ]:
+        found = {"accuracy": accuracy, "validation_accuracy": validated, "mrd": mrd, "first_evaluation": None}
+        found |= {
+            "attack": {"success_rate": success},
+            "robustness": saved.SUMMARY["robustness"] | {"mean": mean, "max": most},
+        }
+        saved.run(tmp_path / name, saved.changed(saved.CONFIG, **attack), [measured], None, saved.SUMMARY | found)
+    compared = Comparison(find([tmp_path]), "aggregator", "adversary", metric=metric)
+    assert compared.tables(True)[0][2] == [["boba", *cells]]
+    assert [cell.curves for cell in compared.cells.values()] == [[({2: last}, False)]] * 2
+
+
 def test_the_worst_case_says_what_is_missing(tmp_path):
     run(tmp_path / "a", 0.5)
     run(tmp_path / "b", 0.4, adversary=LIE)
@@ -279,3 +307,11 @@ def test_varying_leaves_out_the_seed_and_what_follows_the_rule():
     b = {"seed": 1, "f": 2, "aggregator": {"_target_": "x.Krum", "f": 2}, "model": {"_target_": "m", "hidden": 7}}
     assert varying([a, b]) == ["aggregator.f", "model.hidden"]
     assert varying([a, a]) == []
+
+
+def test_runs_without_an_attack_have_no_number_of_attackers_to_differ_in():
+    clean, few = {"adversary": None, "federation": {}}, {"federation": {"n_byzantine": 2}}
+    attacks = [{"adversary": {"_target_": name}} | few for name in ("Ipm", "Lie")]
+    assert varying([clean, *attacks]) == ["adversary"]
+    more = {"adversary": {"_target_": "Lie"}, "federation": {"n_byzantine": 3}}
+    assert varying([clean, *attacks, more]) == ["adversary", "federation.n_byzantine"]

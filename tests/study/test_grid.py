@@ -2,6 +2,7 @@
 
 from math import inf
 
+import numpy as np
 import pytest
 import yaml
 
@@ -35,6 +36,11 @@ def test_what_is_taken_from_a_run(tmp_path):
         "classes": 2,
     }
     assert grid.measure(tmp_path, target=99.0)["rounds_to"] is None
+    assert grid.measure(tmp_path, target=50.0)["rounds_to"] == 10  # at the target
+    for target in range(1, 100):  # 100 * 0.57 < 57, and so is 100 times float32's 0.59
+        for share in (target / 100, np.float32(target / 100).item()):
+            finish(tmp_path, [(10, 100 * share)])
+            assert grid.measure(tmp_path, float(target))["rounds_to"] == 10
 
 
 def test_a_run_that_diverged_in_its_first_round_left_no_rows(tmp_path):
@@ -72,12 +78,22 @@ def test_a_drop_is_of_the_seeds_whose_reference_is_measured(small):
     assert made.mean("BOBA", "MRD") is None
 
 
+def test_a_run_that_diverged_has_no_drop(small):
+    """Its last recalls are those of some round before."""
+    made = small()
+    for row, status, recall in [("Average", "completed", [0.9, 0.8]), ("BOBA", "diverged", [0.7, 0.85])]:
+        finish(made.plan[(row, "Acc"), 0].folder, [(10, 90.0)], status, recall=recall)
+        made.look(made.plan[(row, "MRD"), 0])
+    assert made.value_of(("BOBA", "MRD"), 0) is None
+    assert made.mean("BOBA", "MRD") is None
+
+
 def test_the_largest_accuracy_stands_though_the_run_diverged(small):
     made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="best")
     assert made.mean("BOBA", "IPM") == pytest.approx(55.0)
 
 
-@pytest.mark.parametrize(("value", "worst"), [("accuracy", 20.0), ("rounds_to", 30.0)])
+@pytest.mark.parametrize(("value", "worst"), [("accuracy", 20.0), ("best", 20.0), ("rounds_to", 30.0)])
 def test_the_worst_is_the_least_or_the_largest(small, value, worst):
     made = small(value=value, target="15", published={})
     for column, (number, accuracy) in {"IPM": (10, 20.0), "LIE": (30, 60.0)}.items():
@@ -85,6 +101,13 @@ def test_the_worst_is_the_least_or_the_largest(small, value, worst):
             finish(made.plan[("BOBA", column), seed].folder, [(number, accuracy)])
             made.look(made.plan[("BOBA", column), seed])
     assert made.mean("BOBA", "Wst") == worst
+
+
+def test_the_worst_is_not_known_before_all_columns_are(small):
+    made = small({("BOBA", "LIE", 0): 60.0})
+    assert made.mean("BOBA", "LIE") == 60.0
+    assert made.mean("BOBA", "Wst") is None
+    assert small({("BOBA", "IPM", 0): 20.0}).mean("BOBA", "Wst") == 20.0
 
 
 def test_guessing_is_known_by_the_number_of_classes_where_the_table_has_no_chance(small):

@@ -79,6 +79,15 @@ def test_the_worst_attack_is_taken_in_each_seed(played):
     assert (best.played, best.planned) == (9, 9)
 
 
+def test_kappa_and_time_are_means_over_all_runs(played, tournament):
+    """IPM leaves kappas of 0, 2 and 4, LIE of 1; the rule took 0 to 8 ms in its nine runs."""
+    played(lambda rule, attack, seed: {"ipm": 0.2 * seed, "lie": 0.1}.get(attack, 0.9))
+    for ms, cell in enumerate(cell for cell in tournament.cells() if cell.rule == "krum"):
+        tournament.row(cell)["rule_ms"] = float(ms)
+    krum = next(one for one in standings(tournament, "iid", 3) if one.rule == "krum")
+    assert (krum.kappa, krum.rule_ms) == pytest.approx((2, 4))
+
+
 def test_ranks_tie_where_intervals_overlap(played):
     level = {"average": 0.2, "median": 0.60, "krum": 0.61}
     found = played(lambda rule, attack, seed: level[rule] + 0.02 * seed)
@@ -166,6 +175,24 @@ def test_further_seeds_play_what_came_close_and_what_does_most_to_a_class(tmp_pa
     assert one.played == one.planned == len(everything)
 
 
+@pytest.mark.parametrize(
+    ("level", "again"),
+    [
+        # BadNets cannot be run: that is no accuracy of 10 %, beside which nothing else would come close.
+        ({"none": 0.95, "ipm": 0.6, "lie": 0.69, "mimic": 0.9, "badnets": "refused"}, ["ipm", "lie", "badnets"]),
+        # Every attack leaves more than none does: the one that leaves least is played again all the same.
+        ({"none": 0.5, "ipm": 0.6, "lie": 0.7}, ["ipm", "lie"]),
+    ],
+)
+def test_what_comes_close_is_told_by_the_attacks_that_were_run(tmp_path, level, again):
+    entries = Entries({"krum": RULES["krum"]}, list(level), ["iid"], [3], (0, 1), [0.1], ["none"], [], again=0.7)
+    tournament = Tournament(entries, tmp_path)
+    for cell in tournament.cells():
+        recall = {} if level[cell.attack] == "refused" else {"worst_recall": 0.3 - 0.1 * (cell.attack == again[1])}
+        tournament.rows[tournament.name(cell)] = row(level[cell.attack]) | recall
+    assert [cell.attack for cell in tournament.cells() if cell.seed == 1] == ["none", *again]
+
+
 def test_an_attack_of_one_seed_is_no_worst_of_all(played, tournament):
     """IPM leaves 50, 90 and 90 %, LIE 70 % at its only seed: the least mean, of which little is known."""
     tournament.entries = replace(tournament.entries, again=0.6)
@@ -177,6 +204,12 @@ def test_an_attack_of_one_seed_is_no_worst_of_all(played, tournament):
 def test_seeds_with_attacks_still_to_be_played_do_not_count(played):
     found = played(lambda rule, attack, seed: None if (attack, seed) == ("lie", 1) else 0.9 - 0.1 * seed)
     assert all(one.worst.mean == pytest.approx(0.8) and one.played == 8 for one in found)  # of seeds 0 and 2
+
+
+def test_without_an_attack_every_seed_counts(played):
+    """The last one, too, in which LIE is still to be played."""
+    found = played(lambda rule, attack, seed: None if (attack, seed) == ("lie", 2) else 0.9 - 0.1 * seed)
+    assert all((one.clean.mean, one.worst.mean) == pytest.approx((0.8, 0.85)) for one in found)
 
 
 def test_an_attack_refused_at_one_seed_costs_that_seed_alone(played):

@@ -18,6 +18,7 @@ from lightning_fl.study import tournament as module
 from lightning_fl.study.standings import standings
 from lightning_fl.study.tournament import Cell, Entries, Tournament
 from lightning_fl.study.tournament_report import draw, panels_of, terminal, write
+from tests import saved
 
 # Seconds: four clients, two rounds.
 SMALL = ["model=logistic", "federation.n_clients=8", "trainer.max_steps=2", "trainer.val_check_interval=2"]
@@ -120,6 +121,44 @@ def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
     assert r"\toprule" in (tmp_path / "tournament.tex").read_text()
     assert "2 rules under 1 attack, seeds 0, 1: 18 of 18 runs finished" in (tmp_path / "tournament.md").read_text()
     assert not list((tmp_path / "playing").glob("*"))
+
+
+def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_attacks(tmp_path):
+    """0.6, 0.55 and 0.475: a run that diverged counts as 0.  Test samples, and the last attack alone, prefer 0.5."""
+    base = ["model=logistic", "data.validation_share=0.1"]
+    rules, rates = {"krum": ["aggregator=krum"]}, [0.1, 0.5, 1.0]
+    tournament = Tournament(Entries(rules, ["none"], ["iid"], [2], (3, 4), rates, ["none", "lie"], base), tmp_path)
+    validated = dict(zip(rates, [{"none": 0.9, "lie": 0.3}, {"none": 0.6, "lie": 0.5}, {"none": 0.95}], strict=True))
+    assert len(tournament.tuning()) == 6
+    for cell in tournament.tuning():
+        assert cell.seed == 3
+        assert tournament.rate("krum", "iid", 2) is None
+        share = validated[cell.rate].get(cell.attack)
+        row = {"status": "completed" if share else "diverged", "validation_accuracy": share}
+        tournament.rows[tournament.name(cell)] = row | {"accuracy": None if share is None else 1 - share}
+    assert tournament.rate("krum", "iid", 2) == 0.1
+    assert {cell.rate for cell in tournament.cells()} == {0.1}
+
+
+def test_what_is_taken_from_a_run(monkeypatch):
+    kappas = {"mean": 0.5, "max": 2.0, "infinite_rounds": 0, "bound": None}
+    summary = saved.SUMMARY | {"accuracy": 0.75, "recall": [1.0, 0.25, 0.5], "validation_accuracy": 0.625}
+    summary |= {"robustness": kappas, "n_classes": 3, "seconds": 9.0}
+    rows = [{"seconds/aggregator": seconds, "seconds/clients": 1.0} for seconds in (0.001, 0.003)]
+    monkeypatch.setattr("lightning_fl.run.memory.train", lambda config, stop: (summary, rows))
+    overrides = ["model=logistic"]
+    assert module.result(overrides, identity(checked(overrides))) == {
+        "status": "completed",
+        "stopped": None,
+        "reason": None,
+        "accuracy": 0.75,
+        "worst_recall": 0.25,
+        "validation_accuracy": 0.625,
+        "kappa": 0.5,
+        "rule_ms": pytest.approx(2.0),
+        "seconds": 9.0,
+        "classes": 3,
+    }
 
 
 def test_a_run_is_found_by_its_settings_and_a_refused_one_is_told(tmp_path):
