@@ -92,6 +92,15 @@ def test_one_step_is_fedsgd_bit_for_bit(upload, size):
     assert torch.equal(ours.losses, theirs.losses)
 
 
+@pytest.mark.parametrize("upload", ["difference", "mean_gradient", "tail_average"])
+def test_losses_are_those_of_the_first_step(upload):
+    batch = double(clients())
+    losses = LocalSgd(4, upload).updates(model(), batch, ROUND).losses
+    for loss, indices in zip(losses, batch.indices, strict=True):
+        x, y = batch.samples.gather(indices)
+        torch.testing.assert_close(loss, -torch.log_softmax(model()(x), 1)[torch.arange(len(y)), y].mean())
+
+
 @pytest.mark.parametrize(("size", "a_step"), [(None, 5 + 8 + 1 + 10), (3, 3 + 3 + 1 + 3)])
 def test_counts_the_gradients_it_took(size, a_step):
     result = LocalSgd(4, "difference", batch_size=size).updates(world.model(), clients(), ROUND)

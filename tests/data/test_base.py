@@ -10,6 +10,7 @@ import torch
 from lightning_fl import DataError, FederatedDataModule, Federation, Samples, SettingError
 from lightning_fl.contract import world
 from lightning_fl.data.corruption import corrupt_clients
+from lightning_fl.partition.base import Partition
 from lightning_fl.partition.iid import Iid
 from lightning_fl.partition.sorted import Sorted
 from lightning_fl.partition.step import Step
@@ -170,6 +171,16 @@ def test_noise_on_the_servers_images_alone():
         assert torch.equal(again.inputs, noisy.server.samples.inputs)
 
 
+def test_another_partition_seed_draws_other_noise():
+    noise = []
+    for seed in (0, 1):
+        settings = {"server_samples": 5, "partition_seed": seed}
+        clean, noisy = ready(Images, **settings), ready(Images, server_noise="gaussian", **settings)
+        before, after = (data.server.samples.gather(torch.arange(15))[0] for data in (clean, noisy))
+        noise.append((after - before).flatten())
+    assert abs(torch.corrcoef(torch.stack(noise))[0, 1]) < 5 / len(noise[0]) ** 0.5
+
+
 class Colours(Toy):
     """24 training and 6 test images in colour."""
 
@@ -196,6 +207,14 @@ def test_the_images_of_each_client_are_corrupted_and_no_others(tmp_path):
         assert torch.equal(data.validation.targets, clean.train.targets[kept])
         assert torch.equal(data.server.samples.inputs, clean.server.samples.inputs)
         assert torch.equal(data.test.inputs, clean.test.inputs)
+
+
+def test_another_partition_seed_corrupts_otherwise(tmp_path):
+    clean = ready(Colours, server_samples=0, partition_seed=1)
+    corrupted, kinds = corrupt_clients(clean.train.inputs, list(clean.clients.indices), 3, 1, tmp_path / "own")
+    data = ready(Colours, server_samples=0, partition_seed=1, corruption=3, corruption_cache=str(tmp_path))
+    assert data.corruptions == kinds
+    assert torch.equal(data.train.inputs, corrupted)
 
 
 @pytest.mark.parametrize("settings", [{"server_noise": "shot"}, {"corruption": 3}])
@@ -380,6 +399,17 @@ def test_a_share_of_each_client_is_kept_for_validation():
     for seed in (5, 6):  # of the run, not of the partition
         again = ready(federation=Federation(3, 1, "supplement", "uniform"), seed=seed, validation_share=1 / 3)
         assert torch.equal(again.validation.inputs, data.validation.inputs)
+
+
+def test_another_partition_seed_keeps_others_for_validation():
+    class Dealt(Partition):
+        def assign(self, targets, n_clients, n_classes, generator):
+            return list(torch.arange(len(targets)).tensor_split(n_clients))
+
+    settings = {"partition": Dealt(), "server_samples": 0, "validation_share": 0.5}
+    ours, theirs = (held(ready(partition_seed=seed, **settings).clients) for seed in (0, 1))
+    assert [len(part) for part in ours] == [len(part) for part in theirs]
+    assert ours != theirs
 
 
 @pytest.mark.parametrize(("share", "message"), [(0.0, "above 0 and below 1"), (1.0, "below 1"), (0.01, "keeps none")])

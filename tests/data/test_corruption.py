@@ -3,6 +3,7 @@
 import io
 import itertools
 import sys
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -83,6 +84,13 @@ def test_noise_is_seeded_and_leaves_its_argument(kind, dtype):
     assert (noisy.shape, noisy.dtype) == (x.shape, dtype)
     assert torch.equal(noisy, add_noise(x, kind, gen(1)))
     assert not torch.equal(noisy, add_noise(x, kind, gen(2)))
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_noise_differs_from_channel_to_channel(kind):
+    x = torch.full((20, 3, 32, 32), 0.5)
+    noise = (add_noise(x, kind, gen()) - x).transpose(0, 1).flatten(1)
+    assert (torch.corrcoef(noise) - torch.eye(3)).abs().max() < 5 / noise.shape[1] ** 0.5
 
 
 def test_unknown_noise():
@@ -360,6 +368,12 @@ def test_snow():
     assert corrupt(plain(100, 100, 100, k=50), "snow", 2, 0).min() == 117
 
 
+def test_snow_whitens_by_the_luminance():
+    # 0.299 * 100 + 0.587 * 200 + 0.114 * 40 = 151.86, so where no flake is 0.1 of 1.5 * 151.86 + 127.5 = 355.29 joins
+    # 0.9 of each colour: 125.5, 215.5 and 71.5.  With red and blue exchanged it were 123.9, 213.9 and 69.9.
+    assert corrupt(plain(100, 200, 40, k=50), "snow", 2, 0).amin((0, 2, 3)).tolist() == [125, 215, 71]
+
+
 def test_frost(monkeypatch):
     fake = tuple(torch.full((3, 40, 50), value, dtype=torch.float64) for value in (0, 0.2, 1))
     fake[1][0] = 0.6
@@ -388,12 +402,41 @@ def test_frost_takes_pieces_of_photographs():
     assert seen == {0, 1, 3, 4}
 
 
+def test_frost_takes_pieces_from_everywhere_in_a_photograph(monkeypatch):
+    rows, columns = torch.meshgrid(torch.arange(40), torch.arange(132), indexing="ij")
+    fake = torch.stack([rows, columns, columns]).double() / 255
+    monkeypatch.setattr(corruption, "_frost_photographs", lambda: (fake,))
+    corners = corrupt(plain(0, 0, 0, k=300), "frost", 5, 0)[:, :2, 0, 0].double() / 0.45
+    tops, lefts = corners.T  # uniform on 0 to 7 and on 0 to 99, less up to 2 for the cut fraction
+    assert len(tops.unique()) == 4  # 0.45 of 0 to 7 is 0, 0, 0, 1, 1, 2, 2, 3
+    close(lefts.mean(), 49.5 - 1, 5 * 100 / 12**0.5 / 300**0.5)
+    assert lefts.min() < 5
+    assert lefts.max() > 90
+
+
+def test_photographs_of_frost_are_in_colour():
+    folder = resources.files("torch_uncertainty_assets") / "frost"
+    for number, photograph in zip((1, 2, 2, 3, 4), corruption._frost_photographs(), strict=True):
+        with (folder / f"frost{number}.jpg").open("rb") as file, Image.open(file) as image:
+            colours = [image.convert("RGB").getpixel((5 * x + 2, 5 * y + 2)) for x, y in [(0, 0), (100, 30), (50, 60)]]
+        assert any(red != blue for red, _, blue in colours)
+        found = [photograph[:, y, x] * 255 for x, y in [(0, 0), (100, 30), (50, 60)]]
+        torch.testing.assert_close(torch.stack(found), torch.tensor(colours).double())
+
+
 def test_fog():
     # Severity 2 adds up to 0.5 and divides by 1.5: white becomes 170 where there is none and stays where it is thick.
     white = corrupt(plain(255, 255, 255, k=20), "fog", 2, 0)
     assert {int(image.min()) for image in white} <= {169, 170}
     assert {int(image.max()) for image in white} <= {254, 255}
     assert (corrupt(plain(0, 0, 0), "fog", 2, 0) == 0).all()  # scaled back to the image's own maximum
+
+
+def test_fog_is_scaled_to_the_maximum_of_all_channels():
+    # Severity 2: (x + 127.5 cloud) * 200 / 327.5, for clouds of 0 and 1.
+    foggy = corrupt(plain(200, 100, 50, k=20), "fog", 2, 0)
+    assert foggy.amin((0, 2, 3)).tolist() == [122, 61, 30]
+    assert foggy.amax((0, 2, 3)).tolist() in ([199, 138, 108], [200, 138, 108])
 
 
 def test_clouds_are_means_of_neighbours_and_jitter():
@@ -444,6 +487,23 @@ def test_elastic_transform_moves_three_corners():
     close(np.std(moved), 0.08 * 32 / 3**0.5, 0.2)  # uniform
 
 
+def test_elastic_transform_goes_on_beyond_the_edge_as_in_a_mirror():
+    images, sources = pictures(8).double(), corruption._elastic_transform(ramps(8), gen(), 0.0, 0.0, 0.08)
+    design = np.array([(x, y, 1) for x in (12, 16, 20) for y in (12, 16, 20)])
+    places = np.array([(x, y, 1) for y in range(32) for x in range(32)])
+    beyond = 0
+    for image, source, moved in zip(
+        images, sources, corruption._elastic_transform(images, gen(), 0.0, 0.0, 0.08), strict=True
+    ):
+        back = np.linalg.lstsq(design, np.array([source[:, y, x].tolist() for x, y, _ in design]))[0]
+        x, y = (places @ back).T
+        beyond += ((x < -1) | (y < -1)).sum()
+        for before, after in zip(image.numpy(), moved.numpy(), strict=True):
+            expected = scipy.ndimage.map_coordinates(before, [y, x], order=1, mode="mirror")
+            np.testing.assert_allclose(after.ravel(), expected, atol=1e-6)
+    assert beyond > 100
+
+
 def test_elastic_transform_moves_near_pixels_alike():
     moved = corruption._elastic_transform(ramps(30), gen(), 0.1, 0.04, 0.0)
     shifts = (moved - ramps(30))[..., 4:-4, 4:-4]
@@ -489,6 +549,16 @@ def test_clients_draw_by_themselves(world, tmp_path):
     corrupted, kinds = corrupt_clients(twins, list(torch.arange(60)[:, None]), 3, 0, tmp_path)
     noisy = [i for i, kind in enumerate(kinds) if kind in RANDOM and kind != "motion_blur"]  # few lines of pixels
     assert len(corrupted[noisy].unique(dim=0)) == len(noisy) > 20
+
+
+def test_another_seed_draws_other_kinds_and_other_noise(world, tmp_path, monkeypatch):
+    inputs, parts = pictures(30), list(torch.arange(30)[:, None])
+    drawn = [corrupt_clients(inputs, parts, 3, seed, tmp_path)[1] for seed in (0, 1)]
+    assert sum(a == b for a, b in zip(*drawn, strict=True)) < 10  # 2 of 30 on average
+    monkeypatch.setattr(corruption, "_drawn_kind", lambda *_: "gaussian_noise")
+    inputs, parts = world
+    ours, theirs = (corrupt_clients(inputs, parts, 3, seed, tmp_path)[0] for seed in (0, 1))
+    assert all(not torch.equal(ours[i], theirs[i]) for part in parts for i in part)
 
 
 def test_every_kind_is_drawn_equally_often(tmp_path, monkeypatch):

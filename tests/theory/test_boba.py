@@ -170,6 +170,14 @@ def test_the_singular_value_is_the_least_over_subsets(h, m, c, d):
     assert least_singular_value(rows, m, c) == pytest.approx(min(values).item(), rel=1e-6)
 
 
+def test_the_singular_value_may_be_that_of_the_first_of_many_subsets():
+    # C(15, 7) = 6,435, more than are looked at together; the first seven rows lie close to each other.
+    rows = normal(torch.Generator().manual_seed(0), 15, 3)
+    rows[:7] *= 0.01
+    expected = torch.linalg.matrix_norm(rows[:7] - rows[:7].mean(0), 2).item()
+    assert least_singular_value(rows, 7, 2) == pytest.approx(expected)
+
+
 def test_the_singular_value_vanishes_where_rows_do_not_span():
     rows = normal(torch.Generator().manual_seed(0), 6, 4)
     assert least_singular_value(rows, 2, 3) == 0  # two rows span a line

@@ -119,6 +119,12 @@ def test_lemma_3_holds(seed):
         assert bound.reason == squares.reason == f"not guaranteed: needs C_a > 0.5, got {sum(shares):.6g}"
 
 
+def test_lemma_3_by_hand_counts_the_solver_s_error():
+    # C_a = 3/4, sum alpha ||z|| = 5/4 and sum alpha ||z||^2 = 11/4: (5/2 + 1/2) / (1/2) and (6 * 11/4 + 1/2) / (1/4).
+    assert median_norm_bound([1.0, 3.0], [0.5, 0.25], eps=0.5).value == 6
+    assert median_square_bound([1.0, 9.0], [0.5, 0.25], eps=0.5).value == 68
+
+
 def test_a_single_client_shows_that_theorem_1_is_about_the_model_after_the_last_round():
     # F = w^2 / 2 from w^1 = 2 by a step of 1: w^2 = 0 and ||grad F(w^1)||^2 = 4.
     constants = Constants(L=1.0, G=2.0, sigma=0.0, theta=0.0, C_bar=0.0, eps=0.0)
