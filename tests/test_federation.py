@@ -157,5 +157,5 @@ def test_what_supplementary_byzantine_clients_train_on():
         assert Federation(4, 2, "supplement", "uniform", byzantine_data=choice).byzantine_data == choice
     with pytest.raises(SettingError, match=r"federation.byzantine_data must be one of copies, iid, got 'all'"):
         Federation(4, 2, "supplement", "uniform", byzantine_data="all")
-    with pytest.raises(SettingError, match=r"of supplementary Byzantine clients, got iid and federation.byzantine=rep"):
+    with pytest.raises(SettingError, match=r"for supplementary Byzantine clients only, got iid and federation"):
         Federation(4, 2, "replacement", "uniform", byzantine_data="iid")
