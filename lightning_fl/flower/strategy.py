@@ -512,8 +512,8 @@ def _digest(samples: Samples) -> str:
     """Tell samples apart by what they hold, and by how it is read."""
     inputs = samples.inputs
     read = repr((inputs.dtype, inputs.shape, samples.n_classes, samples.mean, samples.std)).encode()
-    parts = [part.detach().cpu().double().numpy() for part in (inputs, samples.targets)]
-    return sha256(b"".join([read, *(part.tobytes() for part in parts)])).hexdigest()[:16]
+    held = [part.detach().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in (inputs, samples.targets)]
+    return sha256(b"".join([read, *held])).hexdigest()[:16]
 
 
 def takes_f(rule: str) -> bool:

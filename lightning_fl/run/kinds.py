@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pkgutil import resolve_name
 from types import NoneType, UnionType
@@ -93,13 +94,11 @@ def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
     hints: dict[str, Any] = {}
     names: list[str] = []
     opened = True
-    try:
+    with suppress(TypeError, ValueError):  # no signature to check against
         for function, parameters in takers(thing):
             hints = _hints(function) | hints
             names += [parameter.name for parameter in named(parameters)]
             opened = is_open(parameters)
-    except (TypeError, ValueError):  # no signature to check against
-        opened = True
     return hints, names, opened
 
 
