@@ -1,5 +1,7 @@
 """Images as a CPU computes them fastest: the same numbers in another order in memory."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -90,8 +92,12 @@ def test_a_trial_changes_nothing_in_the_model():
 )
 @pytest.mark.parametrize("size", [3, 150])
 def test_gradients_are_those_of_plain_autograd(model, channels, side, size, monkeypatch):
-    """Side by side for few samples, slice by slice for many."""
-    data = samples(2 * size, channels, side)
+    """Side by side for few samples, slice by slice for many.
+
+    In double precision: in float32, rounding puts an activation in a few hundred thousand on the other side of a kink.
+    """
+    model = deepcopy(model).double()
+    data = Samples(pictures(2 * size, channels, side).double(), torch.arange(2 * size) % 5, 5)
     batch = ClientBatch(data, list(torch.arange(2 * size).split(size)), range(2))
     monkeypatch.setattr(images, "_NUMBERS", 2**18)
     found = Gradient().gradients(model, batch)
@@ -99,8 +105,8 @@ def test_gradients_are_those_of_plain_autograd(model, channels, side, size, monk
         x, y = data.gather(indices)
         mean = nn.functional.cross_entropy(model(x), y)
         expected = torch.cat([part.flatten() for part in torch.autograd.grad(mean, list(model.parameters()))])
-        assert (row - expected).norm() <= 1e-3 * expected.norm()
-        torch.testing.assert_close(loss, mean, rtol=1e-5, atol=0)
+        assert (row - expected).norm() <= 1e-12 * expected.norm()
+        torch.testing.assert_close(loss, mean, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("model", [Cnn(3, 18, 5), Viewing(), Mlp(972, [4], 5)])
