@@ -320,12 +320,10 @@ class FederatedModule(pl.LightningModule):
             self.model,
             server.client,
             batch.byzantine,
-            rule=lambda updates: ask(updates).update,
-            round=server.round,
+            ask,
+            server.round,
             previous_update=None if self._previous_update is None else self._previous_update.to(rows),
             honest_ids=batch.honest.ids,
-            trust=lambda updates: ask(updates).trusted,
-            answer=lambda updates: ask(updates).answer,
         )
         honest = _updates(rows[:h], batch.data_weights[:h], batch.honest.ids, columns)
         with _unchanged(self.adversary, rows, *trainable(self.model).values()):

@@ -307,7 +307,7 @@ class Adaptive(Adversary):
         return adaptive(
             honest.rows,
             n_byzantine,
-            context.answer or context.rule,
+            context.answer,
             honest.data_weights,
             self.evaluations,
             self.max_factor,

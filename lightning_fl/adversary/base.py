@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from lightning_fl.aggregator.base import Aggregation
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
@@ -25,30 +26,36 @@ class AttackContext:
         model: The global model, which an attacker must not change.
         client: What honest clients compute.
         byzantine: The Byzantine clients' own samples.
-        rule: What the server would make of the n updates (honest ones first), with the clients' true data weights; only
-            an adaptive attack asks it.  What the rule draws at random (buckets, columns, noise) is drawn differently
-            here than by the server, whose draws no attacker knows; the mini-batches of the server's own clients are
-            the same.
+        aggregation: What the server would make of n updates (honest ones first), with the clients' true data weights;
+            only an adaptive attack asks it.  What the rule draws at random (buckets, columns, noise) is drawn
+            differently here than by the server, whose draws no attacker knows; the mini-batches of the server's own
+            clients are the same.
         round: Which round it is.
         previous_update: What the rule made of the last round's updates; two successive global models show it to every
             client.  None in the first round.
         honest_ids: Number of each honest client, in the order of the honest updates; who takes part may change from
             round to round.  None: unknown.
-        trust: The trust that the rule would put in each of the n updates: `Aggregation.trust`, or else its weights;
-            None for a coordinate rule.
-        answer: As ``rule``, but a weighting's answer may stay a combination of rows: for an attack that asks many times
-            and needs no more than its distance from something.  None: ask ``rule``.
     """
 
     model: nn.Module
     client: Client
     byzantine: ClientBatch
-    rule: Callable[[Updates], Float[Tensor, " d"]]
+    aggregation: Callable[[Updates], Aggregation]
     round: Round
     previous_update: Float[Tensor, " d"] | None = None
     honest_ids: Sequence[int] | None = None
-    trust: Callable[[Updates], Float[Tensor, " n"] | None] = lambda updates: None
-    answer: Callable[[Updates], Float[Tensor, " d"] | Combination] | None = None
+
+    def rule(self, updates: Updates) -> Float[Tensor, " d"]:
+        """What the server would subtract, before its learning rate."""
+        return self.aggregation(updates).update
+
+    def answer(self, updates: Updates) -> Float[Tensor, " d"] | Combination:
+        """As ``rule``, or the combination of rows that it is: for an attack that asks many times how far it is off."""
+        return self.aggregation(updates).answer
+
+    def trust(self, updates: Updates) -> Float[Tensor, " n"] | None:
+        """The trust that the rule would put in each update; None for a coordinate rule."""
+        return self.aggregation(updates).trusted
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for the attack's draws in this round."""

@@ -109,7 +109,7 @@ class OneCoordinate(Adversary):
         return one_coordinate(
             honest.rows,
             n_byzantine,
-            context.answer or context.rule,
+            context.answer,
             context.trust,
             honest.data_weights,
             self.direction,

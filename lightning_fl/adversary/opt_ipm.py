@@ -80,7 +80,7 @@ class OptIpm(Adversary):
         return self._search(
             honest.rows,
             n_byzantine,
-            context.answer or context.rule,
+            context.answer,
             honest.data_weights,
             self.evaluations,
             self.start,

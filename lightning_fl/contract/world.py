@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightning_fl import ServerOracle, Updates
+from lightning_fl import Aggregation, ServerOracle, Updates
 from lightning_fl.adversary.base import AttackContext
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.round import Round
@@ -49,8 +49,10 @@ def context(
     rule: Callable[[Updates], Tensor] = lambda updates: updates.rows.mean(0), learning_rate: float = 0.1
 ) -> AttackContext:
     """What an attacker of this federation knows; its three Byzantine clients hold one class each."""
-    data = samples(seed=1)
-    return AttackContext(model(), Gradient(), class_clients(data), rule, Round(0, learning_rate, 0))
+    batch = class_clients(samples(seed=1))
+    return AttackContext(
+        model(), Gradient(), batch, lambda updates: Aggregation(rule(updates)), Round(0, learning_rate, 0)
+    )
 
 
 def honest_updates(h: int = 12, skew: float = 0.1, seed: int = 0) -> torch.Tensor:

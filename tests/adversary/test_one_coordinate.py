@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fl import SettingError, Updates
+from lightning_fl import Aggregation, SettingError, Updates
 from lightning_fl.adversary.one_coordinate import OneCoordinate, one_coordinate
 from lightning_fl.aggregator.krum import krum_weights
 from lightning_fl.aggregator.median import median
@@ -92,7 +92,8 @@ def test_the_class_passes_its_settings_and_the_weights():
     def trust(updates):
         return krum(updates) * (updates.data_weights[0] < updates.data_weights[1])
 
-    forged = OneCoordinate("all", 9).attack(updates, 3, replace(context, trust=trust))
+    trusting = replace(context, aggregation=lambda updates: Aggregation(context.rule(updates), trust(updates)))
+    forged = OneCoordinate("all", 9).attack(updates, 3, trusting)
     expected = one_coordinate(updates.rows, 3, context.rule, trust, updates.data_weights, "all", 9)
     assert torch.equal(forged, expected)
     forged = OneCoordinate("one", 9).attack(updates, 3, context)
