@@ -167,9 +167,8 @@ class Bucketing(Mixing):
         try:
             super().check(n, n_classes)
         except SettingError as error:
-            if " n=" not in str(error):
-                raise
-            raise SettingError(f"{error}  Here n counts buckets: {n} clients, {self.s} in each.") from error
+            asked = f"The rule is asked about {self.n_mixed(n)} buckets: {n} clients, {self.s} in each."
+            raise SettingError(f"{error}  {asked}") from error
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Pass on what the rule says of that many buckets; see the base class."""

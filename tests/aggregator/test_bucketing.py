@@ -227,7 +227,7 @@ def test_checks_the_rule_for_the_number_of_buckets():
     assert listener.checked == (57, 10)
     Bucketing(listener, 2, "keep").check(115, 10)
     assert listener.checked == (58, 10)
-    with pytest.raises(SettingError, match=r"krum needs .* got n=5 and f=3.* n counts buckets: 11 clients, 2 in each"):
+    with pytest.raises(SettingError, match=r"krum needs .* got n=5 and f=3.* 5 buckets: 11 clients, 2 in each"):
         Bucketing(Krum(3), 2, "drop").check(N, 3)
 
 
