@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Remembering
+from lightning_fl.aggregator.base import Aggregation, Remembering, equal_shares
 from lightning_fl.aggregator.clusters import Linkage, cosine_distances, larger_cluster
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
@@ -107,5 +107,4 @@ class ClippedClustering(Remembering):
         weights, radius = clipped_clustering_weights(updates.gram, norms, self.linkage, self.max_radius)
         lengths = updates.gram.diagonal().sqrt().cpu()
         self._last = {"norms": torch.cat([norms, lengths[lengths.isfinite()]])}
-        trust = (weights > 0) / (weights > 0).sum().clamp(min=1)
-        return Aggregation(updates.combination(weights), weights, {"radius": radius.item()}, trust)
+        return Aggregation(updates.combination(weights), weights, {"radius": radius.item()}, equal_shares(weights))

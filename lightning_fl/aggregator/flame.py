@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
 from lightning_fl.aggregator.clusters import agglomerate
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
@@ -156,9 +156,8 @@ def _flame(
         update = updates.combine(weights)
         drawn = torch.randn(updates.d, generator=generator, dtype=update.dtype, device=generator.device)
         answer = update + noise * radius.to(update) * drawn.to(update.device)
-    admitted = weights > 0
-    trust = admitted / admitted.sum().clamp(min=1)
-    return Aggregation(answer, weights, {"admitted": int(admitted.sum()), "radius": radius.item()}, trust)
+    diagnostics = {"admitted": int((weights > 0).sum()), "radius": radius.item()}
+    return Aggregation(answer, weights, diagnostics, equal_shares(weights))
 
 
 class Flame(Aggregator):

@@ -19,6 +19,7 @@ from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
 from lightning_fl.updates import Updates
 
+_ROUNDING = 1e-12  # half of the weight, added up, may come out above 1/2 by less
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems
 # Rows up to which Newton's system is solved directly; beyond, the products at most and the residual left.
 _MOST_SOLVED, _MOST_PRODUCTS, _SOLVED = 1024, 50, 1e-8
@@ -50,7 +51,7 @@ def centre_on_majority(
 def _radii(distances: Tensor, weights: Tensor) -> Tensor:
     """For each row the least distance within which more than half of the weight lies."""
     order = distances.argsort(dim=1, stable=True)
-    majority = (weights[order].cumsum(1) > 0.5).to(torch.uint8).argmax(1, keepdim=True)
+    majority = (weights[order].cumsum(1) > 0.5 + _ROUNDING).to(torch.uint8).argmax(1, keepdim=True)
     return distances.gather(1, order.gather(1, majority)).flatten().sqrt()
 
 

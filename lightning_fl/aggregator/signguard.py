@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
 from lightning_fl.rows import finite_rows
@@ -153,8 +153,10 @@ def _weights(updates: Updates, columns: Tensor, lower: float, upper: float, scal
     return torch.zeros_like(norms).index_put((rows,), weights)
 
 
-class Signguard(Weighting):
+class Signguard(Aggregator):
     """Average what has a usual length and usual signs; see `signguard` for lower, upper and scaled.
+
+    Its weights undo lengths beyond the median; its trust is an equal share for those that pass.
 
     Args:
         lower: L, 0 <= L < 1.
@@ -176,9 +178,10 @@ class Signguard(Weighting):
         self.share = share
         self.scaled = scaled
 
-    def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
-        """Weigh one round; see the base class."""
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
         size = int(self.share * updates.d) or updates.d
         start = int(torch.randint(updates.d - size + 1, (1,), generator=server.generator("signguard")))
         columns = torch.arange(start, start + size, device=updates.device)
-        return _weights(updates, columns, self.lower, self.upper, self.scaled)
+        weights = _weights(updates, columns, self.lower, self.upper, self.scaled)
+        return Aggregation(updates.combination(weights), weights, trust=equal_shares(weights))

@@ -44,6 +44,13 @@ def test_agrees_with_the_loop(name, dtype, f):
     assert torch.equal(x, before)
 
 
+def test_every_column_of_a_long_row_counts(draw):
+    """Also those of another part than the first 4,096."""
+    x = torch.randn(N, 10_000, generator=draw)
+    x[:, :5000] = 0
+    np.testing.assert_allclose(aksel(x, F), reference.aksel(x.double().numpy(), F), rtol=2e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_moves_with_the_rows(seed):
     """Translation, scale and order."""

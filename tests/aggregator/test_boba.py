@@ -99,6 +99,32 @@ def test_trusts_whom_it_accepts():
     torch.testing.assert_close(found.trust, accepted.double() / accepted.sum())
 
 
+@pytest.mark.parametrize(
+    ("seed", "options"),
+    [
+        (2, {"p_min": 0.0}),  # 10 clients are as near; n - f = 21 are taken
+        (2, {"max_iter": 1}),
+        (2, {"stage_1": "none"}),
+        (2, {"stage_2": False}),
+        (0, {"stage_1": "exhaustive"}),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_the_class_agrees_with_the_loop_in_any_setting_and_reports_its_weights(seed, options):
+    x, classes, f = problem(seed, "ipm")
+    found = Boba(f, **options).aggregate(Updates(x), SimpleNamespace(class_updates=classes))
+    expected, accepted, p_hat = reference.boba(x, classes, f, **options)
+    np.testing.assert_allclose(found.update, expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.label_distributions, p_hat, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.trust, accepted / accepted.sum(), rtol=1e-12)
+    solution = solve(x, classes, f, **options)
+    torch.testing.assert_close(found.weights, solution.coefficients[: len(x)])
+    diagnostics = {"fits": solution.fits, "accepted": accepted.sum(), "explained": pytest.approx(solution.explained)}
+    if solution.loss_ratio is not None:
+        diagnostics["loss_ratio"] = pytest.approx(solution.loss_ratio)
+    assert found.diagnostics == diagnostics
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 40), st.sampled_from(sorted(ATTACKS)), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
 def test_is_equivariant_under_translation_and_scale(seed, attack, shift, scale):
@@ -185,6 +211,13 @@ def test_a_non_finite_client_is_not_accepted(p_min):
     assert solution.accepted.tolist() == [True, True, True, True, False]
     assert solution.coefficients[4] == 0
     torch.testing.assert_close(boba(x, torch.eye(2).double(), 1, p_min), CLIENTS[:4].mean(0))
+
+
+def test_more_non_finite_clients_than_f_leave_fewer():
+    x, classes = CLIENTS.clone(), torch.eye(2).double()
+    x[3:, 0] = torch.nan
+    assert solve(x, classes, 1).accepted.tolist() == [True, True, True, False, False]
+    torch.testing.assert_close(boba(x, classes, 1), torch.tensor([0.5, 0.5]).double())
 
 
 @pytest.mark.parametrize("rows", [torch.zeros(6, 4), torch.ones(6, 4)])

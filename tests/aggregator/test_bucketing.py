@@ -184,8 +184,10 @@ def test_resampling_agrees_with_the_loop():
     with pytest.raises(SettingError, match="resampling needs 1 <= s <= n"):
         resampling(x, N + 1, generator())
     listener = Listener()
-    Resampling(listener, f=1, s=2).aggregate(Updates(x, weights), server)
-    torch.testing.assert_close(listener.updates.rows, resampling(x, 2, server.generator("resampling"), weights))
+    for s in (2, 3):
+        Resampling(listener, f=1, s=s).aggregate(Updates(x, weights), server)
+        torch.testing.assert_close(listener.updates.rows, resampling(x, s, server.generator("resampling"), weights))
+        assert listener.updates.data_weights.tolist() == pytest.approx([1 / N] * N)
     Resampling(listener, f=1, s=2).check(9, 4)
     assert listener.checked == (9, 4)
     assert Resampling(Krum(2), f=1, s=2).guarantee(7, 3) is None

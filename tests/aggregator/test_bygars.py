@@ -127,6 +127,16 @@ def expect(server, rows, first_rate, trust=None):
     return -first_rate * moved, q
 
 
+def test_the_class_takes_its_settings_and_reports_trust():
+    rows, server = world.honest_updates(N), world.oracle(0.1)
+    rows[3] *= -1
+    aggregation = Bygars(steps=5, step_size=0.2).aggregate(Updates(rows), server)
+    trust, weights = bygars_weights(Updates(rows), lambda update: server.gradient_after(update, 0.1), 0.1, 5, 0.2)
+    torch.testing.assert_close(aggregation.trust, trust)
+    torch.testing.assert_close(aggregation.weights, weights)
+    assert aggregation.trust[3] < 0
+
+
 @pytest.mark.parametrize("carry_over", [False, True])
 def test_rounds_use_the_first_rate_and_carry_trust_over_if_asked(carry_over):
     """Round 1 at 0.1, round 2 at 0.05: the server's step of -0.05 times the update is still the paper's at 0.1."""

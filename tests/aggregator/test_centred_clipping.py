@@ -4,6 +4,7 @@ import torch
 
 from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.adversary.adaptive import Adaptive
+from lightning_fl.aggregator.base import draw_order
 from lightning_fl.aggregator.centred_clipping import (
     CentredClipping,
     SequentialCentredClipping,
@@ -208,6 +209,28 @@ def test_the_buckets_of_a_round_follow_the_clients_and_the_cosines():
         torch.testing.assert_close(here.weights, there.weights[order])
         rule.on_train_batch_end()
     assert len({float(rule.aggregate(Updates(rows), world.oracle(index=t)).update[0]) for t in range(4)}) > 1
+
+
+@pytest.mark.parametrize(("n_clusters", "average_first"), [(2, False), (3, True)])
+def test_the_sequential_class_goes_through_buckets_of_the_clusters(n_clusters, average_first):
+    """Random ones in the first round; a row without direction has the cosine 0."""
+    rule, last = SequentialCentredClipping(0.4, n_clusters, average_first), None
+    for index in range(3):
+        rows, server = world.honest_updates(7, seed=index), world.oracle(index=index)
+        rows[4] = 0
+        updates = Updates(rows, ids=range(7))
+        cosines = None if last is None else torch.nn.functional.cosine_similarity(rows, last[None])
+        buckets = similarity_buckets(cosines, n_clusters, draw_order(updates, server.derive_seed("buckets")))
+        last = sequential_centred_clipping(rows, buckets, 0.4, last, average_first)
+        torch.testing.assert_close(rule.aggregate(updates, server).update, last)
+        rule.on_train_batch_end()
+
+
+def test_trust_is_the_share_of_the_last_steps_factors():
+    """From 0 the factors are 1, 1/2 and 1/4, which leads to 5/6; from there they are 1, 6/7 and 6/19."""
+    updates = Updates(torch.tensor([[0.5], [2.0], [4.0]]))
+    found = CentredClipping(1.0, 2).aggregate(updates, world.oracle())
+    assert found.trust.tolist() == pytest.approx([133 / 289, 114 / 289, 42 / 289])
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -50,6 +50,9 @@ def test_literal_linkage():
     x = torch.stack([angles.cos(), angles.sin()], dim=1)
     torch.testing.assert_close(clipped_clustering(x, linkage="single"), x[:4].mean(0))
     torch.testing.assert_close(clipped_clustering(x), x[2:].mean(0))
+    for linkage, expected in [("single", x[:4].mean(0)), ("average", x[2:].mean(0))]:
+        rule = ClippedClustering(linkage, max_radius=0.5)
+        torch.testing.assert_close(rule.aggregate(Updates(x), world.oracle()).update, 0.5 * expected)
 
 
 def test_the_median_is_that_of_all_norms_so_far():

@@ -70,6 +70,8 @@ def test_noise_has_its_deviation_and_depends_on_the_round_alone():
     rows, server = torch.zeros(3, 20_000), world.oracle()
     first, second = (Clipping(Average(), 2.0, 0.5).aggregate(Updates(rows), server).update for _ in range(2))
     assert torch.equal(first, second)
+    later = Clipping(Average(), 2.0, 0.5).aggregate(Updates(rows), world.oracle(index=1)).update
+    assert abs(torch.corrcoef(torch.stack([first, later]))[0, 1]) < 0.03
     assert first.std().item() == pytest.approx(0.5, rel=0.03)
     assert abs(first.mean().item()) < 0.02
 

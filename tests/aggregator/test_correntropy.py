@@ -38,6 +38,21 @@ def test_literal_tells_the_kernels_apart():
     assert maximum_correntropy(x).item() == pytest.approx(1.0, abs=1e-5)  # s = 1: 0, 1 and 2 balance, 9 is out of sight
 
 
+@pytest.mark.parametrize("n", [4, 18, 50, 100])
+def test_half_of_the_updates_are_not_more_than_half(n):
+    """The ball that holds more reaches from 0 to 1, and s = 1 has one maximum in between.
+
+    9 shares of 1/18, added up, are above 1/2; so are those of 50 and 100.
+    """
+    x = (torch.arange(n) % 2).double()[:, None]
+    assert maximum_correntropy(x, eps=1e-9).item() == pytest.approx(0.5, abs=1e-6)
+
+
+def test_eps_is_relative_to_the_bandwidth():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    torch.testing.assert_close(maximum_correntropy(1e-6 * x), 1e-6 * maximum_correntropy(x), rtol=1e-9, atol=0)
+
+
 def test_bandwidth_goes_from_a_row_to_the_mean():
     x = torch.as_tensor(reference.problem("random", N, D))
     start = reference.majority_radius(x.numpy(), np.full(N, 1 / N))[1]

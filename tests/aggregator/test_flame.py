@@ -153,6 +153,9 @@ def test_the_class_takes_model_and_rate_of_the_server():
     assert aggregation.diagnostics["admitted"] == int(admitted.sum()) >= N // 2 + 1
     assert aggregation.trust.sum().item() == pytest.approx(1)
     assert torch.equal(aggregation.trust > 0, admitted)
+    assert aggregation.trust.max() == aggregation.trust[admitted].min()  # whatever is clipped
+    assert len(set(aggregation.weights[admitted].tolist())) > 1
+    assert aggregation.diagnostics["radius"] == pytest.approx(np.median(x.norm(dim=1)), rel=1e-6)
     noisy = Flame(noise=0.1).aggregate(Updates(x), server)
     torch.testing.assert_close(noisy.update, flame(x, server.parameters, 0.3, 0.1, server.generator("flame")))
     assert not torch.allclose(noisy.update, aggregation.update)

@@ -16,7 +16,7 @@ from tests.aggregator import reference_peers as peers
 N, D = 11, 6
 
 
-@pytest.mark.parametrize("kappa", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("kappa", [0.1, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("name", ["random", "badly scaled", "offset"])
 def test_agrees_with_the_loop(name, kappa):
     """At an offset 1 - cosine is 1e-10, of which float64 leaves six digits."""
@@ -93,6 +93,13 @@ def test_a_broken_update_or_history_has_no_part_in_it(values, seed, single):
     for i, value in enumerate(values):
         (x if i % 2 else h)[i, 0 if single else slice(None)] = value
     torch.testing.assert_close(foolsgold(x, h), expected)
+
+
+@pytest.mark.parametrize(("confidence", "normalize"), [(0.3, False), (1.0, True)])
+def test_the_class_is_the_function(confidence, normalize, draw):
+    x = torch.randn(N, D, generator=draw)
+    aggregation = Foolsgold(confidence, normalize).aggregate(Updates(x, ids=range(N)), world.oracle())
+    torch.testing.assert_close(aggregation.update, foolsgold(x, x, confidence, normalize))
 
 
 def end(rule):

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import DivergedError, SettingError
+from lightning_fl import DivergedError, SettingError, Updates
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, krum_weights, multi_krum, multi_krum_weights
 from lightning_fl.contract import hostile, world
 from lightning_fl.products import gram_matrix
@@ -58,6 +58,8 @@ def test_literal_neighbours():
     assert krum(x, 2, "n-f-1").item() == 1
     assert multi_krum(x, 2, 2).item() == 0.5
     assert multi_krum(x, 2, 2, "n-f-1").item() == 2
+    for rule, expected in [(Krum(2, "n-f-1"), 1), (MultiKrum(2, 2, "n-f-1"), 2)]:
+        assert rule.aggregate(Updates(x), world.oracle()).update.item() == expected
 
 
 @pytest.mark.parametrize("name", reference.PROBLEMS)

@@ -99,6 +99,12 @@ def test_what_a_rule_believes_of_labels_is_about_clients():
     assert Nnm(Boba(2), 2).aggregate(updates, server).label_distributions is None
 
 
+def test_needs_what_the_rule_needs_of_the_server():
+    for rule in [Nnm(Boba(2), 2), Clipping(Boba(2)), Arc(Boba(2), 2)]:
+        assert rule.needs_server == "updates"
+    assert Nnm(Given(Told(WEIGHTS)), 2).needs_server is None
+
+
 def test_a_coordinate_rule_says_nothing_of_clients():
     found = aggregate(Told(None))
     assert found.weights is None

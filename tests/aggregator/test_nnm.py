@@ -136,6 +136,13 @@ def test_a_non_finite_row_counts_among_the_f_and_stays():
     assert (aggregation.weights[~rest] == 0).all()
 
 
+@pytest.mark.parametrize("rule", [Average(), GeometricMedian(1e-6)])
+def test_data_weights_play_no_part(rule):
+    rows = world.honest_updates()
+    found = Nnm(rule, 3).aggregate(Updates(rows, torch.arange(1.0, 13.0)), world.oracle())
+    torch.testing.assert_close(found.update, Nnm(rule, 3).aggregate(Updates(rows), world.oracle()).update)
+
+
 @pytest.mark.parametrize("rule", [Average(), Krum(3), GeometricMedian(1e-6), Normalized()])
 def test_a_weighting_never_builds_the_mixed_rows(rule):
     """Its weights are those of the updates as sent, and the update is their combination."""

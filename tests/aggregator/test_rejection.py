@@ -63,6 +63,12 @@ def test_agrees_with_the_loop(rule, name, f):
     np.testing.assert_allclose(ours(x, f).numpy(), loop(x.numpy(), f), rtol=1e-9, atol=1e-12)
 
 
+def test_leave_one_out_means_made_in_several_parts_agree_with_the_loop():
+    x = torch.as_tensor(reference.problem("random", 40, D))
+    expected = reference.average_rejection(x.numpy(), 7, server_loss)
+    np.testing.assert_allclose(average_rejection(x, 7, server_loss).numpy(), expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_keeps_dtype_and_argument(rule, dtype):
@@ -208,6 +214,14 @@ def test_huge_rows_do_not_favour_who_comes_first():
     assert torch.equal(back, kept)
 
 
+@pytest.mark.parametrize("rule", [SelfRejection(3), Zeno(3)])
+def test_who_of_equal_losses_stays_changes_with_the_round(rule):
+    """After an update of 1e38 there is no finite loss."""
+    updates = Updates(torch.full((9, world.D), 1e38), ids=range(9))
+    kept = {tuple(rule.weights(updates, world.oracle(index=t)).tolist()) for t in range(10)}
+    assert len(kept) > 1
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_errors(rule, unchecked):
     ours, _ = RULES[rule]
@@ -234,6 +248,7 @@ def test_errors(rule, unchecked):
         (SelfRejection(F), lambda x, losses: self_rejection(x, F, losses)),
         (AverageRejection(F), lambda x, losses: average_rejection(x, F, losses)),
         (Zeno(F, RHO), lambda x, losses: zeno(x, F, losses, 0.1, RHO)),
+        (Zeno(F, 5.0), lambda x, losses: zeno(x, F, losses, 0.1, 5.0)),  # for which others go than for no price
     ],
 )
 def test_the_class_asks_the_server(rule, plain):

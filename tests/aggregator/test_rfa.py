@@ -98,4 +98,6 @@ def test_the_class_weighs_by_data():
     updates = Updates(world.honest_updates(12), shares)
     aggregation = Rfa().aggregate(updates, world.oracle())
     torch.testing.assert_close(aggregation.update, rfa(updates.rows, shares))
+    other = Rfa(nu=1.0, n_iterations=8).aggregate(updates, world.oracle())
+    torch.testing.assert_close(other.update, rfa(updates.rows, shares, 1.0, 8))
     assert aggregation.weights.sum().item() == pytest.approx(1)

@@ -69,6 +69,7 @@ def test_checks_the_rule():
     ServerMixture(Krum(2), 0.5).check(12, 3)
     with pytest.raises(SettingError, match="krum needs"):
         ServerMixture(Krum(2), 0.5).check(4, 3)
+    assert ServerMixture(Krum(2), 0.5).guarantee(6, 3) == Krum(2).guarantee(6, 3) is not None
 
 
 def test_the_server_takes_its_share_of_the_trust():

@@ -80,6 +80,10 @@ def test_the_median_of_an_even_number_of_norms_is_between_the_middle_two():
     assert signguard(x, torch.tensor([0])).item() == (1 + 2 + 3 + 3) / 4
     assert signguard(x, torch.tensor([0]), upper=2.5).item() == 2  # 8 is not below 7.5
     assert signguard(x, torch.tensor([0]), lower=0.4).item() == pytest.approx(8 / 3)
+    for rule, expected, passing in [(Signguard(upper=2.5), 2, [0, 1, 2]), (Signguard(lower=0.4), 8 / 3, [1, 2, 3])]:
+        found = rule.aggregate(Updates(x), world.oracle())
+        assert found.update.item() == pytest.approx(expected)
+        assert found.trust.tolist() == pytest.approx([1 / 3 if i in passing else 0 for i in range(4)])
 
 
 def test_only_the_signs_of_the_columns_count():
@@ -142,6 +146,14 @@ def test_the_class_draws_a_block_of_columns(draw):
     start = int(torch.randint(world.D - 3, (1,), generator=world.oracle().generator("signguard")))
     some = Signguard(0.5, 1.5, 0.5, True).aggregate(Updates(x), world.oracle())
     torch.testing.assert_close(some.update, signguard(x, torch.arange(start, start + 4), 0.5, 1.5, True))
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_class_divides_the_shares_of_signs_if_asked(scaled):
+    x = mixed_signs(15, 20, 6)
+    found = Signguard(share=1.0, scaled=scaled).aggregate(Updates(x), world.oracle()).update
+    torch.testing.assert_close(found, signguard(x, torch.arange(20), scaled=scaled))
+    assert not torch.allclose(found, signguard(x, torch.arange(20), scaled=not scaled))
 
 
 def test_errors(unchecked):

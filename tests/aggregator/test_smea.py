@@ -155,6 +155,18 @@ def test_the_class_gives_the_functions_update_and_its_weights():
     assert aggregation.diagnostics == {"exact": 1}
 
 
+def test_up_to_50_000_subsets_are_all_tried(monkeypatch):
+    """C(24, 5) = 42,504 and C(25, 5) = 53,130."""
+    monkeypatch.setattr(smea, "_try_all", lambda gram, f: torch.arange(len(gram)) >= f)
+    assert smallest_eigenvalue_weights(torch.eye(24).double(), 5)[1]
+    assert not smallest_eigenvalue_weights(torch.eye(25).double(), 5)[1]
+
+
+@pytest.mark.usefixtures("by_swaps")
+def test_the_class_says_that_not_all_subsets_were_tried():
+    assert Smea(F).aggregate(world.updates(), world.oracle()).diagnostics == {"exact": 0}
+
+
 @pytest.mark.parametrize("n_others", [0, 10])
 def test_many_equal_rows_win(draw, n_others):
     """Enough rows for the search by swaps, which has no direction to go in."""
