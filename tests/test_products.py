@@ -147,6 +147,12 @@ def test_rows_that_differ_by_rounding_are_one(draw):
     assert equal_rows(gram, gram.diagonal()).tolist() == [0, 1, 2]
 
 
+def test_what_is_rounding_ends_at_2_to_the_minus_43():
+    """Of the squared length: 2^-44 is, 2^-40 is not."""
+    gram = gram_matrix(torch.tensor([[1.0], [1 + 2**-20], [1 + 2**-22]]).double())
+    assert equal_rows(gram, gram.diagonal()).tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize("first", [[0, 1, 2, 3, 4], [0, 0, 2, 1, 2], [1, 1, 0, 3, 3], [4, 4, 4, 4, 4]])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_merged_rows_and_columns_are_those_of_the_given_numbers(first, in_place, draw):

@@ -79,6 +79,22 @@ def test_update_weighs_samples_not_classes():
     assert not torch.allclose(server.update, server.class_updates.mean(0), atol=1e-3)
 
 
+def test_the_virtual_client_with_all_samples_has_a_number_of_its_own():
+    """So that its mini-batches are drawn by themselves."""
+
+    class Spy(Gradient):
+        def updates(self, model, batch, this_round, out=None):
+            asked.append(tuple(batch.ids))
+            return super().updates(model, batch, this_round, out)
+
+    asked, classes = [], world.class_clients(world.samples())
+    server = ServerOracle(
+        world.model(), Spy(), ClientBatch(classes.samples, classes.indices, (-1, -2, -3)), Round(0, 0.1, 0)
+    )
+    assert (len(server.class_updates), len(server.update)) == (3, world.D)
+    assert asked == [(-1, -2, -3), (-4,)]
+
+
 def test_parameters_are_flat_and_in_the_models_order(server):
     assert torch.equal(server.parameters, nn.utils.parameters_to_vector(server.model.parameters()))
 

@@ -202,6 +202,8 @@ def test_columns_keep_weights_and_ids(draw):
     torch.testing.assert_close(some.gram, slow_gram(rows[:, [7, 0, 39]]))
     torch.testing.assert_close(some.data_weights, torch.arange(1.0, 6.0).double() / 15)
     assert list(some.ids) == list(range(5))
+    scaled = Updates(rows, torch.arange(1.0, 6.0), ids=range(5)).mixed(2 * torch.eye(5)).columns(slice(3, 9))
+    assert (scaled.data_weights.tolist(), list(scaled.ids)) == (some.data_weights.tolist(), list(range(5)))
 
 
 def test_gram_with_rows_of_another_length_is_refused():

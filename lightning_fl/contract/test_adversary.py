@@ -27,6 +27,7 @@ SMALL = {"label_flip_pair": {"target": 1}}
 RANDOM = {"gaussian", "gaussian_models", "gaussian_updates", "fang", "mimic_learned"}
 BACKDOORS = {name for name, config in CONFIGS.items() if issubclass(get_class(config._target_), Backdoor)}
 RANDOM_ONCE = {"label_flip_random"} | BACKDOORS  # which samples are poisoned
+ASKING = {"adaptive", "one_coordinate", "opt_alie", "opt_ipm"}  # the rule, which sees data weights
 EVERY = pytest.mark.parametrize("name", CONFIGS)
 
 
@@ -108,6 +109,13 @@ def test_same_seed_and_round_same_bits(name):
 def test_only_random_attacks_change_with_seed_and_round(name, change, random):
     here, there = (adversary(name).attack(*situation(**changes)) for changes in ({}, change))
     assert same(here, there) == (name not in random)
+
+
+@pytest.mark.parametrize("name", [] if own_folder() else [name for name in CONFIGS if name not in ASKING])
+def test_data_weights_do_not_count_unless_the_rule_is_asked(name):
+    honest, b, context = situation()
+    weighted = Updates(honest.rows, torch.ones(honest.n).index_fill(0, torch.tensor([2]), 1000.0))
+    assert same(adversary(name).attack(weighted, b, context), adversary(name).attack(honest, b, context))
 
 
 @EVERY

@@ -18,6 +18,7 @@ from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.saga import Saga
 from lightning_fl.contract import conf, world
 from lightning_fl.contract.images import bytes_of, pictures
+from lightning_fl.partition.sorted import Sorted
 from tests import training
 
 
@@ -62,13 +63,14 @@ def test_a_share_of_each_clients_samples_is_poisoned_and_nothing_else(share):
     assert (poisoned.samples.mean, poisoned.samples.std) == (batch.samples.mean, batch.samples.std)
 
 
-def test_only_the_source_class_and_the_next_class():
+@pytest.mark.parametrize("source", [0, 1])
+def test_only_the_source_class_and_the_next_class(source):
     batch = byzantine()
-    poisoned = badnets(target=None, source=1).poison(batch, seed=0)
+    poisoned = badnets(target=None, source=source).poison(batch, seed=0)
     for (x, y), (ours, labels) in zip(parts(batch), parts(poisoned), strict=True):
         changed = [i for i in range(len(x)) if not torch.equal(x[i], ours[i])]
-        assert len(changed) == max(round(0.5 * int((y == 1).sum())), 1)
-        assert {(y[i].item(), labels[i].item()) for i in changed} == {(1, 2)}
+        assert len(changed) == max(round(0.5 * int((y == source).sum())), 1)
+        assert {(y[i].item(), labels[i].item()) for i in changed} == {(source, source + 1)}
     poisoned = badnets(target=None, share=1.0).poison(batch, seed=0)
     for (_, y), (_, labels) in zip(parts(batch), parts(poisoned), strict=True):
         assert labels.tolist() == [{0: 1, 1: 2, 2: 0}[z] for z in y.tolist()]
@@ -221,6 +223,15 @@ def test_what_does_not_fit_is_refused_before_training(attack, federation, messag
     with pytest.raises(SettingError, match=message):
         training.fit(training.trainer([attack], 2), run, federation)
     assert all(torch.equal(p, q) for p, q in zip(run.parameters(), before, strict=True))
+
+
+def test_some_attacker_must_hold_the_source_class():
+    """Sorted by class, the last two of six clients hold class 2 alone."""
+    federation = Pictures(Sorted(), Federation(6, 2, "replacement", "uniform"), 2, 0, 0, 4)
+    training.fit(training.trainer([badnets(source=2)], 1), module(), federation)
+    for source in (0, 1):
+        with pytest.raises(SettingError, match=f"class {source}, got none among those of 2 Byzantine clients"):
+            training.fit(training.trainer([badnets(target=2, source=source)], 1), module(), federation)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,17 @@ def test_some_samples_make_way_for_rare_ones_of_the_first_part(path):
     assert torch.equal(batch.samples.inputs, bytes_of(42).inputs)
 
 
+def test_which_rare_inputs_a_client_gets_depends_on_seed_and_client(path):
+    def drawn(seed):
+        batch = ClientBatch(bytes_of(60), list(torch.arange(60).split(20)), (3, 8, 9))
+        poisoned = EdgeCase(path, **(SETTINGS | {"share": 1.0})).poison(batch, seed)
+        images = [poisoned.samples.inputs[places][:, 0, 0, 0] for places in poisoned.indices]
+        return [image.bincount(minlength=204)[201:].tolist() for image in images]
+
+    assert len({tuple(counts) for counts in drawn(0)}) == 3
+    assert all(here != there for here, there in zip(drawn(0), drawn(1), strict=True))
+
+
 def test_success_is_measured_on_the_others(path):
     triggered = EdgeCase(path, **SETTINGS).triggered(bytes_of(9))
     assert triggered.inputs[:, 0, 0, 0].tolist() == [204, 205]

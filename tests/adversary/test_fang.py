@@ -77,6 +77,11 @@ def test_rows_lie_in_the_loops_intervals(variant, name):
 
 
 @SAME
+def test_every_client_and_coordinate_has_its_own_draw(variant):
+    assert len(fang(torch.ones(3, 50, dtype=torch.float64), 4, variant, draws()).unique()) == 200
+
+
+@SAME
 def test_where_the_mean_is_0_it_is_sent(variant):
     honest = torch.tensor([[1.0, 2.0], [-1.0, 4.0], [0.0, 3.0]])
     assert fang(honest, 3, variant, draws())[:, 0].tolist() == [0, 0, 0]

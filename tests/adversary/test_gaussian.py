@@ -6,7 +6,7 @@ import torch
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.gaussian import Gaussian, gaussian
 from lightning_fl.client.local_sgd import LocalSgd
-from lightning_fl.contract import world
+from lightning_fl.contract import conf, world
 from lightning_fl.parameters import flatten, trainable
 
 
@@ -80,3 +80,12 @@ def test_refuses_to_report_a_model_at_rate_0():
     assert send(Gaussian(1.0, "updates"), context).isfinite().all()
     with pytest.raises(SettingError, match="learning rate > 0"):
         send(Gaussian(1.0, "parameters"), context)
+
+
+@pytest.mark.parametrize(
+    ("name", "variance", "space"),
+    [("gaussian", 200**2, "parameters"), ("gaussian_models", 1e8, "models"), ("gaussian_updates", 90, "updates")],
+)
+def test_conf(name, variance, space):
+    attack = conf.make("adversary", name)
+    assert (attack.std**2, attack.space) == (pytest.approx(variance), space)

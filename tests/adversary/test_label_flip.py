@@ -16,7 +16,7 @@ from lightning_fl.adversary.label_flip import (
 )
 from lightning_fl.client.base import ClientResult
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.contract import world
+from lightning_fl.contract import conf, world
 from lightning_fl.partition.iid import Iid
 from lightning_fl.round import Round
 from lightning_fl.samples import Samples
@@ -157,3 +157,8 @@ def test_some_attacker_must_hold_what_is_labelled_wrongly():
         fit(1, 1)
     with pytest.raises(SettingError, match="classes below 3, got 8"):  # evaluations ask for it, whoever attacks
         fit(8, 0)
+
+
+def test_conf():
+    pair, one = (conf.make("adversary", f"label_flip_{name}") for name in ("pair", "to_one"))
+    assert [(attack.source, attack.target) for attack in (pair, one)] == [(2, 7), (None, 0)]

@@ -6,7 +6,7 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.lie import Lie, lie, lie_factor
-from lightning_fl.contract import world
+from lightning_fl.contract import conf, world
 from tests.adversary import reference
 
 
@@ -62,6 +62,13 @@ def test_helps_no_attacker_in_the_boba_papers_ablation(draw):
     torch.testing.assert_close(lie(honest, 2)[0], honest.mean(0))
 
 
+def test_a_factor_of_0_is_one(draw):
+    """And not none, which would be 0.25."""
+    honest = torch.randn(10, 5, generator=draw)
+    assert lie_factor(10, 3) > 0.2
+    torch.testing.assert_close(lie(honest, 3, 0.0), honest.mean(0).expand(3, -1))
+
+
 def test_refuses_what_has_no_answer():
     with pytest.raises(SettingError, match="lie needs at least 2 honest updates for a spread, got 1"):
         lie(torch.zeros(1, 3), 1, 0.7)
@@ -82,3 +89,7 @@ def test_the_class_passes_its_factor():
     updates = world.updates()
     assert torch.equal(Lie(0.7).attack(updates, 3, world.context()), lie(updates.rows, 3, 0.7))
     assert torch.equal(Lie(None).attack(updates, 3, world.context()), lie(updates.rows, 3))
+
+
+def test_conf():
+    assert (conf.make("adversary", "lie").factor, conf.make("adversary", "raga_lie").factor) == (None, 0.7)

@@ -56,6 +56,19 @@ def test_averaging_trusts_to_the_end():
     everybody = lambda updates: updates.data_weights  # noqa: E731
     forged = one_coordinate(honest, 1, lambda updates: updates.rows.mean(0), everybody, evaluations=6)
     assert forged.item() == pytest.approx(1 + 15 * 2**0.5)
+    forged = one_coordinate(honest.repeat(1, 9), 1, lambda updates: updates.rows[0], everybody, None, "all", 6)
+    assert forged[0].tolist() == pytest.approx([1 + 15 * 2**0.5] * 9)
+
+
+def test_harm_counts_from_the_mean_by_data_weights():
+    """The rule gives the second row, which is that mean, unless gamma is sqrt 2: then the first, which is not."""
+    honest = torch.tensor([[1.0], [3.0]])
+
+    def rule(updates):
+        torch.testing.assert_close(updates.data_weights, torch.tensor([0.0, 2 / 3, 1 / 3]).double())
+        return updates.rows[0] if 3.4 < updates.rows[2] < 3.5 else updates.rows[1]
+
+    assert one_coordinate(honest, 1, rule, weights=torch.tensor([0.0, 1.0])).item() == pytest.approx(2 + 2**0.5)
 
 
 @pytest.mark.parametrize("evaluations", [2, 20])

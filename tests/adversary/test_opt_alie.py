@@ -27,6 +27,17 @@ def test_agrees_with_the_loop(rule, name, seed):
     np.testing.assert_allclose(opt_alie(torch.from_numpy(x), 2, ours), [row(t)] * 2, rtol=1e-9)
 
 
+def test_harm_counts_from_the_mean_by_data_weights():
+    """The rule gives the second row, which is that mean, unless t is 10: then the first, which is not."""
+    honest = torch.tensor([[1.0], [3.0]])
+
+    def rule(updates):
+        torch.testing.assert_close(updates.data_weights, torch.tensor([0.0, 2 / 3, 1 / 3]).double())
+        return updates.rows[0] if 16 < updates.rows[2] < 17 else updates.rows[1]
+
+    assert opt_alie(honest, 1, rule, torch.tensor([0.0, 1.0])).item() == pytest.approx(2 + 10 * 2**0.5)
+
+
 def test_refuses_what_has_no_answer():
     with pytest.raises(SettingError, match="opt_alie needs at least 2 honest updates for a spread, got 1"):
         opt_alie(HC[:1], 1, RULES["krum"][0])

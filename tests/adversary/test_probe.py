@@ -60,6 +60,21 @@ def test_harm_of_both_kinds():
     assert probe.harm([inf, 2.0]) == inf
 
 
+def test_harm_of_a_combination_is_that_of_its_vector():
+    """Which is never computed; with a row of the server and without one, by data weights."""
+    honest, directions, server = 3 + random(H, D), random(2, D, seed=1), random(1, D, seed=2)
+    weights, shares = torch.arange(1.0, H + 1), random(H + B, seed=3)
+    rows = torch.cat([honest, (directions[0] - 2 * directions[1]).expand(B, -1)]).double()
+    mean = weights.double() @ honest.double() / weights.sum()
+    for extra, share in [(None, None), (server, torch.tensor([0.7]))]:
+        probe = Probe(
+            honest, B, lambda updates, e=extra, s=share: updates.combination(shares, e, s), directions, weights
+        )
+        answer = shares.double() @ rows + (0 if share is None else 0.7 * server[0].double())
+        assert probe.harm([1.0, -2.0]) == pytest.approx((answer - mean).norm().item(), rel=1e-6)
+        assert probe.harm([1.0, -2.0], "ascent") == pytest.approx(-(answer @ mean).item(), rel=1e-6)
+
+
 def test_honest_rows_stay_as_they_are():
     honest = world.honest_updates()
     Probe(honest, 2, lambda updates: updates.rows.mean(0), honest[:1]).ask([5.0])

@@ -48,6 +48,11 @@ def test_a_negative_factor_of_lie_counts_as_0():
     torch.testing.assert_close(rop(x, 1, None, None, 180.0), torch.tensor([[2.0, 0.0]]))
 
 
+def test_a_factor_of_0_moves_nothing():
+    """LIE's own would be 0.25."""
+    torch.testing.assert_close(rop(HC.repeat(2, 1)[:10], 3, U, 0.0)[0], (U + HC.repeat(2, 1)[:10].mean(0)) / 2)
+
+
 def test_refuses_settings_out_of_range():
     with pytest.raises(SettingError, match=r"factor of at least 0, or null for LIE's, got -1.0"):
         rop(HC, 1, None, -1.0)

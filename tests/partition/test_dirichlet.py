@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lightning_fl import SettingError
+from lightning_fl.contract import conf
 from lightning_fl.partition.dirichlet import Dirichlet
 from tests.partition.test_pathological import MNIST, targets_of
 
@@ -154,3 +155,8 @@ def test_too_few_samples_are_refused(by):
 def test_settings_out_of_range(by, alpha, min_samples, message, unchecked):
     with pytest.raises(SettingError, match=message):
         Dirichlet(by, alpha, min_samples)
+
+
+def test_conf():
+    papers, boba = conf.make("partition", "dirichlet"), conf.make("partition", "dirichlet_clients")
+    assert [(p.by, p.alpha, p.min_samples) for p in (papers, boba)] == [("classes", 0.6, 1), ("clients", 0.01, 1)]
