@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from PIL import Image
@@ -31,6 +32,44 @@ def test_its_parts_fit(name):
     assert isinstance(make("data", partition=make("partition"), federation=federation), FederatedDataModule)
     assert isinstance(adversary, Adversary) == (federation.n_byzantine > 0)
     aggregator.check(federation.n, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "f", "rounds", "rates", "server_samples", "local"),
+    [
+        ("boba_mnist", (100, 15), 16, 200, (0.1, 0.1 * 0.95**10), 20, (1, None)),
+        ("boba_cifar10", (100, 15), 16, 2000, (0.2, 0.2 * 0.8**10), 20, (1, None)),
+        ("boba_ag_news", (160, 54), 60, 200, (1.0, 0.95**10), 30, (1, None)),
+        ("boba_ag_news_ablation", (16, 2), 2, 200, (1.0, 0.95**10), 30, (1, None)),
+        ("raga_mnist_lenet", (40, 10), 10, 500, (0.54772, 0.05970), None, (3, 32)),
+        ("raga_mnist_mlp", (40, 10), 10, 500, (0.54772, 0.05970), None, (3, 32)),
+        ("raga_cifar10", (40, 10), 10, 500, (0.54772, 0.05970), None, (3, 32)),
+        ("raga_cifar100_vgg16", (40, 10), 10, 100, (0.0039801, 0.0028284), None, (1, 32)),
+        ("fed_nga_mnist_lenet", (80, 20), 20, 1000, (0.02, 0.02), None, (1, 512)),
+        ("fed_nga_mnist_mlp", (80, 20), 20, 1000, (0.02, 0.02), None, (1, 512)),
+    ],
+)
+def test_its_settings_are_the_papers(name, clients, f, rounds, rates, server_samples, local):
+    """Honest and Byzantine clients; rates of the first and the last round; samples per class; local steps and batch.
+
+    Fed-NGA's 10,000 rounds are cut to 1,000.
+    """
+    config = conf.compose(f"experiment={name}", "run_dir=unused", "run_name=unused")
+    federation = instantiate(config.federation)
+    assert (len(federation.honest_ids), federation.n_byzantine) == clients
+    assert (config.f, config.trainer.max_steps) == (f, rounds)
+    assert (config.client.get("steps", 1), config.client.batch_size) == local
+    if server_samples is not None:
+        assert config.data.server_samples == server_samples
+    optimizer = instantiate(config.server)([torch.nn.Parameter(torch.zeros(1))])
+    schedule = instantiate(config.schedule, _convert_="all")(optimizer) if config.schedule else None
+    found = []
+    for _ in range(rounds):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+    assert (found[0], found[-1]) == pytest.approx(rates, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
