@@ -49,13 +49,18 @@ class Factors:
 
     def name(self, chosen: Mapping[str, str]) -> str:
         """Tell a run's `identity`."""
+        settings = self.settings(chosen)
+        return identity(checked(self.overrides(chosen))) if settings is None else name_of(settings)
+
+    def settings(self, chosen: Mapping[str, str]) -> Config | None:
+        """List what a run's result depends on; None if its choices depend on each other."""
         changes = [self._change(factor, choice) for factor, choice in chosen.items()]
         if any(one.meets(other) for one, other in permutations(changes, 2)):
-            return identity(checked(self.overrides(chosen)))
+            return None
         settings = dict(self.common)
         for change in changes:
             settings = {path: value for path, value in settings.items() if path not in change.gone} | change.put
-        return name_of(_nested(settings))
+        return _nested(settings)
 
     def _change(self, factor: str, choice: str) -> "_Change":
         """What a choice takes from and puts into the settings of the first choices."""

@@ -6,21 +6,24 @@ A run is known by its `identity`: its folder, or a row of scripts/tables/measure
 import csv
 import io
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import permutations, product
 from math import inf, isnan
 from pathlib import Path
 from statistics import mean, quantiles
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.check import checked
-from lightning_fl.run.identity import beside, identity
+from lightning_fl.run.config import words
+from lightning_fl.run.identity import Config, beside, identity, name_of
 from lightning_fl.run.saved import SavedRun
+from lightning_fl.study.factors import Factors
 from lightning_fl.study.pool import Run
 from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Cell, Table
 
@@ -69,11 +72,89 @@ def _mean(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
 
 
+def _apart(choices: Mapping[str, Mapping[str, list[str]]]) -> bool:
+    """Whether the overrides of columns and rows are about different settings, so that none hides another's effect.
+
+    An experiment or a method may set anything, and without an attack nobody is Byzantine.
+    """
+    found = []
+    for factor in ("column", "row"):
+        texts = [text.lstrip("+~") for overrides in choices[factor].values() for text in overrides]
+        paths = {re.split("[=@]", text)[0] for text in texts}
+        found.append(paths | ({"federation"} if "adversary" in paths else set()))
+    if not found[0].union(found[1]).isdisjoint(("experiment", "method")):
+        return False
+    return not any(f"{one}.".startswith(f"{other}.") for pair in permutations(found) for one, other in product(*pair))
+
+
+class _Names:
+    """Names of a grid's runs.
+
+    A composition takes a tenth of a second.  Where more cells are asked for than there are columns, rows and seeds,
+    each of these is composed once, if they are about different settings; see `Factors`.
+    """
+
+    def __init__(self, grid: "Grid", asked: int):
+        table = grid.table
+        self._grid, self._choices = grid, table.factors()
+        self._many = asked > len(table.columns) + len(table.rows) + len(grid.seeds) and _apart(self._choices)
+        self._factors: dict[tuple[str, ...], Factors | None] = {}
+        self._seen: dict[tuple[str, ...], list[str]] = {}
+
+    def of(self, cell: Cell, given: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+        """Give the overrides of a cell, whose own are given, and the name of each seed's run."""
+        more = (*self._grid.more, *self._scaled(cell, given))
+        overrides = (*given, *more)
+        if overrides not in self._seen:
+            found = [self._settings(cell, more, seed) for seed in self._grid.seeds]
+            names = [name_of(settings) for settings in found if settings is not None]
+            self._seen[overrides] = names if len(names) == len(found) else self._composed(overrides)
+        return overrides, self._seen[overrides]
+
+    def _composed(self, overrides: Sequence[str]) -> list[str]:
+        config, names = checked(overrides), []
+        for seed in self._grid.seeds:
+            config.seed = seed
+            names.append(identity(config))
+        return names
+
+    def _scaled(self, cell: Cell, given: Sequence[str]) -> list[str]:
+        """What multiplies the rounds and the schedule's rounds by the scale."""
+        scale = self._grid.scale
+        if scale == 1:
+            return []
+        more = tuple(self._grid.more)
+        settings = self._settings(cell, more, self._grid.seeds[0])
+        config = checked([*given, *more]) if settings is None else OmegaConf.create(settings)
+        paths = ["trainer.max_steps", "schedule.lr_lambda.start", "schedule.lr_lambda.interval"]
+        found = {path: OmegaConf.select(config, path) for path in paths}
+        return [f"{path}={max(round(scale * n), 1)}" for path, n in found.items() if n is not None]
+
+    def _settings(self, cell: Cell, more: tuple[str, ...], seed: int) -> Config | None:
+        """What a run's result depends on; None if it must be composed by itself."""
+        if not self._many:
+            return None
+        table = self._grid.table
+        row, column = cell
+        alone = " | ".join(cell) if cell in table.more else ""
+        try:
+            if more not in self._factors:
+                self._factors[more] = None
+                seeds = {str(seed): [f"seed={seed}"] for seed in self._grid.seeds}
+                choices = {**self._choices, "more": {"": list(more)}, "seed": seeds}
+                self._factors[more] = Factors(words(table.base), choices)
+            factors = self._factors[more]
+            chosen = {"column": column, "row": row, "cell": alone, "more": "", "seed": str(seed)}
+            return None if factors is None else factors.settings(chosen)
+        except SettingError:  # of a cell that is not asked for, maybe; its own composition says
+            return None
+
+
 @dataclass
 class Grid:
     """A table's runs and results: which run each cell and seed has, and what is known of it.
 
-    A run is known by its composed settings, a tenth of a second each: of a large table only some cells may be asked.
+    A run is known by its composed settings: of a large table only some cells may be asked.
 
     Args:
         table: Which table.
@@ -108,7 +189,6 @@ class Grid:
                 self.records[name] = row
             self.seeds = sorted({seed for _, seed in self.plan})
             return
-        known: dict[tuple[str, ...], list[str]] = {}
         stems = [self.stem, *map(self._stem, self.table.like)]
         measured = {path.stem: read(path) for path in sorted((TABLES / "measured").glob("*.csv"))}
         kept = [row for stem in stems for row in [*measured.get(stem, []), *read(self.folder / f"{stem}.csv")]]
@@ -116,13 +196,12 @@ class Grid:
         self.seeds = [*self.seeds, *sorted({row["seed"] for row in kept} - {*self.seeds})]
         wanted = None if self.asked is None else before.union(self.asked)
         needed = {tuple(given) for cell, given in every if wanted is None or cell in wanted}
+        names = _Names(self, len(needed))
         for cell, given in every:
             if tuple(given) not in needed:
                 continue
-            overrides = tuple(self.scaled([*given, *self.more]))
-            if overrides not in known:
-                known[overrides] = list(self.identities(checked(overrides)))
-            for seed, name in zip(self.seeds, known[overrides], strict=True):
+            overrides, found = names.of(cell, given)
+            for seed, name in zip(self.seeds, found, strict=True):
                 label = f"{cell[1]}, {cell[0]}, seed {seed}"
                 self.plan[cell, seed] = Run(label, (*overrides, f"seed={seed}"), self.folder.absolute() / name)
         used = {run.folder.name for run in self.plan.values()}
@@ -177,21 +256,6 @@ class Grid:
 
     def _counted(self) -> list[str]:
         return [override for override in self.more if not beside(override)]
-
-    def scaled(self, overrides: list[str]) -> list[str]:
-        """Add what multiplies the rounds and the schedule's rounds by the scale."""
-        if self.scale == 1:
-            return overrides
-        config = checked(overrides)
-        paths = ["trainer.max_steps", "schedule.lr_lambda.start", "schedule.lr_lambda.interval"]
-        found = {path: OmegaConf.select(config, path) for path in paths}
-        return overrides + [f"{path}={max(round(self.scale * n), 1)}" for path, n in found.items() if n is not None]
-
-    def identities(self, config: DictConfig) -> Iterator[str]:
-        """Name the run of each seed."""
-        for seed in self.seeds:
-            config.seed = seed
-            yield identity(config)
 
     def look(self, run: Run) -> Record | None:
         """Get what is known of a run."""

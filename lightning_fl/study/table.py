@@ -197,6 +197,14 @@ class Table:
                 texts = (self.base, column.overrides, given, self.more.get((row, label), ""))
                 yield (row, label), [part for text in texts for part in words(text)]
 
+    def factors(self) -> dict[str, dict[str, list[str]]]:
+        """List what `runs` joins after the base: the overrides of columns, of rows and of single cells."""
+        return {
+            "column": {label: words(column.overrides) for label, column in self.columns.items() if not column.worst},
+            "row": {row: words(given) for row, given in self.rows.items()},
+            "cell": {"": [], **{" | ".join(cell): words(text) for cell, text in self.more.items()}},
+        }
+
     def pairs(self, claim: dict[str, Any]) -> list[tuple[list[Cell], float | None]]:
         """List a claim's comparisons: two cells, or one and a number, or with ``spread`` many and a number."""
         left, right = self.cells(claim["left"]), claim["right"]

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from lightning_fl import DataError, SettingError
-from lightning_fl.study import grid, table_report
+from lightning_fl.run.identity import identity
+from lightning_fl.study import factors, grid, table_report
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.table import Table
 from tests import saved
@@ -221,3 +222,32 @@ def test_files_have_names_that_a_disk_takes(tmp_path):
     first, second = (Grid(Table("small", SMALL), 1.0, [text], [0], tmp_path, []).stem for text in more)
     assert len(first) < 230
     assert first != second
+
+
+ATTACKS = {"none": "adversary=none", "ipm": "adversary=ipm", "lie": "adversary=lie"}
+PLAIN = {f"p_min {p}": f"aggregator=boba aggregator.p_min={p}" for p in (-0.5, -0.2, 0)}
+HIDING = {"clean": "adversary=none", "attacked": "", "many": "f=20", "few": "f=2"}
+NUMBERS = {"one": "federation.n_byzantine=1", "two": "federation.n_byzantine=2", "three": "federation.n_byzantine=3"}
+EXPERIMENTS = {name: f"experiment={name}" for name in ("boba_mnist", "raga_mnist_lenet", "fed_nga_mnist_mlp")}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "apart"),
+    [
+        (PLAIN, ATTACKS, True),
+        (HIDING, ATTACKS, False),  # a row without attack hides every column's
+        (NUMBERS, ATTACKS, False),  # without attack nobody is Byzantine
+        (EXPERIMENTS, {"own": "", "krum": "aggregator=krum", "ipm": "adversary=ipm"}, False),
+    ],
+)
+def test_names_of_many_cells_are_those_of_composed_runs(rows, columns, apart, tmp_path, composed_once, monkeypatch):
+    composed, checked = [], factors.checked
+    monkeypatch.setattr(factors, "checked", lambda overrides: composed.append(overrides) or checked(overrides))
+    table = Table("own", {"title": "Own", "base": "schedule=late_decay", "rows": rows, "columns": columns})
+    made = Grid(table, 0.5, ["trainer.max_steps=9"], [3], tmp_path)
+    assert bool(composed) == apart
+    assert len(composed) <= 2 * (1 + 2 + 2)  # as they are, and scaled
+    assert len(made.plan) == len(rows) * len(columns)
+    for run in made.plan.values():
+        assert "trainer.max_steps=4" in run.overrides
+        assert run.folder.name == identity(checked(run.overrides))
