@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.check import checked
-from lightning_fl.run.config import words
+from lightning_fl.run.config import CONF, own_folder, words
 from lightning_fl.run.identity import Config, beside, identity, name_of
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.study.factors import Factors
@@ -75,16 +75,23 @@ def _mean(values: Sequence[float]) -> float | None:
 def _apart(choices: Mapping[str, Mapping[str, list[str]]]) -> bool:
     """Whether the overrides of columns and rows are about different settings, so that none hides another's effect.
 
-    An experiment or a method may set anything, and without an attack nobody is Byzantine.
+    Without an attack nobody is Byzantine, whatever the federation's settings say.
     """
     found = []
     for factor in ("column", "row"):
         texts = [text.lstrip("+~") for overrides in choices[factor].values() for text in overrides]
         paths = {re.split("[=@]", text)[0] for text in texts}
         found.append(paths | ({"federation"} if "adversary" in paths else set()))
-    if not found[0].union(found[1]).isdisjoint(("experiment", "method")):
+    if any(map(_sets_others, found[0] | found[1])):
         return False
     return not any(f"{one}.".startswith(f"{other}.") for pair in permutations(found) for one, other in product(*pair))
+
+
+def _sets_others(group: str) -> bool:
+    """Whether a file of a group, such as an experiment, sets what lies outside it."""
+    folders = [CONF, *filter(None, [own_folder()])]
+    texts = (path.read_text("utf-8") for folder in folders for path in (folder / group).glob("*.yaml"))
+    return any(re.search(r"^# *@package|^ *- *(override +)?/[^@]*$", text, re.MULTILINE) for text in texts)
 
 
 class _Names:

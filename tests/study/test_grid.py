@@ -251,3 +251,14 @@ def test_names_of_many_cells_are_those_of_composed_runs(rows, columns, apart, tm
     for run in made.plan.values():
         assert "trainer.max_steps=4" in run.overrides
         assert run.folder.name == identity(checked(run.overrides))
+
+
+@pytest.mark.parametrize("text", ["# @package _global_\nserver:\n  lr: 1\n", "defaults:\n  - override /server: adam\n"])
+def test_a_file_that_sets_other_parts_is_not_apart_from_them(text, tmp_path, monkeypatch):
+    choices = {"column": {"a": ["client=gradient"], "b": ["client=mine"]}, "row": {"c": ["server.lr=0.1"]}}
+    (tmp_path / "client").mkdir()
+    (tmp_path / "client" / "mine.yaml").write_text("defaults:\n  - /client@inner: gradient\n")
+    monkeypatch.setattr(grid, "own_folder", lambda: tmp_path)
+    assert grid._apart(choices)
+    (tmp_path / "client" / "mine.yaml").write_text(text)
+    assert not grid._apart(choices)
