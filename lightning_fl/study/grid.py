@@ -98,7 +98,8 @@ class _Names:
     """Names of a grid's runs.
 
     A composition takes a tenth of a second.  Where more cells are asked for than there are columns, rows and seeds,
-    each of these is composed once, if they are about different settings; see `Factors`.
+    each of these is composed once, if they are about different settings; see `Factors`.  A cell with overrides of its
+    own is composed by itself.
     """
 
     def __init__(self, grid: "Grid", asked: int):
@@ -139,11 +140,10 @@ class _Names:
 
     def _settings(self, cell: Cell, more: tuple[str, ...], seed: int) -> Config | None:
         """What a run's result depends on; None if it must be composed by itself."""
-        if not self._many:
-            return None
         table = self._grid.table
+        if not self._many or cell in table.more:
+            return None
         row, column = cell
-        alone = " | ".join(cell) if cell in table.more else ""
         try:
             if more not in self._factors:
                 self._factors[more] = None
@@ -151,7 +151,7 @@ class _Names:
                 choices = {**self._choices, "more": {"": list(more)}, "seed": seeds}
                 self._factors[more] = Factors(words(table.base), choices)
             factors = self._factors[more]
-            chosen = {"column": column, "row": row, "cell": alone, "more": "", "seed": str(seed)}
+            chosen = {"column": column, "row": row, "more": "", "seed": str(seed)}
             return None if factors is None else factors.settings(chosen)
         except SettingError:  # of a cell that is not asked for, maybe; its own composition says
             return None

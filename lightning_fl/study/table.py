@@ -198,11 +198,10 @@ class Table:
                 yield (row, label), [part for text in texts for part in words(text)]
 
     def factors(self) -> dict[str, dict[str, list[str]]]:
-        """List what `runs` joins after the base: the overrides of columns, of rows and of single cells."""
+        """List the overrides of columns and of rows, which `runs` joins after the base."""
         return {
             "column": {label: words(column.overrides) for label, column in self.columns.items() if not column.worst},
             "row": {row: words(given) for row, given in self.rows.items()},
-            "cell": {"": [], **{" | ".join(cell): words(text) for cell, text in self.more.items()}},
         }
 
     def pairs(self, claim: dict[str, Any]) -> list[tuple[list[Cell], float | None]]:

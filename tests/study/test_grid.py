@@ -243,7 +243,9 @@ EXPERIMENTS = {name: f"experiment={name}" for name in ("boba_mnist", "raga_mnist
 def test_names_of_many_cells_are_those_of_composed_runs(rows, columns, apart, tmp_path, composed_once, monkeypatch):
     composed, checked = [], factors.checked
     monkeypatch.setattr(factors, "checked", lambda overrides: composed.append(overrides) or checked(overrides))
-    table = Table("own", {"title": "Own", "base": "schedule=late_decay", "rows": rows, "columns": columns})
+    own = {"rows": [[*rows][1]], "columns": [[*columns][2]], "overrides": "federation.n_byzantine=5"}
+    given = {"title": "Own", "base": "schedule=late_decay", "rows": rows, "columns": columns, "cells": [own]}
+    table = Table("own", given)
     made = Grid(table, 0.5, ["trainer.max_steps=9"], [3], tmp_path)
     assert bool(composed) == apart
     assert len(composed) <= 2 * (1 + 2 + 2)  # as they are, and scaled
