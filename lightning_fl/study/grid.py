@@ -6,10 +6,9 @@ A run is known by its `identity`: its folder, or a row of scripts/tables/measure
 import csv
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import permutations, product
 from math import inf, isnan
 from pathlib import Path
 from statistics import mean, quantiles
@@ -20,10 +19,10 @@ from omegaconf import OmegaConf
 from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.check import checked
-from lightning_fl.run.config import CONF, own_folder, words
-from lightning_fl.run.identity import Config, beside, identity, name_of
+from lightning_fl.run.config import words
+from lightning_fl.run.identity import beside
 from lightning_fl.run.saved import SavedRun
-from lightning_fl.study.factors import Factors
+from lightning_fl.study.factors import Choice, Factors
 from lightning_fl.study.pool import Run
 from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Cell, Table
 
@@ -72,89 +71,36 @@ def _mean(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
 
 
-def _apart(choices: Mapping[str, Mapping[str, list[str]]]) -> bool:
-    """Whether the overrides of columns and rows are about different settings, so that none hides another's effect.
-
-    Without an attack nobody is Byzantine, whatever the federation's settings say.
-    """
-    found = []
-    for factor in ("column", "row"):
-        texts = [text.lstrip("+~") for overrides in choices[factor].values() for text in overrides]
-        paths = {re.split("[=@]", text)[0] for text in texts}
-        found.append(paths | ({"federation"} if "adversary" in paths else set()))
-    if any(map(_sets_others, found[0] | found[1])):
-        return False
-    return not any(f"{one}.".startswith(f"{other}.") for pair in permutations(found) for one, other in product(*pair))
-
-
-def _sets_others(group: str) -> bool:
-    """Whether a file of a group, such as an experiment, sets what lies outside it."""
-    folders = [CONF, *filter(None, [own_folder()])]
-    texts = (path.read_text("utf-8") for folder in folders for path in (folder / group).glob("*.yaml"))
-    return any(re.search(r"^# *@package|^ *- *(override +)?/[^@]*$", text, re.MULTILINE) for text in texts)
-
-
 class _Names:
-    """Names of a grid's runs.
+    """Names of a grid's runs: those of the cells that are asked for."""
 
-    A composition takes a tenth of a second.  Where more cells are asked for than there are columns, rows and seeds,
-    each of these is composed once, if they are about different settings; see `Factors`.  A cell with overrides of its
-    own is composed by itself.
-    """
-
-    def __init__(self, grid: "Grid", asked: int):
-        table = grid.table
-        self._grid, self._choices = grid, table.factors()
-        self._many = asked > len(table.columns) + len(table.rows) + len(grid.seeds) and _apart(self._choices)
-        self._factors: dict[tuple[str, ...], Factors | None] = {}
+    def __init__(self, grid: "Grid", cells: Collection[Cell]):
+        self._grid = grid
+        self._factors = Factors(words(grid.table.base), map(self._choices, cells))
         self._seen: dict[tuple[str, ...], list[str]] = {}
 
-    def of(self, cell: Cell, given: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-        """Give the overrides of a cell, whose own are given, and the name of each seed's run."""
-        more = (*self._grid.more, *self._scaled(cell, given))
-        overrides = (*given, *more)
+    def of(self, cell: Cell) -> tuple[tuple[str, ...], list[str]]:
+        """Give the overrides of a cell, without a seed, and the name of each seed's run."""
+        choices = self._choices(cell)
+        choices[-1] += tuple(self._scaled(choices))
+        overrides = tuple(self._factors.overrides(choices))
         if overrides not in self._seen:
-            found = [self._settings(cell, more, seed) for seed in self._grid.seeds]
-            names = [name_of(settings) for settings in found if settings is not None]
-            self._seen[overrides] = names if len(names) == len(found) else self._composed(overrides)
+            self._seen[overrides] = self._factors.names(choices, self._grid.seeds)
         return overrides, self._seen[overrides]
 
-    def _composed(self, overrides: Sequence[str]) -> list[str]:
-        config, names = checked(overrides), []
-        for seed in self._grid.seeds:
-            config.seed = seed
-            names.append(identity(config))
-        return names
+    def _choices(self, cell: Cell) -> list[Choice]:
+        return [*self._grid.table.choices(cell), tuple(self._grid.more)]
 
-    def _scaled(self, cell: Cell, given: Sequence[str]) -> list[str]:
+    def _scaled(self, choices: Sequence[Choice]) -> list[str]:
         """What multiplies the rounds and the schedule's rounds by the scale."""
         scale = self._grid.scale
         if scale == 1:
             return []
-        more = tuple(self._grid.more)
-        settings = self._settings(cell, more, self._grid.seeds[0])
-        config = checked([*given, *more]) if settings is None else OmegaConf.create(settings)
+        settings = self._factors.settings(choices)
+        config = checked(self._factors.overrides(choices)) if settings is None else OmegaConf.create(settings)
         paths = ["trainer.max_steps", "schedule.lr_lambda.start", "schedule.lr_lambda.interval"]
         found = {path: OmegaConf.select(config, path) for path in paths}
         return [f"{path}={max(round(scale * n), 1)}" for path, n in found.items() if n is not None]
-
-    def _settings(self, cell: Cell, more: tuple[str, ...], seed: int) -> Config | None:
-        """What a run's result depends on; None if it must be composed by itself."""
-        table = self._grid.table
-        if not self._many or cell in table.more:
-            return None
-        row, column = cell
-        try:
-            if more not in self._factors:
-                self._factors[more] = None
-                seeds = {str(seed): [f"seed={seed}"] for seed in self._grid.seeds}
-                choices = {**self._choices, "more": {"": list(more)}, "seed": seeds}
-                self._factors[more] = Factors(words(table.base), choices)
-            factors = self._factors[more]
-            chosen = {"column": column, "row": row, "more": "", "seed": str(seed)}
-            return None if factors is None else factors.settings(chosen)
-        except SettingError:  # of a cell that is not asked for, maybe; its own composition says
-            return None
 
 
 @dataclass
@@ -203,11 +149,10 @@ class Grid:
         self.seeds = [*self.seeds, *sorted({row["seed"] for row in kept} - {*self.seeds})]
         wanted = None if self.asked is None else before.union(self.asked)
         needed = {tuple(given) for cell, given in every if wanted is None or cell in wanted}
-        names = _Names(self, len(needed))
-        for cell, given in every:
-            if tuple(given) not in needed:
-                continue
-            overrides, found = names.of(cell, given)
+        cells = [cell for cell, given in every if tuple(given) in needed]
+        names = _Names(self, cells)
+        for cell in cells:
+            overrides, found = names.of(cell)
             for seed, name in zip(self.seeds, found, strict=True):
                 label = f"{cell[1]}, {cell[0]}, seed {seed}"
                 self.plan[cell, seed] = Run(label, (*overrides, f"seed={seed}"), self.folder.absolute() / name)

@@ -27,6 +27,7 @@ import yaml
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, words
 from lightning_fl.study import yaml_file
+from lightning_fl.study.factors import Choice
 from lightning_fl.study.table_file import check, is_true, labelled, taken_over
 
 TABLES = Path(__file__).with_name("tables").resolve()
@@ -190,19 +191,18 @@ class Table:
         compared = [(self.reference[row], c) for row, c in cells if self.columns[c].value == "mrd"]
         return list(dict.fromkeys([*cells, *compared]))
 
-    def runs(self) -> Iterator[tuple[Cell, list[str]]]:
-        """Yield each cell that is trained, with its overrides: base, column, row, and what this cell alone has."""
-        for (row, given), (label, column) in product(self.rows.items(), self.columns.items()):
-            if not column.worst:
-                texts = (self.base, column.overrides, given, self.more.get((row, label), ""))
-                yield (row, label), [part for text in texts for part in words(text)]
+    def choices(self, cell: Cell) -> list[Choice]:
+        """List what a cell adds to the base: its column's overrides, its row's and its own."""
+        row, column = cell
+        texts = (self.columns[column].overrides, self.rows[row], self.more.get(cell, ""))
+        return [tuple(words(text)) for text in texts]
 
-    def factors(self) -> dict[str, dict[str, list[str]]]:
-        """List the overrides of columns and of rows, which `runs` joins after the base."""
-        return {
-            "column": {label: words(column.overrides) for label, column in self.columns.items() if not column.worst},
-            "row": {row: words(given) for row, given in self.rows.items()},
-        }
+    def runs(self) -> Iterator[tuple[Cell, list[str]]]:
+        """Yield each cell that is trained, with its overrides."""
+        for row, (label, column) in product(self.rows, self.columns.items()):
+            if not column.worst:
+                added = self.choices((row, label))
+                yield (row, label), [*words(self.base), *(text for choice in added for text in choice)]
 
     def pairs(self, claim: dict[str, Any]) -> list[tuple[list[Cell], float | None]]:
         """List a claim's comparisons: two cells, or one and a number, or with ``spread`` many and a number."""

@@ -30,7 +30,7 @@ from lightning_fl.run.config import choices, choose, words
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.study.engine import each
-from lightning_fl.study.factors import Factors
+from lightning_fl.study.factors import Choice, Factors
 from lightning_fl.study.table import TABLES
 
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
@@ -64,17 +64,6 @@ class Cell:
     byzantine: int
     rate: float
     seed: int
-
-    @property
-    def choices(self) -> dict[str, str]:
-        """Name its choice of each factor."""
-        return {
-            "skew": self.skew,
-            "rule": self.rule,
-            "attack": self.attack,
-            "rate": f"{self.rate:g}",
-            "seed": str(self.seed),
-        }
 
 
 @dataclass(frozen=True)
@@ -214,20 +203,12 @@ class Tournament:
 
     def __post_init__(self) -> None:
         entries = self.entries
-        attacks = [name for name in [*entries.attacks, *entries.tuning] if name != NOBODY]
-        factors = {
-            "skew": {skew: _partition(skew) for skew in entries.skew},
-            "rule": entries.rules,
-            # An attack first, so that there are Byzantine clients to count in what all have in common.
-            "attack": {name: [f"adversary={name}"] for name in dict.fromkeys([*attacks, NOBODY])},
-            "rate": {f"{rate:g}": [f"server.lr={rate:g}"] for rate in entries.rates},
-            "seed": {str(seed): [f"seed={seed}"] for seed in entries.seeds},
-        }
-        # The number of attackers is not a factor: settings of rules follow it.
+        # The number of attackers is of the base: settings of rules follow it.
         self._factors = {
-            b: Factors([*entries.base, f"federation.n_byzantine={b}", f"f={b}"], factors) for b in entries.byzantine
+            b: Factors([*entries.base, f"federation.n_byzantine={b}", f"f={b}"]) for b in entries.byzantine
         }
-        if len(entries.rates) > 1 and not self._factors[entries.byzantine[0]].common.get(("data", "validation_share")):
+        self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
+        if len(entries.rates) > 1 and not checked(entries.base).data.get("validation_share"):
             raise SettingError(
                 "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate "
                 "(--rates 0.1)."
@@ -252,12 +233,16 @@ class Tournament:
     def name(self, cell: Cell) -> str:
         """Tell the `identity` of a cell's run."""
         if cell not in self._names:
-            self._names[cell] = self._factors[cell.byzantine].name(cell.choices)
+            (self._names[cell],) = self._factors[cell.byzantine].names(self._choices(cell), [cell.seed])
         return self._names[cell]
 
     def overrides(self, cell: Cell) -> list[str]:
         """List the overrides of a cell's run, as for train.py."""
-        return self._factors[cell.byzantine].overrides(cell.choices)
+        return [*self._factors[cell.byzantine].overrides(self._choices(cell)), f"seed={cell.seed}"]
+
+    def _choices(self, cell: Cell) -> list[Choice]:
+        rule, rate = tuple(self.entries.rules[cell.rule]), f"server.lr={cell.rate:g}"
+        return [self._partitions[cell.skew], rule, (f"adversary={cell.attack}",), (rate,)]
 
     def row(self, cell: Cell) -> Row | None:
         """Get the result of a cell; None if it has not been played."""

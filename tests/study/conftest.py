@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from lightning_fl.run.check import checked
-from lightning_fl.study import grid, table_report
+from lightning_fl.study import factors, grid, table_report
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.table import Table
 from tests.study.small import SMALL, finish
@@ -20,7 +20,17 @@ def composed(*overrides):
 @pytest.fixture
 def composed_once(monkeypatch):
     """Composing takes a tenth of a second; the same small table is composed again and again."""
-    monkeypatch.setattr(grid, "checked", lambda overrides: deepcopy(composed(*overrides)))
+    for module in (factors, grid):
+        monkeypatch.setattr(module, "checked", lambda overrides: deepcopy(composed(*overrides)))
+
+
+@pytest.fixture
+def compositions(monkeypatch):
+    """The overrides of what is composed."""
+    found, compose = [], factors.checked
+    for module in (factors, grid):
+        monkeypatch.setattr(module, "checked", lambda overrides: found.append([*overrides]) or compose(overrides))
+    return found
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from lightning_fl import DataError, SettingError
+from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
-from lightning_fl.study import factors, grid, table_report
+from lightning_fl.study import grid, table_report
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.table import Table
 from tests import saved
@@ -232,35 +233,25 @@ EXPERIMENTS = {name: f"experiment={name}" for name in ("boba_mnist", "raga_mnist
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "apart"),
+    ("rows", "columns"),
     [
-        (PLAIN, ATTACKS, True),
-        (HIDING, ATTACKS, False),  # a row without attack hides every column's
-        (NUMBERS, ATTACKS, False),  # without attack nobody is Byzantine
-        (EXPERIMENTS, {"own": "", "krum": "aggregator=krum", "ipm": "adversary=ipm"}, False),
+        (PLAIN, ATTACKS),
+        (HIDING, ATTACKS),  # a row without attack hides every column's
+        (NUMBERS, ATTACKS),  # without attack nobody is Byzantine
+        (EXPERIMENTS, {"own": "", "krum": "aggregator=krum", "ipm": "adversary=ipm"}),
     ],
 )
-def test_names_of_many_cells_are_those_of_composed_runs(rows, columns, apart, tmp_path, composed_once, monkeypatch):
-    composed, checked = [], factors.checked
-    monkeypatch.setattr(factors, "checked", lambda overrides: composed.append(overrides) or checked(overrides))
+def test_names_of_many_cells_are_those_of_composed_runs(rows, columns, tmp_path):
     own = {"rows": [[*rows][1]], "columns": [[*columns][2]], "overrides": "federation.n_byzantine=5"}
     given = {"title": "Own", "base": "schedule=late_decay", "rows": rows, "columns": columns, "cells": [own]}
-    table = Table("own", given)
-    made = Grid(table, 0.5, ["trainer.max_steps=9"], [3], tmp_path)
-    assert bool(composed) == apart
-    assert len(composed) <= 2 * (1 + 2 + 2)  # as they are, and scaled
+    made = Grid(Table("own", given), 0.5, ["trainer.max_steps=9"], [3], tmp_path)
     assert len(made.plan) == len(rows) * len(columns)
     for run in made.plan.values():
         assert "trainer.max_steps=4" in run.overrides
         assert run.folder.name == identity(checked(run.overrides))
 
 
-@pytest.mark.parametrize("text", ["# @package _global_\nserver:\n  lr: 1\n", "defaults:\n  - override /server: adam\n"])
-def test_a_file_that_sets_other_parts_is_not_apart_from_them(text, tmp_path, monkeypatch):
-    choices = {"column": {"a": ["client=gradient"], "b": ["client=mine"]}, "row": {"c": ["server.lr=0.1"]}}
-    (tmp_path / "client").mkdir()
-    (tmp_path / "client" / "mine.yaml").write_text("defaults:\n  - /client@inner: gradient\n")
-    monkeypatch.setattr(grid, "own_folder", lambda: tmp_path)
-    assert grid._apart(choices)
-    (tmp_path / "client" / "mine.yaml").write_text(text)
-    assert not grid._apart(choices)
+def test_a_table_composes_columns_and_rows_once(tmp_path, compositions):
+    made = Grid(Table("own", {"title": "Own", "rows": PLAIN, "columns": ATTACKS}), 0.5, [], [3, 4], tmp_path)
+    assert len(made.plan) == 18
+    assert len(compositions) == 1 + 3 + 3 + 1 + 2  # the base, rows, columns, what is scaled, seeds

@@ -188,15 +188,13 @@ def test_grids_elsewhere_keep_each_others_cells(small, tmp_path):
     assert {(row["row"], row["accuracy"]) for row in rows} == {("BOBA", 90.0), ("Average", 12.5)}
 
 
-def test_only_what_is_asked_for_or_was_measured_before_is_composed(small, tmp_path, monkeypatch):
+def test_only_what_is_asked_for_or_was_measured_before_is_composed(small, compositions, tmp_path):
     table_report.keep(small({("Average", "IPM", 0): 12.5}))
-    composed = []
-    compose = grid.checked
-    monkeypatch.setattr(grid, "checked", lambda overrides: composed.append(overrides) or compose(overrides))
+    compositions.clear()
     table = Table("small", SMALL)
     made = Grid(table, 1.0, [], [0], tmp_path / "runs", table.trained(["BOBA"], ["Wst"]))
     assert {cell for cell, _ in made.plan} == {("BOBA", "IPM"), ("BOBA", "LIE"), ("Average", "IPM")}
-    assert len(composed) == 3
+    assert len(compositions) == 3
     assert made.mean("Average", "IPM") == 12.5
     assert made.mean("BOBA", "Acc") is None
     assert [run.label for run in made.missing(["BOBA"], ["Wst"], [0])] == ["IPM, BOBA, seed 0", "LIE, BOBA, seed 0"]
