@@ -1,7 +1,7 @@
 """Name many runs from few compositions: what each choice changes is composed once."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -10,16 +10,19 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lightning_fl.errors import SettingError
-from lightning_fl.run.check import checked
+from lightning_fl.run.check import check, checked
 from lightning_fl.run.config import CONF, own_folder
-from lightning_fl.run.identity import Config, counted, depended, identity, name_of
+from lightning_fl.run.identity import Config, depended, identity, name_of
 
 Choice = tuple[str, ...]
 """Overrides, such as those that make a rule, an attack or a degree of label skew."""
 
 _Path = tuple[str, ...]
 _Flat = dict[_Path, Any]
-_REFERENCE = re.compile(r"\$\{(?:[\w.]+:)?([\w.]+)")
+_REFERENCE = re.compile(r"\$\{(?:oc\.select:)?(\w[\w.]*)(?:,[^${}]*)?\}")
+_NESTED = re.compile(r"\$\{[^}]*\$\{")
+# A first line or a default by which a file sets what lies outside its group.
+_OUTSIDE = re.compile(r"^\s*#\s*@package|^\s*-\s*(optional\s+|override\s+)*/[^@:\n]*(:|$|@_global_)", re.MULTILINE)
 
 
 class Factors:
@@ -31,8 +34,7 @@ class Factors:
 
     Args:
         base: Overrides of every run.
-        runs: The choices of each run, to tell where composing the choices is less work than composing the runs.  None:
-            everywhere.
+        runs: The choices of each run.  Choices are composed only where there are fewer of them than runs; None: always.
 
     Example:
         >>> runs = Factors(["model=logistic"])
@@ -44,7 +46,7 @@ class Factors:
         self.base = tuple(base)
         self._broad: dict[str, bool] = {}
         self._parts: dict[Choice, tuple[Choice, Choice]] = {}
-        self._bases: dict[Choice, _Base | None] = {}  # None: of few runs
+        self._bases: dict[Choice, _Base | None] = {}  # None: of too few runs
         if runs is not None:
             shared: dict[Choice, set[tuple[Choice, ...]]] = {}
             for common, choices in map(self._split, runs):
@@ -66,9 +68,10 @@ class Factors:
         found = [self.settings([*choices, (f"seed={seed}",)]) for seed in seeds]
         names = [name_of(settings) for settings in found if settings is not None]
         if len(names) < len(seeds):
-            config, names = checked(self.overrides(choices)), []
+            config, names = checked([*self.overrides(choices), f"seed={seeds[0]}"]), []
             for seed in seeds:
                 config.seed = seed
+                check(config)
                 names.append(identity(config))
         return names
 
@@ -94,9 +97,8 @@ class Factors:
         group = _path(override)[0]
         if group not in self._broad:
             folders = [CONF, *filter(None, [own_folder()])]
-            texts = (path.read_text("utf-8") for folder in folders for path in (folder / group).glob("*.yaml"))
-            pattern = r"^# *@package|^ *- *(override +)?/[^@]*$"
-            self._broad[group] = any(re.search(pattern, text, re.MULTILINE) for text in texts)
+            files = [path for folder in folders for path in (folder / group).glob("*.yaml")]
+            self._broad[group] = any(_OUTSIDE.search(path.read_text("utf-8", "replace")) for path in files)
         return self._broad[group]
 
 
@@ -104,33 +106,63 @@ class _Base:
     """What runs have in common, and what each choice changes in it."""
 
     def __init__(self, overrides: Choice):
-        self._overrides, self._before = overrides, _composed(overrides)
+        self._overrides, self._settings = overrides, _Settings.composed(overrides)
         self._changes: dict[Choice, _Change | None] = {}
         self._meeting: dict[tuple[Choice, Choice], bool] = {}
 
     def settings(self, choices: Sequence[Choice]) -> Config | None:
-        """Make the changes of all choices, those that depend on each other in one; None if they are refused."""
-        if self._before is None:
+        """Make the changes of all choices, those that depend on each other in one; None if that cannot be done."""
+        if self._settings is None or any(map(_NESTED.search, self._settings.references.values())):
             return None
-        settings = dict(self._before[0])
+        settings = dict(self._settings.counted)
         for change in map(self._change, _joined(choices, self._meet)):
             if change is None:
                 return None
             settings = {path: value for path, value in settings.items() if path not in change.gone} | change.put
-        return counted(_nested(settings))
+        return _nested(settings)
 
     def _change(self, choice: Choice) -> "_Change | None":
         if choice not in self._changes:
-            after = _composed((*self._overrides, *choice))
-            self._changes[choice] = self._before and after and _Change.between(self._before, after, choice)
+            before, after = self._settings, _Settings.composed((*self._overrides, *choice))
+            self._changes[choice] = _Change.between(before, after, choice) if before and after else None
         return self._changes[choice]
 
     def _meet(self, one: Choice, other: Choice) -> bool:
-        """Whether two choices depend on each other, or may: one may be refused without the other."""
+        """Whether two choices depend on each other; they may where one of them alone is refused."""
         if (one, other) not in self._meeting:
             first, second = self._change(one), self._change(other)
             self._meeting[one, other] = first is None or second is None or first.meets(second)
         return self._meeting[one, other]
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """A composition.
+
+    Args:
+        counted: What a result depends on.
+        resolved: All settings.
+        references: Those that refer to others, as they are written.
+    """
+
+    counted: _Flat
+    resolved: _Flat
+    references: dict[_Path, str]
+
+    @classmethod
+    def composed(cls, overrides: Choice) -> "_Settings | None":
+        """Compose overrides; None if they are refused, though more of them may not be."""
+        try:
+            config = checked(overrides)
+        except SettingError:
+            return None
+        written = _flat(OmegaConf.to_container(config))
+        references = {path: str(value) for path, value in written.items() if "${" in str(value)}
+        return cls(_flat(depended(config)), _flat(OmegaConf.to_container(config, resolve=True)), references)
+
+    @property
+    def attacked(self) -> bool:
+        return any(path[0] == "adversary" for path in self.counted)
 
 
 @dataclass(frozen=True)
@@ -140,9 +172,8 @@ class _Change:
     Args:
         gone: What it takes away.
         put: What it sets to other values.
-        touched: These, what its overrides name, and what it writes differently, if only as a reference with the same
-            value.
-        asked: What the settings that it brings refer to.
+        touched: Every setting that it names, changes or replaces by a reference.
+        asked: What the references that it brings are to.
     """
 
     gone: set[_Path]
@@ -151,15 +182,20 @@ class _Change:
     asked: Collection[_Path]
 
     @classmethod
-    def between(cls, before: tuple[_Flat, _Flat], after: tuple[_Flat, _Flat], choice: Choice) -> "_Change":
-        """Compare settings, and how they are written, before and after a choice."""
-        put = {path: z for path, z in after[0].items() if repr(before[0].get(path)) != repr(z)}  # 1 is not 1.0
-        written = {path: str(text) for path, text in after[1].items() if before[1].get(path, path) != text}
-        asked = {tuple(name.split(".")) for text in written.values() for name in _REFERENCE.findall(text)}
-        if any("${." in text for text in written.values()):
-            asked.add(())  # a place relative to its own: whatever another choice changes
-        gone = set(before[0]) - set(after[0])
-        return cls(gone, put, {*gone, *put, *written, *map(_path, choice)}, asked)
+    def between(cls, before: _Settings, after: _Settings, choice: Choice) -> "_Change":
+        """Compare settings before and after a choice."""
+        put = _differing(after.counted, before.counted)
+        gone = before.counted.keys() - after.counted.keys()
+        brought = _differing(after.references, before.references)
+        changed = {**_differing(after.resolved, before.resolved), **_differing(before.resolved, after.resolved)}
+        touched = {*map(_path, choice), *put, *gone, *brought, *changed}
+        touched |= {path[:-1] for path in touched if path[-1] == "_target_"}  # another class takes others
+        if before.attacked != after.attacked:  # without an attack nobody is Byzantine, whatever is said
+            touched.add(("federation", "n_byzantine"))
+        asked = {tuple(name.split(".")) for text in brought.values() for name in _REFERENCE.findall(text)}
+        if any("${" in _REFERENCE.sub("", text) for text in brought.values()):
+            asked.add(())  # whatever another choice changes
+        return cls(gone, put, touched, asked)
 
     def meets(self, other: "_Change") -> bool:
         """Whether both touch a setting, or one's settings follow what the other one touches."""
@@ -170,13 +206,9 @@ class _Change:
         )
 
 
-def _composed(overrides: Choice) -> tuple[_Flat, _Flat] | None:
-    """Compose settings: what a result depends on, and all as they are written; None if they are refused."""
-    try:
-        config = checked(overrides)
-    except SettingError:  # there may be no reason to where other choices are made, too
-        return None
-    return _flat(depended(config)), _flat(OmegaConf.to_container(config))
+def _differing(some: Mapping[_Path, Any], others: Mapping[_Path, Any]) -> dict[_Path, Any]:
+    """List what others lack or have otherwise; 1 is not 1.0."""
+    return {path: value for path, value in some.items() if path not in others or repr(others[path]) != repr(value)}
 
 
 def _path(override: str) -> _Path:

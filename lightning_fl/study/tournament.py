@@ -208,7 +208,8 @@ class Tournament:
             b: Factors([*entries.base, f"federation.n_byzantine={b}", f"f={b}"]) for b in entries.byzantine
         }
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
-        if len(entries.rates) > 1 and not checked(entries.base).data.get("validation_share"):
+        given = checked([*entries.base, *next(iter(entries.rules.values()))])
+        if len(entries.rates) > 1 and not given.data.get("validation_share"):
             raise SettingError(
                 "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate "
                 "(--rates 0.1)."

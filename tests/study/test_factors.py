@@ -1,5 +1,6 @@
 """Names of many runs from few compositions."""
 
+import shlex
 from itertools import product
 
 import pytest
@@ -17,7 +18,7 @@ NUMBERS = ["federation.n_byzantine=1", "federation.n_byzantine=2", ""]
 
 
 def all_of(*groups):
-    return list(product(*([tuple(text.split()) for text in group] for group in groups)))
+    return list(product(*([tuple(shlex.split(text)) for text in group] for group in groups)))
 
 
 def names_are_those_of_composed_runs(groups, base=("model=logistic",)):
@@ -29,6 +30,11 @@ def names_are_those_of_composed_runs(groups, base=("model=logistic",)):
 
 @pytest.mark.parametrize("base", [["adversary=ipm"], ["adversary=none"], ["adversary=ipm", "federation.n_byzantine=0"]])
 def test_without_an_attack_nobody_is_byzantine_whatever_hides_it(base):
+    names_are_those_of_composed_runs([NUMBERS, ATTACKS], base)
+
+
+def test_what_follows_the_number_of_attackers_does_so_without_an_attack():
+    base = ["adversary=ipm", "federation.n_byzantine=0", "f=${federation.n_byzantine}"]
     names_are_those_of_composed_runs([NUMBERS, ATTACKS], base)
 
 
@@ -57,15 +63,33 @@ def test_a_choice_that_writes_the_same_value_otherwise_is_a_change():
     names_are_those_of_composed_runs([F, rules], ["f=1"])
 
 
-def test_a_reference_relative_to_its_own_place_may_be_to_anything():
-    rules = ["aggregator=zeno", "aggregator=zeno aggregator.rho=${..server.lr}"]
+@pytest.mark.parametrize("text", ["${..server.lr}", "${ server.lr }", "${[server].lr}", "${oc.select:server.lr,3}"])
+def test_however_a_reference_is_written_it_is_followed(text):
+    rules = ["aggregator=zeno", f"aggregator=zeno 'aggregator.rho={text}'"]
     names_are_those_of_composed_runs([["server.lr=1", "server.lr=2"], rules])
 
 
+def test_a_reference_is_followed_through_settings_that_do_not_count():
+    names_are_those_of_composed_runs(
+        [["aggregator=zeno aggregator.rho=${checkpoint_every}"], F], ["checkpoint_every=${f}"]
+    )
+
+
+def test_nothing_is_told_of_a_base_with_a_reference_in_a_reference():
+    """Client momentum brings client.beta, which is 0.9 as server.lr was."""
+    base = ["aggregator=zeno", "aggregator.rho='${oc.select:client.beta,${server.lr}}'", "server.lr=0.9"]
+    names_are_those_of_composed_runs([["client=momentum", "client=gradient"], ["server.lr=2"]], base)
+
+
+def test_another_class_takes_other_settings():
+    base = ["adversary=lie", "~adversary.drawn", "adversary.factor=1"]
+    choices = [("adversary._target_=lightning_fl.adversary.ipm.Ipm",), ("adversary.factor=null",)]
+    with pytest.raises(SettingError, match=r"adversary\.factor needs a number"):
+        Factors(base).names(choices, [SEED])
+
+
 def test_a_choice_that_needs_another_one_is_composed_with_it():
-    """Median has a middle, plain averaging has not; Krum needs f."""
-    middles = ["aggregator.middle=lower", "aggregator.middle=upper"]
-    names_are_those_of_composed_runs([["aggregator=median"], middles, F], [])
+    """Krum needs f."""
     names_are_those_of_composed_runs([["aggregator=krum", "aggregator=average"], ["partition=iid"], F], ["f=null"])
 
 
@@ -77,13 +101,20 @@ def test_experiments_and_methods_are_a_part_of_the_base(compositions):
     assert len(compositions) == 3 * (1 + 4 + 1)
 
 
-@pytest.mark.parametrize("text", ["# @package _global_\nserver:\n  lr: 1\n", "defaults:\n  - override /server: adam\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# @package _global_\nserver:\n  lr: 1\n",
+        "defaults:\n  - override /server: adam  # a@b\n",
+        "defaults:\n  - /parts@_global_: lr\n",
+    ],
+)
 def test_so_is_any_group_with_a_file_that_sets_other_parts(text, tmp_path, monkeypatch):
     mine = tmp_path / "client" / "mine.yaml"
     mine.parent.mkdir()
     monkeypatch.setattr(factors, "own_folder", lambda: tmp_path)
     choices = [("server.lr=0.1",), ("client=gradient",)]
-    mine.write_text("defaults:\n  - /client@inner: gradient\n")
+    mine.write_bytes(b"defaults:\n  - /client@inner: gradient  # \xff\n")
     assert Factors([])._split(choices) == ((), choices)
     mine.write_text(text)
     assert Factors([])._split(choices) == (("client=gradient",), [("server.lr=0.1",)])
@@ -109,5 +140,11 @@ def test_choices_are_composed_where_that_is_less_work_than_composing_the_runs(co
 
 
 def test_what_is_refused_says_so():
-    with pytest.raises(SettingError, match="there is no aggregator nosuch"):
-        Factors([]).names([("f=1",), ("aggregator=nosuch",)], [1])
+    for choices, seeds, said in [
+        ([("f=1",), ("aggregator=nosuch",)], [1], "there is no aggregator nosuch"),
+        ([("aggregator=median",)], [1, 2**63], "seed"),
+        ([("trainer.max_steps=${seed}",)], [1, 0], "trainer.max_steps"),
+    ]:
+        for runs in (None, [choices]):
+            with pytest.raises(SettingError, match=said):
+                Factors([], runs).names(choices, seeds)

@@ -225,27 +225,23 @@ def test_files_have_names_that_a_disk_takes(tmp_path):
     assert first != second
 
 
-ATTACKS = {"none": "adversary=none", "ipm": "adversary=ipm", "lie": "adversary=lie"}
-PLAIN = {f"p_min {p}": f"aggregator=boba aggregator.p_min={p}" for p in (-0.5, -0.2, 0)}
+ATTACKS = {name: f"adversary={name}" for name in ("none", "ipm", "lie", "mimic")}
+PLAIN = {f"p_min {p}": f"aggregator=boba aggregator.p_min={p}" for p in (-0.5, -0.2, 0, 0.1)}
 HIDING = {"clean": "adversary=none", "attacked": "", "many": "f=20", "few": "f=2"}
-NUMBERS = {"one": "federation.n_byzantine=1", "two": "federation.n_byzantine=2", "three": "federation.n_byzantine=3"}
-EXPERIMENTS = {name: f"experiment={name}" for name in ("boba_mnist", "raga_mnist_lenet", "fed_nga_mnist_mlp")}
+NUMBERS = {f"{b} attackers": f"federation.n_byzantine={b}" for b in (1, 2, 3, 4)}
+EXPERIMENTS = {
+    f"{name} {f}": f"experiment={name} f={f}" for name in ("boba_mnist", "fed_nga_mnist_mlp") for f in (1, 2, 3)
+}
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns"),
-    [
-        (PLAIN, ATTACKS),
-        (HIDING, ATTACKS),  # a row without attack hides every column's
-        (NUMBERS, ATTACKS),  # without attack nobody is Byzantine
-        (EXPERIMENTS, {"own": "", "krum": "aggregator=krum", "ipm": "adversary=ipm"}),
-    ],
-)
-def test_names_of_many_cells_are_those_of_composed_runs(rows, columns, tmp_path):
-    own = {"rows": [[*rows][1]], "columns": [[*columns][2]], "overrides": "federation.n_byzantine=5"}
-    given = {"title": "Own", "base": "schedule=late_decay", "rows": rows, "columns": columns, "cells": [own]}
+@pytest.mark.parametrize("rows", [PLAIN, HIDING, NUMBERS, EXPERIMENTS])
+def test_names_of_many_cells_are_those_of_composed_runs(rows, compositions, tmp_path):
+    """A row without attack hides every column's; without attack nobody is Byzantine; experiments set everything."""
+    own = {"rows": [[*rows][1]], "columns": ["lie"], "overrides": "federation.n_byzantine=5"}
+    given = {"title": "Own", "base": "schedule=late_decay", "rows": rows, "columns": ATTACKS, "cells": [own]}
     made = Grid(Table("own", given), 0.5, ["trainer.max_steps=9"], [3], tmp_path)
-    assert len(made.plan) == len(rows) * len(columns)
+    assert len(made.plan) == len(rows) * 4
+    assert len(compositions) < 2 * len(made.plan)  # as they are, and scaled
     for run in made.plan.values():
         assert "trainer.max_steps=4" in run.overrides
         assert run.folder.name == identity(checked(run.overrides))
@@ -253,5 +249,5 @@ def test_names_of_many_cells_are_those_of_composed_runs(rows, columns, tmp_path)
 
 def test_a_table_composes_columns_and_rows_once(tmp_path, compositions):
     made = Grid(Table("own", {"title": "Own", "rows": PLAIN, "columns": ATTACKS}), 0.5, [], [3, 4], tmp_path)
-    assert len(made.plan) == 18
-    assert len(compositions) == 1 + 3 + 3 + 1 + 2  # the base, rows, columns, what is scaled, seeds
+    assert len(made.plan) == 32
+    assert len(compositions) == 1 + 4 + 4 + 1 + 2  # the base, rows, columns, what is scaled, seeds
