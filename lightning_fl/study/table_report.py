@@ -315,13 +315,20 @@ def stale(grid: Grid) -> list[Record]:
 
 def overview(folder: Path) -> str:
     """List the tables, and how many of their trained cells are measured at one seed or more."""
+    known = names()
+    own: dict[str, set[Cell]] = {name: set() for name in known}
+    other: dict[str, set[Cell]] = {name: set() for name in known}
+    for path in [*folder.glob("*.csv"), *(TABLES / "measured").glob("*.csv")]:
+        name = max((name for name in known if f"{path.stem}_".startswith(f"{name}_")), key=len, default=None)
+        if name is not None:
+            cells = own if path.stem == name else other
+            cells[name] |= {(row["row"], row["column"]) for row in read(path)}
     lines = []
-    for name in names():
-        table = Table.load(name)
-        cells = {cell for cell, _ in table.runs()}
-        found = [row for path in (folder, TABLES / "measured") for row in read(path / f"{name}.csv")]
-        done = len(cells & {(row["row"], row["column"]) for row in found})
-        lines.append([name, f"{done}/{len(cells)}", table.title])
-    width = max(len(name) for name, _, _ in lines)
+    for name, table in zip(known, map(Table.load, known), strict=True):
+        trained = {cell for cell, _ in table.runs()}
+        more = len(trained & other[name])
+        beside = f" ({many(more, 'cell')} at other settings)" if more else ""
+        lines.append([name, f"{len(trained & own[name])}/{len(trained)}", table.title + beside])
+    width = max(map(len, known))
     rows = [f"  {name:<{width}}  {done:>7}  {title}" for name, done, title in lines]
     return "\n".join(["Tables, and how many of their trained cells are measured at their own settings:", *rows])

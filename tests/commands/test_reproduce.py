@@ -46,6 +46,18 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     assert files == ["small_server.lr=0.3.csv", "small_server.lr=0.3.md", "small_server.lr=0.3.tex"]
 
 
+def test_the_list_counts_cells_of_other_settings(command, tmp_path):
+    """A longer name that begins with a table's is another table's file, or nobody's."""
+    kept = [
+        {"row": "BOBA", "column": column, "seed": seed, "identity": "x"} for column in ("IPM", "Acc") for seed in (0, 1)
+    ]
+    table_report.write(tmp_path / "runs" / "small_scale_0.5.csv", [*kept, kept[0] | {"row": "Dropped"}])
+    table_report.write(tmp_path / "runs" / "smaller.csv", kept)
+    assert command()[1].splitlines()[1:] == ["  small      0/8  A small table (2 cells at other settings)"]
+    table_report.write(tmp_path / "runs" / "small.csv", kept[:1])
+    assert command()[1].splitlines()[1:] == ["  small      1/8  A small table (2 cells at other settings)"]
+
+
 def test_rows_are_found_whatever_their_case():
     picked = reproduce.picked
     assert picked("boba, A", ["BOBA", "a", "A"], "row") == ["BOBA", "A"]
