@@ -58,6 +58,12 @@ def test_names_are_those_of_the_composed_runs(tmp_path):
         assert tournament.name(cell) == identity(checked(tournament.overrides(cell))), cell
 
 
+def test_further_overrides_may_need_what_the_rules_choose(tmp_path):
+    tournament = Tournament(Entries.choose(rules=["mda + momentum"], more=["client.beta=0.5"]), tmp_path)
+    cell = Cell("mda + momentum", "ipm", "iid", 15, 0.1, 0)
+    assert tournament.name(cell) == identity(checked(tournament.overrides(cell)))
+
+
 def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
     entries = Entries.choose()
     assert {"boba", "nnm_trimmed_mean", "mda + momentum"} <= set(entries.rules)
