@@ -68,8 +68,9 @@ class Factors:
         found = [self.settings([*choices, (f"seed={seed}",)]) for seed in seeds]
         names = [name_of(settings) for settings in found if settings is not None]
         if len(names) < len(seeds):
-            config, names = checked([*self.overrides(choices), f"seed={seeds[0]}"]), []
-            for seed in seeds:
+            config = checked([*self.overrides(choices), f"seed={seeds[0]}"])
+            names = [identity(config)]
+            for seed in seeds[1:]:
                 config.seed = seed
                 check(config)
                 names.append(identity(config))
@@ -106,13 +107,15 @@ class _Base:
     """What runs have in common, and what each choice changes in it."""
 
     def __init__(self, overrides: Choice):
-        self._overrides, self._settings = overrides, _Settings.composed(overrides)
+        settings = _Settings.composed(overrides)
+        nested = settings is not None and any(map(_NESTED.search, settings.references.values()))
+        self._overrides, self._settings = overrides, None if nested else settings
         self._changes: dict[Choice, _Change | None] = {}
         self._meeting: dict[tuple[Choice, Choice], bool] = {}
 
     def settings(self, choices: Sequence[Choice]) -> Config | None:
         """Make the changes of all choices, those that depend on each other in one; None if that cannot be done."""
-        if self._settings is None or any(map(_NESTED.search, self._settings.references.values())):
+        if self._settings is None:
             return None
         settings = dict(self._settings.counted)
         for change in map(self._change, _joined(choices, self._meet)):
