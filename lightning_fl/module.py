@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import partial
 from itertools import islice, pairwise
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -59,7 +59,8 @@ class FederatedModule(pl.LightningModule):
         optimizer: Makes the server's optimizer from the model's parameters; it subtracts the aggregated update.  None:
             SGD at a rate of 0.1.
         schedule: Makes the rate schedule from the optimizer; stepped once per round.  None: constant.
-        reference_recall: (c,) recalls of plain averaging without attack, to report max-recall-drop.
+        reference_recall: (c,) recalls of plain averaging without attack, to report max-recall-drop; None where a class
+            was not measured.
         updates_dir: Folder, on a disk, for the file that holds the round's updates where they exceed the memory.  None:
             memory.
 
@@ -73,7 +74,7 @@ class FederatedModule(pl.LightningModule):
         client: Client | None = None,
         optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
         schedule: Callable[[Optimizer], LRScheduler] | None = None,
-        reference_recall: Iterable[float] | None = None,
+        reference_recall: Iterable[float | None] | None = None,
         updates_dir: str | Path | None = None,
     ):
         super().__init__()
@@ -83,7 +84,7 @@ class FederatedModule(pl.LightningModule):
         self.client = Gradient() if client is None else client
         self.make_optimizer = partial(SGD, lr=0.1) if optimizer is None else optimizer
         self.make_schedule = schedule
-        self.reference_recall = None if reference_recall is None else [float(recall) for recall in reference_recall]
+        self.reference_recall = None if reference_recall is None else list(map(_measured, reference_recall))
         self.storage = Storage(updates_dir)
         self.aggregator: Aggregator = Average()
         self.adversary: Adversary | None = None
@@ -208,9 +209,10 @@ class FederatedModule(pl.LightningModule):
         if self.reference_recall is not None:
             if len(self.reference_recall) != c:
                 raise SettingError(f"the reference has {len(self.reference_recall)} recalls, the data {c} classes.")
-            if not all(0 <= recall <= 1 for recall in self.reference_recall):
+            if not all(recall is None or 0 <= recall <= 1 for recall in self.reference_recall):
                 raise SettingError(f"a reference's recalls are in [0, 1], got {self.reference_recall}.")
-            metrics["mrd"] = MaxRecallDrop(torch.tensor(self.reference_recall))
+            known = [nan if recall is None else recall for recall in self.reference_recall]
+            metrics["mrd"] = MaxRecallDrop(torch.tensor(known))
         self.metrics = MetricCollection(metrics, compute_groups=False)
         self.metrics.to(self.device)
 
@@ -391,6 +393,7 @@ class FederatedModule(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Compute accuracy, recall of each class, confusion and, given a reference, max-recall-drop (in [0, 1]).
 
+        A class without test samples has no recall, and max-recall-drop is that of the others.
         If the data keep samples for validation, also the accuracy on those.
         """
         values = self.metrics.compute()
@@ -404,7 +407,8 @@ class FederatedModule(pl.LightningModule):
             self.trainer.should_stop = True
         values = {"accuracy": counts.trace() / counts.sum()} | values
         self.confusion = counts.tolist()
-        self.evaluation = {name: round(value.item(), 6) for name, value in values.items()} | _recalls(counts)
+        measured = {name: round(value.item(), 6) for name, value in values.items() if not value.isnan()}
+        self.evaluation = measured | _recalls(counts)
         if self.adversary is not None:
             observed = self.adversary.observe(torch.tensor(self.confusion))
             observed |= self._success_rate(self.adversary.triggered(self.data.test))
@@ -504,9 +508,13 @@ def _place(updates: Tensor, rows: Float[Tensor, "h d"]) -> None:
 
 
 def _recalls(counts: Int64[Tensor, "c c"]) -> dict[str, float]:
-    """Name the recall of each class, 0 where there is no sample, by counts of true (rows) and predicted classes."""
-    values = (counts.diag() / counts.sum(1).clamp(min=1)).tolist()
-    return {f"recall/{z}": round(value, 6) for z, value in enumerate(values)}
+    """Name the recall of each class that has samples, by counts of true (rows) and predicted classes."""
+    values = (counts.diag() / counts.sum(1)).tolist()
+    return {f"recall/{z}": round(value, 6) for z, value in enumerate(values) if not isnan(value)}
+
+
+def _measured(recall: float | None) -> float | None:
+    return None if recall is None or isnan(recall) else float(recall)
 
 
 class _Clock:

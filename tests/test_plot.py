@@ -190,6 +190,16 @@ def test_the_largest_drop_stands_out():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["largest: 75.0, class 1", "other classes"]
 
 
+def test_classes_without_test_samples_have_no_curve_and_no_bar():
+    rows = [{"round": t, "accuracy": 0.5, "recall/0": 0.25, "recall/2": 0.75} for t in (1, 2)]
+    drawn = lines(recall_curves(rows, ""))
+    assert drawn["class 2"] == ([1, 2], [75, 75])
+    assert "class 1" not in drawn
+    axes = plot.recall_drops([None, 0.5, 0.25], [1.0, 0.75, None], "").axes[0]
+    assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.patches] == [(1, 25)]
+    np.testing.assert_allclose(cells(plot.recalls({"a": [0.5, None]}, "").axes[0]), [[50, np.nan]])
+
+
 def test_no_drop_at_all_is_zero():
     (first, _) = plot.recall_drops([0.5, 0.5], [0.25, 0.25], "").axes[0].get_legend().get_texts()
     assert first.get_text() == "largest: 0.0, class 0"

@@ -48,7 +48,11 @@ def participants(module: FederatedModule) -> str:
         *([f"           {beyond}"] if beyond else []),
         f"Model      {type(module.model).__name__}, d = {d:,}",
         f"Data       {type(data).__name__}, {', '.join(samples)} and {len(data.test):,} test samples{corrupted}",
-        *([f"           no test sample of class {', '.join(map(str, absent))}: recall 0"] if absent else []),
+        *(
+            [f"           no test sample of class {', '.join(map(str, absent))}: its recall is not measured"]
+            if absent
+            else []
+        ),
         f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
         f"per honest client",
         *([f"           {note}"] if note else []),

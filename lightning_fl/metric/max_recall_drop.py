@@ -5,6 +5,7 @@ Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932, sec. 6.1.
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torchmetrics.classification import MulticlassRecall
@@ -16,11 +17,11 @@ def max_recall_drop(recall: Float[Tensor, " c"], reference: Float[Tensor, " c"])
     """Compute MRD = max_z (reference_z - recall_z), at least 0, in the unit of its arguments.
 
     Args:
-        recall: Recall of each class.
-        reference: Recall of each class by plain averaging without attack.
+        recall: Recall of each class; NaN where it was not measured, for want of test samples: such a class is left out.
+        reference: Recall of each class by plain averaging without attack; likewise.
 
     Returns:
-        The largest drop; 0 if no class lost.
+        The largest drop; 0 if no class lost, NaN if none was measured.
 
     Raises:
         SettingError: If the two differ in length.
@@ -28,7 +29,6 @@ def max_recall_drop(recall: Float[Tensor, " c"], reference: Float[Tensor, " c"])
     Note:
         The paper does not say how a gain in every class counts; here it counts as a drop of 0.
 
-    >>> import torch
     >>> max_recall_drop(torch.tensor([0.9, 0.5]), torch.tensor([0.8, 0.75]))
     tensor(0.2500)
     """
@@ -36,14 +36,15 @@ def max_recall_drop(recall: Float[Tensor, " c"], reference: Float[Tensor, " c"])
         raise SettingError(
             f"max_recall_drop compares classes, got {len(recall)} recalls and {len(reference)} references."
         )
-    return (reference.to(recall) - recall).max().clamp(min=0)
+    drops = reference.to(recall) - recall
+    return drops.nan_to_num(0.0).max().clamp(min=0) if drops.isfinite().any() else drops.max()
 
 
 class MaxRecallDrop(MulticlassRecall):
     """Max-recall-drop over all predictions since the last reset; see `max_recall_drop`.
 
     Args:
-        reference: (c,) recalls of plain averaging without attack.
+        reference: (c,) recalls of plain averaging without attack; NaN where not measured.
         settings: Further settings of ``torchmetrics.classification.MulticlassRecall``.
     """
 
@@ -55,5 +56,6 @@ class MaxRecallDrop(MulticlassRecall):
         self.register_buffer("reference", reference, persistent=False)
 
     def compute(self) -> Float[Tensor, ""]:
-        """Compute the drop."""
-        return max_recall_drop(super().compute(), self.reference)
+        """Compute the drop over the classes with samples."""
+        tested = self.tp + self.fn > 0  # type: ignore[operator]
+        return max_recall_drop(super().compute().where(tested, torch.nan), self.reference)

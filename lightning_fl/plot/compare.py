@@ -73,18 +73,18 @@ def _over_rounds(
     return figure
 
 
-def recalls(runs: Mapping[str, Sequence[float] | str], title: str) -> Figure:
+def recalls(runs: Mapping[str, Sequence[float | None] | str], title: str) -> Figure:
     """Draw the recall of each class by several runs.
 
     Args:
-        runs: Recalls of each run by its label, in [0, 1]; a text says why there are none.
+        runs: Recalls of each run by its label, in [0, 1], None where not measured; a text says why there are none.
         title: What is compared.
     """
     c = max([len(values) for values in runs.values() if not isinstance(values, str)], default=1)
     table = np.full((len(runs), c), np.nan)
     for row, values in zip(table, runs.values(), strict=True):
         if not isinstance(values, str):
-            row[: len(values)] = 100 * np.asarray(values)
+            row[: len(values)] = 100 * np.array(values, float)
     figure, axes = one_axes("Class", "", title, size=(8.0, 1.6 + height(runs)))
     numbers = [["" if np.isnan(value) else f"{value:.0f}" for value in row] for row in table]
     heat_map(figure, axes, table, "Recall (%)", numbers if c <= 20 else None, top=100.0)

@@ -47,11 +47,12 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
         axes.plot(rounds, low, ":", color=HONEST, linewidth=1.4, label="lowest recall", marker=marker)
         axes.plot(rounds, middle, color=HONEST, linewidth=1.4, label="median", marker=marker)
     else:
-        for z in range(len(names)):
+        for i, name in enumerate(names):
+            z = int(name.split("/")[1])
             style: dict[str, Any] = {"color": _COLOURS[z % len(_COLOURS)], "linestyle": STYLES[z % len(STYLES)]}
             every = max(len(rounds) // 10, 1)  # about ten markers per line, at different rounds for each
             style |= {"marker": MARKERS[z % len(MARKERS)], "markersize": 5, "markevery": (z % every, every)}
-            axes.plot(rounds, table[:, z], linewidth=1.4, label=f"class {z}", **style)
+            axes.plot(rounds, table[:, i], linewidth=1.4, label=f"class {z}", **style)
     accuracy = [100 * float(row["accuracy"]) for row in evaluated]
     axes.plot(rounds, accuracy, color="black", linewidth=2.4, label="accuracy", marker=marker)
     attack = sorted({name for row in evaluated for name in row if name.startswith("attack/")})
@@ -91,18 +92,18 @@ def _name_ends(axes: Any) -> None:
         axes.text(1.095, place, line.get_label(), va="center", fontsize=9, fontweight=weight, transform=beside)
 
 
-def recall_drops(recall: Sequence[float], reference: Sequence[float], title: str) -> Figure:
+def recall_drops(recall: Sequence[float | None], reference: Sequence[float | None], title: str) -> Figure:
     """Draw how much recall each class lost against plain averaging without attack; the largest loss stands out.
 
     Args:
-        recall: Recall of each class, in [0, 1].
+        recall: Recall of each class, in [0, 1]; None where it was not measured.
         reference: That of the reference.
         title: What the run is.
     """
     figure, axes = one_axes("Class", "Recall lost against the reference (points)", title)
-    drops = 100 * (np.asarray(reference) - np.asarray(recall))
-    worst = int(drops.argmax())
-    others = [z for z in range(len(drops)) if z != worst]
+    drops = 100 * (np.array(reference, float) - np.array(recall, float))
+    worst = int(np.nan_to_num(drops, nan=-np.inf).argmax())
+    others = [z for z in range(len(drops)) if z != worst and not np.isnan(drops[z])]
     axes.bar([worst], drops[[worst]], color=BYZANTINE, label=f"largest: {max(drops[worst], 0):.1f}, class {worst}")
     axes.bar(others, drops[others], color=HONEST, label="other classes" if others else None)
     axes.axhline(0, color="black", linewidth=0.8)

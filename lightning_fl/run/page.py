@@ -77,7 +77,7 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
     when = f"{title}, round {last['round']}{end}"
     if last["accuracy"] is not None:
         figures["recall"] = plot.recall_curves(run.evaluations, title + end)
-    if run.reference and last["recall"]:
+    if run.reference and last["mrd"] is not None:
         figures["drop"] = plot.recall_drops(last["recall"], run.reference, when)
     if run.summary["confusion"]:
         figures["confusion"] = plot.confusion(run.summary["confusion"], when)
@@ -213,9 +213,10 @@ def _recalls(runs: Mapping[str, SavedRun]) -> str:
         columns = {"recall": run.summary["last_evaluation"]["recall"] or []}
         if run.reference and columns["recall"]:
             pairs = zip(run.reference, columns["recall"], strict=False)
-            columns |= {"reference": run.reference, "drop": [a - b for a, b in pairs]}
+            drops = [None if a is None or b is None else a - b for a, b in pairs]
+            columns |= {"reference": run.reference, "drop": drops}
     c = max(map(len, columns.values()))
-    rows = [[str(z), *(_percent(v[z]) if z < len(v) else "" for v in columns.values())] for z in range(c)]
+    rows = [[str(z), *(_percent(v[z], "no samples") if z < len(v) else "" for v in columns.values())] for z in range(c)]
     if not rows:
         return ""
     evaluated = "" if others else f", round {run.summary['last_evaluation']['round']}"

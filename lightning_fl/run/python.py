@@ -60,7 +60,7 @@ class Run:
         model: The final model, on the CPU.
         status: "completed", "interrupted" or "diverged"; ``summary["reason"]`` says why a run ended early.
         accuracy: Of the last evaluation, in [0, 1].  None: the run diverged.
-        recall: Recall of each class, in [0, 1].  None: the run diverged.
+        recall: Recall of each class, in [0, 1]; None for a class without test samples.  None: the run diverged.
         metrics: One record per round; if evaluated, with accuracy and recall.  ``pandas.DataFrame`` takes it.
         weights: One record per round with the rule's weight of each client, by number; empty for a rule that is not a
             weighting.
@@ -72,7 +72,7 @@ class Run:
     model: nn.Module = field(repr=False)
     status: str
     accuracy: float | None
-    recall: list[float] | None
+    recall: list[float | None] | None
     metrics: list[Row] = field(repr=False)
     weights: list[Row] = field(repr=False)
     summary: dict[str, Any] = field(repr=False)
@@ -102,7 +102,7 @@ def train(
     optimizer: Callable[..., Optimizer] = SGD,
     schedule: Callable[[Optimizer], LRScheduler] | None = None,
     evaluate_every: int = 10,
-    reference_recall: Iterable[float] | None = None,
+    reference_recall: Iterable[float | None] | None = None,
     progress: bool = False,
     updates_dir: str | Path | None = None,
     **trainer: Any,
@@ -128,7 +128,8 @@ def train(
         optimizer: The server's, made from the model's parameters and ``lr``.
         schedule: Makes the rate schedule from the optimizer; stepped once per round.  None: constant.
         evaluate_every: Rounds between evaluations; one more at the end.
-        reference_recall: Recall of each class by plain averaging without attack, for max-recall-drop.
+        reference_recall: Recall of each class by plain averaging without attack, for max-recall-drop; None where a
+            class was not measured.
         progress: Whether to show a bar.
         updates_dir: Folder, on a disk, for the clients' updates where they exceed the memory.  None: memory.
         trainer: Settings of Lightning's trainer, such as ``accelerator``; its ``callbacks`` come after rule and attack.

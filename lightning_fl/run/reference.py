@@ -15,8 +15,8 @@ from lightning_fl.run.saved import finished
 from lightning_fl.run.train import end_if_stopped, train
 
 
-def reference_recall(config: DictConfig) -> list[float] | None:
-    """Get the recalls of plain averaging without attack that ``reference`` asks for.
+def reference_recall(config: DictConfig) -> list[float | None] | None:
+    """Get the recalls of plain averaging without attack that ``reference`` asks for; None where not measured.
 
     Raises:
         SettingError: If ``reference`` names something that is not a completed run, or plain averaging does not fit
@@ -49,7 +49,7 @@ def reference_recall(config: DictConfig) -> list[float] | None:
         return _recall(folder)
 
 
-def _recall(folder: Path) -> list[float]:
+def _recall(folder: Path) -> list[float | None]:
     path = folder / "summary.json" if folder.is_dir() else folder
     try:
         summary = json.loads(path.read_text("utf-8"))

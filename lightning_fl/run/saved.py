@@ -89,14 +89,14 @@ class SavedRun:
         first = self.summary.get("first_evaluation") or {}
         start: list[Row] = []
         if first.get("accuracy") is not None:
-            recall = {f"recall/{z}": value for z, value in enumerate(first["recall"] or [])}
+            recall = {f"recall/{z}": value for z, value in enumerate(first["recall"] or []) if value is not None}
             start = [{"round": 0, "accuracy": first["accuracy"]} | recall]
         return start + [row for row in self.metrics if row.get("accuracy") is not None]
 
     @property
-    def reference(self) -> list[float] | None:
+    def reference(self) -> list[float | None] | None:
         """Recall of each class by plain averaging without attack; None if no run has measured it."""
-        reference: list[float] | None = self.summary["reference_recall"]
+        reference: list[float | None] | None = self.summary["reference_recall"]
         return reference
 
     @property

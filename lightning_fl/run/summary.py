@@ -48,15 +48,14 @@ def summarise(
         reason: Why it was interrupted, where that is known.
 
     Returns:
-        What ``summary.json`` holds; shares are in [0, 1].  The result of a diverged run is null: its last
-        evaluation is kept under "last_evaluation".  "first_evaluation" is that of the initial model.  "attack" is
-        present for attacks that measure their own success; "guarantee" is null unless the rule
-        guarantees nothing for that many clients or attackers.
+        What ``summary.json`` holds; shares are in [0, 1].  The recall of a class without test samples is null, and so
+        is the result of a diverged run: its last evaluation is kept under "last_evaluation".  "first_evaluation" is
+        that of the initial model.  "attack" is present for attacks that measure their own success; "guarantee" is null
+        unless the rule guarantees nothing for that many clients or attackers.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else {}
-    recall = [value for name, value in last.items() if name.startswith("recall/")]
-    results: dict[str, Any] = {"accuracy": last.get("accuracy"), "recall": recall or None, "mrd": last.get("mrd")}
+    results: dict[str, Any] = {**_recalls(module, last), "mrd": last.get("mrd")}
     results["validation_accuracy"] = last.get("validation_accuracy")
     attack = {name.removeprefix("attack/"): value for name, value in last.items() if name.startswith("attack/")}
     if attack:
@@ -78,7 +77,7 @@ def summarise(
         "reason": module.diverged or reason,
         "rounds": record.metrics.rows[-1]["round"] if record.metrics.rows else 0,
         **(dict.fromkeys(results) if diverged else results),
-        "first_evaluation": _first(record),
+        "first_evaluation": _recalls(module, record.first or {}),
         "last_evaluation": {"round": last.get("round"), **results},
         "guarantee": module.guarantee,
         "mean_weight": weights,
@@ -93,11 +92,10 @@ def summarise(
     }
 
 
-def _first(record: Record) -> dict[str, Any]:
-    """Accuracy and recall of each class before the first round; None where they were not measured."""
-    first = record.first or {}
-    recall = [value for name, value in first.items() if name.startswith("recall/")]
-    return {"accuracy": first.get("accuracy"), "recall": recall or None}
+def _recalls(module: FederatedModule, row: Row) -> dict[str, Any]:
+    """Accuracy and recall of each class in an evaluation; None where they were not measured."""
+    recall = [row.get(f"recall/{z}") for z in range(module.data.n_classes)] if "accuracy" in row else None
+    return {"accuracy": row.get("accuracy"), "recall": recall}
 
 
 def _robustness(module: FederatedModule, kappas: list[float]) -> dict[str, float | int | None]:
@@ -145,7 +143,7 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows.append(["accuracy", f"none; {last['accuracy']:.1%} when last measured{evaluation}"])
     elif last["accuracy"] is not None:
         rows.append(["accuracy", f"{last['accuracy']:.2%}{evaluation}"])
-        cells = [f"{z}: {value:.1%}" for z, value in enumerate(last["recall"])]
+        cells = [f"{z}: {'no samples' if value is None else f'{value:.1%}'}" for z, value in enumerate(last["recall"])]
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
         if last.get("validation_accuracy") is not None:
             rows.append(["on validation samples", f"{last['validation_accuracy']:.2%}"])

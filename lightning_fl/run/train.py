@@ -30,7 +30,7 @@ from lightning_fl.run.version import version
 def train(
     config: DictConfig,
     folder: Path,
-    reference: list[float] | None = None,
+    reference: list[float | None] | None = None,
     describe: bool = True,
     callbacks: Sequence[pl.Callback] = (),
     stop: GracefulStop | None = None,

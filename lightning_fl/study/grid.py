@@ -61,7 +61,7 @@ def measure(folder: Path, target: float) -> Record:
         "loss_ratio_95": quantiles(ratios, n=20, method="inclusive")[-1] if len(ratios) > 1 else _mean(ratios),
         "byzantine_share": summary["byzantine_share"],
         "seconds": summary["seconds"],
-        "recall": " ".join(f"{100 * share:.4g}" for share in last["recall"] or []),
+        "recall": " ".join("nan" if share is None else f"{100 * share:.4g}" for share in last["recall"] or []),
         "version": summary["version"],
         "classes": summary.get("n_classes"),
     }
@@ -261,7 +261,8 @@ class Grid:
         from lightning_fl.metric.max_recall_drop import max_recall_drop
 
         recalls = [torch.tensor([float(z) for z in r["recall"].split()]) for r in (record, reference)]
-        return float(max_recall_drop(*recalls))
+        drop = float(max_recall_drop(*recalls))
+        return None if isnan(drop) else drop
 
     def record(self, cell: Cell, seed: int) -> Record | None:
         """Get what is known of a cell's run."""

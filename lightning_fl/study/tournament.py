@@ -445,7 +445,7 @@ def result(overrides: Sequence[str], name: str) -> Row:
         "stopped": stop.received,
         "reason": summary["reason"],
         "accuracy": summary["accuracy"],
-        "worst_recall": None if recall is None else min(recall),
+        "worst_recall": None if recall is None else min(value for value in recall if value is not None),
         "validation_accuracy": summary["validation_accuracy"],
         "kappa": summary["robustness"]["mean"],
         "rule_ms": 1e3 * mean(row["seconds/aggregator"] for row in rows) if rows else None,

@@ -78,7 +78,7 @@ def test_a_class_without_test_samples_is_told():
     lines = participants(training.fit(training.trainer(), data_=data)).splitlines()
     assert lines[3:5] == [
         "Data       TensorData, 9 training and 2 test samples",
-        "           no test sample of class 2: recall 0",
+        "           no test sample of class 2: its recall is not measured",
     ]
 
 

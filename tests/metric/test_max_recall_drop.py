@@ -10,13 +10,15 @@ from torchmetrics import MetricCollection
 from lightning_fl import SettingError
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop, max_recall_drop
 
+NAN = float("nan")
+
 
 def slow_drop(predictions, targets, reference):
-    """max over classes of reference minus the share of the class's samples that were found, but at least 0."""
+    """max over classes with samples of reference minus the share of them that were found, but at least 0."""
     drops = [0.0]
     for z, before in enumerate(reference):
         members = [p for p, y in zip(predictions, targets, strict=True) if y == z]
-        drops.append(before - (sum(p == z for p in members) / len(members) if members else 0))
+        drops += [before - sum(p == z for p in members) / len(members)] if members else []
     return max(drops)
 
 
@@ -34,10 +36,15 @@ def problem(draw, n=60, c=5):
         ([0.0, 1.0], [0.97, 0.9], 0.97),
         ([0.9, 0.9], [0.8, 0.9], 0.0),  # a gain is no drop
         ([0.2], [0.2], 0.0),
+        ([0.9, NAN], [1.0, 1.0], 0.1),  # not measured here: no test samples
+        ([0.2, 0.5], [NAN, 0.75], 0.25),  # nor there
+        ([NAN, 0.9], [0.5, 0.8], 0.0),
+        ([NAN], [1.0], NAN),
     ],
 )
 def test_by_hand(recall, reference, drop):
-    assert max_recall_drop(torch.tensor(recall), torch.tensor(reference)).item() == pytest.approx(drop)
+    found = max_recall_drop(torch.tensor(recall), torch.tensor(reference)).item()
+    assert found == pytest.approx(drop, nan_ok=True)
 
 
 def test_precision_is_that_of_the_recalls():
@@ -53,10 +60,10 @@ def test_it_agrees_with_a_loop_over_samples(seed):
     assert metric.compute().item() == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_class_without_samples_has_recall_zero():
-    metric = MaxRecallDrop(torch.tensor([0.5, 0.6, 0.0]))
-    metric.update(torch.tensor([0, 0]), torch.tensor([0, 0]))
-    assert metric.compute().item() == pytest.approx(0.6)
+def test_a_class_without_samples_takes_no_part():
+    metric = MaxRecallDrop(torch.tensor([1.0, 1.0, 0.5]))
+    metric.update(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 0, 0, 2]))
+    assert metric.compute().item() == pytest.approx(1 / 3)
 
 
 def test_batches_count_together_until_reset(draw):

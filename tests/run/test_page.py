@@ -119,6 +119,17 @@ def test_the_defaults_are_said_to_be(tmp_path):
     assert "The defaults." in write(folder, folder, default=saved.CONFIG)[0].text
 
 
+def test_a_class_without_test_samples_is_not_measured(tmp_path):
+    recall = {"recall": [None, 0.5]}
+    last = saved.SUMMARY["last_evaluation"] | recall
+    folder = saved.run(tmp_path / "run", summary=saved.SUMMARY | recall | {"last_evaluation": last})
+    shown, pictures = write(folder, folder)
+    assert ["0", "no samples", "90.00%", "no samples"] in shown.rows
+    assert "drop" in pictures
+    shown, _ = write(tmp_path, folder, saved.run(tmp_path / "other"))
+    assert ["0", "no samples", "100.00%"] in shown.rows
+
+
 def test_many_classes_are_folded(tmp_path):
     many = {"recall": [0.5] * 30}
     last = saved.SUMMARY["last_evaluation"] | many

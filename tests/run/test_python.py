@@ -98,6 +98,22 @@ def test_it_is_the_run_that_lightning_makes():
     assert found.recall == [module.evaluation[f"recall/{z}"] for z in range(3)]
 
 
+def test_a_class_without_test_samples_is_not_measured():
+    (x, y), (x_test, y_test) = samples(6), samples(3, seed=1)
+    seen = y_test != 1
+    some = TensorData((x, y), (x_test[seen], y_test[seen]), Iid(), n_clients=6)
+    run = train(world.model(), some, rounds=4, reference_recall=[1.0, 1.0, None])
+    right = run.model(x_test).argmax(1) == y_test
+    recall = [right[y_test == z].float().mean().item() for z in range(3)]
+    assert run.recall == [pytest.approx(recall[0], abs=1e-6), None, pytest.approx(recall[2], abs=1e-6)]
+    assert run.summary["mrd"] == pytest.approx(1 - recall[0], abs=1e-6)
+    assert run.summary["reference_recall"] == [1.0, 1.0, None]
+    assert not any("recall/1" in row or np.nan in row.values() for row in run.metrics)
+    assert {"recall", "drop"} <= run.plot().keys()
+    nobody = train(world.model(), some, rounds=1, reference_recall=[None, 1.0, None])
+    assert nobody.summary["mrd"] is None  # no class was measured in both
+
+
 def test_lightning_needs_no_argument_that_nobody_chose():
     module = fl.FederatedModule(world.model())
     settings = {"max_steps": 6, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}

@@ -215,14 +215,16 @@ def test_results_of_a_diverged_run_claim_no_accuracy(tmp_path, unchecked):
     assert "recall" not in shown
 
 
-def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked):
+def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(7)}]
+    rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(6)}]  # class 6 has no test samples
+    monkeypatch.setattr(Finished.data, "n_classes", 7)
     shown, lines = results(tmp_path / "a", rows)
     assert shown["max-recall-drop"] == "n/a: no reference run (reference=run makes one)"
     assert shown["weight given"] == "none: not a weighting"
-    assert [line.split()[0] for line in lines[2:4]] == ["recall", "5:"]  # five classes a line
+    assert lines[2].startswith("  recall ")
+    assert lines[3].split() == ["5:", "50.0%", "6:", "no", "samples"]  # five classes a line
     shown, _ = results(tmp_path / "b", [{"round": 1, "loss": 0.5}], "interrupted")
     assert shown["status"] == "interrupted after 1 round, 1.2 s"
     again = f"repeat the command with ckpt_path=auto hydra.run.dir={tmp_path / 'b' / 'files'}"

@@ -148,7 +148,7 @@ def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_
 
 def test_what_is_taken_from_a_run(monkeypatch):
     kappas = {"mean": 0.5, "max": 2.0, "infinite_rounds": 0, "bound": None}
-    summary = saved.SUMMARY | {"accuracy": 0.75, "recall": [1.0, 0.25, 0.5], "validation_accuracy": 0.625}
+    summary = saved.SUMMARY | {"accuracy": 0.75, "recall": [1.0, 0.25, None], "validation_accuracy": 0.625}
     summary |= {"robustness": kappas, "n_classes": 3, "seconds": 9.0}
     rows = [{"seconds/aggregator": seconds, "seconds/clients": 1.0} for seconds in (0.001, 0.003)]
     monkeypatch.setattr("lightning_fl.run.memory.train", lambda config, stop: (summary, rows))
