@@ -134,6 +134,30 @@ class Answers:
         return Updates(self.rows[kept], None if self.claims is None else self.claims[kept], nodes)
 
 
+def answering(
+    replies: Iterable[Message], asked: Collection[int], group: str
+) -> tuple[dict[int, list[Message]], dict[int, str]]:
+    """Sort replies by node, in the order of node ids; say why the other nodes that were asked take no part.
+
+    Args:
+        replies: In any order, which decides nothing.  Those of nodes that were not asked are left out.
+        asked: Ids of the nodes that were asked.
+        group: The round's group id, which its messages carry.
+    """
+    absent, by_node = dict.fromkeys(asked, "no reply"), dict[int, list[Message]]()
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if node not in absent:
+            continue
+        if reply.has_error():
+            absent[node] = f"error: {reply.error.reason}"
+        elif reply.metadata.group_id != group:
+            absent[node] = "its reply is to another round"
+        else:
+            by_node.setdefault(node, []).append(reply)
+    return dict(sorted(by_node.items())), {node: why for node, why in absent.items() if node not in by_node}
+
+
 def gather(
     replies: Iterable[Message],
     asked: Collection[int],
@@ -147,27 +171,17 @@ def gather(
     """Turn the replies of a round into updates, (what was sent - what came back) / learning rate.
 
     Args:
-        replies: In any order, which decides nothing.
-        asked: Ids of the nodes that were asked.
-        group: The round's group id, which its messages carry.
+        replies: See `answering`, like the next two.
+        asked: See there.
+        group: See there.
         layout: The model's.
         sent: The numbers of the global model.
         learning_rate: See `RobustStrategy`.
         keys: Of the array record, and of the metric that says on how many samples a client trained.
         most_examples: See `RobustStrategy`.
     """
-    absent, by_node = dict.fromkeys(asked, "no reply"), dict[int, list[Message]]()
-    for reply in replies:
-        node = reply.metadata.src_node_id
-        if node not in absent:
-            continue
-        if reply.has_error():
-            absent[node] = f"error: {reply.error.reason}"
-        elif reply.metadata.group_id != group:
-            absent[node] = "its reply is to another round"
-        else:
-            by_node.setdefault(node, []).append(reply)
-    nodes = sorted(by_node)
+    by_node, absent = answering(replies, asked, group)
+    nodes = list(by_node)
     rows = np.empty((len(nodes), layout.d), layout.dtype)
     claims, refused = np.ones(len(nodes)), dict[int, str]()
     for i, node in enumerate(nodes):
@@ -176,7 +190,6 @@ def gather(
         except Refused as error:
             refused[node] = str(error)
             rows[i] = np.nan
-        absent.pop(node)
     updates = torch.from_numpy(rows).neg_().add_(sent)
     if learning_rate != 1:
         updates /= learning_rate

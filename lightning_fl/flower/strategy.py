@@ -32,7 +32,7 @@ from lightning_fl.checks import check_model, check_optimizer, check_server_data,
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import DataError, DivergedError, SettingError, check_instance, check_whole
-from lightning_fl.flower.replies import Answers, Layout, gather, median_metrics
+from lightning_fl.flower.replies import Answers, Layout, answering, gather, median_metrics
 from lightning_fl.module import begin_anew
 from lightning_fl.parameters import flatten, trainable, unflatten
 from lightning_fl.round import Round
@@ -81,8 +81,8 @@ class RobustStrategy(FedAvg):
             ``num-examples`` claims, but no more than this, which an honest client may hold.
         seed: Of the rule's draws.
         folder: Where the strategy saves itself after each round; another process that starts with the same folder goes
-            on from there.  A round counts once its update is saved: the clients' evaluation of that round is lost if
-            the server is killed before it ends.  None: nothing is saved.
+            on from there.  A round counts once its update is saved; if the server is killed before the clients have
+            evaluated it, they do so after the restart.  None: nothing is saved.
         settings: Of Flower's ``FedAvg``.  ``min_train_nodes`` and ``min_available_nodes`` are by default as many as the
             rule needs, so a run waits for them.
 
@@ -166,7 +166,8 @@ class RobustStrategy(FedAvg):
         self._layout: Layout | None = None
         self._asked: list[int] = []
         self._before = 0  # rounds of earlier processes
-        self._history: dict[str, dict[int, dict[str, Any]]] = {"train": {}, "evaluate": {}, "server": {}}
+        # None: nobody measured anything
+        self._history: dict[str, dict[int, dict[str, Any] | None]] = {"train": {}, "evaluate": {}, "server": {}}
 
     # What Flower calls
 
@@ -212,6 +213,12 @@ class RobustStrategy(FedAvg):
                 self._prepare(initial_arrays)
                 self._load()
                 arrays = self._arrays()
+                if (
+                    self._before and self._before not in self._history["evaluate"]
+                ):  # killed after the round's first save
+                    config = ConfigRecord() if evaluate_config is None else evaluate_config
+                    messages = self.configure_evaluate(0, arrays, config, grid)
+                    self.aggregate_evaluate(0, grid.send_and_receive(messages, timeout=timeout))
 
                 def evaluate(server_round: int, at: ArrayRecord) -> MetricRecord | None:
                     metrics = None if evaluate_fn is None else evaluate_fn(self._before + server_round, at)
@@ -236,11 +243,7 @@ class RobustStrategy(FedAvg):
         """Choose who trains; see Flower's ``FedAvg``."""
         self._prepare(arrays)
         number = self._before + server_round
-        messages = list(super().configure_train(number, arrays, config, grid))
-        for message in messages:
-            message.metadata.group_id = _group(number)
-        self._asked = [message.metadata.dst_node_id for message in messages]
-        return messages
+        return self._ask(super().configure_train(number, arrays, config, grid), number)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -300,31 +303,36 @@ class RobustStrategy(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose who evaluates; see Flower's ``FedAvg``."""
-        messages: Iterable[Message] = super().configure_evaluate(self._before + server_round, arrays, config, grid)
-        return messages
+        number = self._before + server_round
+        return self._ask(super().configure_evaluate(number, arrays, config, grid), number)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Aggregate what the clients measured: of each metric the median, unless settings say otherwise.
 
         Args:
-            server_round: From 1.
-            replies: In any order; errors are left out, and so is a node that sends several different ones.
+            server_round: From 1; 0 for the last round of a process before this one.
+            replies: In any order.  Errors, late replies and those of nodes that were not asked are left out, and so is
+                a node that sends several different ones.
         """
-        by_node: dict[int, list[Message]] = {}
-        for reply in replies:
-            if not reply.has_error():
-                by_node.setdefault(reply.metadata.src_node_id, []).append(reply)
-        contents = [
-            found[0].content
-            for _, found in sorted(by_node.items())
-            if all(reply.content == found[0].content for reply in found)
-        ]
-        if not contents:
+        if not self._asked:
             return None
         number = self._before + server_round
-        record = self._note("evaluate", number, self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key))
+        by_node, _ = answering(replies, self._asked, _group(number))
+        contents = [
+            found[0].content for found in by_node.values() if all(reply.content == found[0].content for reply in found)
+        ]
+        metrics = self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
+        record = self._note("evaluate", number, metrics)
         self._save(number)
         return record
+
+    def _ask(self, messages: Iterable[Message], number: int) -> list[Message]:
+        """Mark the messages of a round, and remember whom they go to."""
+        asked = list(messages)
+        for message in asked:
+            message.metadata.group_id = _group(number)
+        self._asked = [message.metadata.dst_node_id for message in asked]
+        return asked
 
     # The round
 
@@ -444,12 +452,12 @@ class RobustStrategy(FedAvg):
     # What outlives a process
 
     def _note(self, kind: str, number: int, metrics: MetricRecord | None) -> MetricRecord | None:
-        if metrics is not None:
-            self._history[kind][number] = dict(metrics)
+        self._history[kind][number] = None if metrics is None else dict(metrics)
         return metrics
 
     def _records(self, kind: str) -> dict[int, MetricRecord]:
-        return {number: MetricRecord(metrics) for number, metrics in sorted(self._history[kind].items())}
+        found = sorted(self._history[kind].items())
+        return {number: MetricRecord(metrics) for number, metrics in found if metrics is not None}
 
     @property
     def _identity(self) -> dict[str, Any]:

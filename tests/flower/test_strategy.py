@@ -20,7 +20,7 @@ from torch.optim import SGD
 
 pytest.importorskip("flwr", reason='needs flwr (pip install "lightning-fl[flower]")')
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 import lightning_fl as fl
 from lightning_fl.contract import conf, world
@@ -222,6 +222,25 @@ def test_of_evaluations_copies_count_once_and_different_ones_cost_the_node():
         assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(expected)
 
 
+def test_strangers_and_late_replies_measure_nothing():
+    """Node 999 was not asked; node 101 sends the first round's evaluation again in the second, and nothing else."""
+    kept = []
+
+    def alter(replies):
+        asked = [reply for reply in replies if reply.metadata.message_type == "evaluate"]
+        for reply in asked:
+            if reply.metadata.src_node_id == 101:
+                kept.append(reply)
+        stranger = [client(MOVES[5])(reply) for reply in asked[:1]]
+        to_it = Message(RecordDict(), dst_node_id=999, message_type="evaluate", group_id="round 1")
+        late = [kept[0] if reply is kept[-1] else reply for reply in replies] if kept else replies
+        return late + [Message(content, reply_to=to_it) for content in stranger]
+
+    found = run(RobustStrategy("average"), honest(3), 2, alter).evaluate_metrics_clientapp
+    assert found[1]["accuracy"] == pytest.approx(MOVES[:3, 0].median().item())
+    assert found[2]["accuracy"] == pytest.approx(MOVES[[0, 2], 0].mean().item())
+
+
 def test_a_late_reply_is_left_out():
     """Node 103 answers the first round's message in the second round, and then both at once."""
     kept = []
@@ -233,8 +252,6 @@ def test_a_late_reply_is_left_out():
         return fl_reply(kept[0], MOVES[3]) if len(kept) == 2 else client(MOVES[3])(message)
 
     def fl_reply(message, move):
-        from flwr.app import Message
-
         return Message(client(move)(message), reply_to=message)
 
     result = run(RobustStrategy("average"), honest() | {103: late}, rounds=2)
@@ -558,6 +575,37 @@ def test_a_killed_server_goes_on_as_if_it_never_stopped(rule, server, tmp_path):
     again = run(RobustStrategy(rule, server, folder=tmp_path), nodes, 5)
     assert all(whole.arrays[name].data == again.arrays[name].data for name in START)
     assert again.train_metrics_clientapp == whole.train_metrics_clientapp
+
+
+@pytest.mark.parametrize("round_", [1, 3])
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_a_server_killed_while_clients_work_loses_nothing(kind, round_, tmp_path):
+    """Neither between the two saves of a round, nor before the first."""
+
+    def fatal(message):
+        if message.metadata.message_type == kind and message.content["config"]["server-round"] == round_:
+            raise Killed
+        return client(MOVES[0])(message)
+
+    whole = run(RobustStrategy("average"), honest(), 3)
+    with pytest.raises(Killed):
+        run(RobustStrategy("average", folder=tmp_path), honest() | {100: fatal}, 3)
+    resumed = run(RobustStrategy("average", folder=tmp_path), honest(), 3)
+    assert torch.equal(flat(whole), flat(resumed))
+    assert whole.train_metrics_clientapp == resumed.train_metrics_clientapp
+    assert whole.evaluate_metrics_clientapp == resumed.evaluate_metrics_clientapp
+
+
+def test_what_nobody_measured_is_asked_once(tmp_path):
+    nodes = {100 + i: lambda message: None for i in range(3)}
+    run(RobustStrategy("average", folder=tmp_path), nodes, 2)
+
+    def nobody(message):
+        raise AssertionError("asked")
+
+    result = run(RobustStrategy("average", folder=tmp_path), dict.fromkeys(nodes, nobody), 2)
+    assert result.evaluate_metrics_clientapp == {}
+    assert list(result.train_metrics_clientapp) == [1, 2]
 
 
 def test_fewer_rounds_than_the_folder_has_are_told(tmp_path, caplog):
