@@ -3,6 +3,7 @@
 import csv
 import io
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -494,3 +495,13 @@ def test_a_picture_that_cannot_be_written_is_named(tmp_path):
     figure = plot.accuracies({"a": METRICS}, "")
     with pytest.raises(DataError, match=r"there/x\.png cannot be written: No such file"):
         plot.save(figure, tmp_path / "there" / "x.png")
+
+
+def test_a_picture_needs_no_tex(tmp_path, monkeypatch):
+    """matplotlibrc has text.usetex for papers, and neither this machine nor labels such as a_b are ready for it."""
+    monkeypatch.setenv("PATH", "")
+    with mpl.rc_context({"text.usetex": True}):
+        plot.save(recall_curves(METRICS, "trimmed_mean, 50 %"), tmp_path / "recall.png")
+        plot.save(trust_weights(WEIGHTS, [3, 4], "a_b"), tmp_path / "weights.png")
+        assert mpl.rcParams["text.usetex"]
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("recall.png", "weights.png"))

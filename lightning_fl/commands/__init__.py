@@ -1,11 +1,14 @@
 """The commands of ``lightning-fl``: each module has a ``main``."""
 
+import os
 import re
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import spell
+
+os.environ["MPLBACKEND"] = "agg"  # commands open no window; a notebook's own backend may not be installed here
 
 
 def explained_by(documentation: str | None) -> str:

@@ -1,20 +1,44 @@
-"""Weights & Biases: online with a key, offline without."""
+"""Weights & Biases: online with a key and a network, offline without."""
 
 import netrc
 import os
+import ssl
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
-from urllib.parse import urlparse
+from urllib.error import HTTPError, URLError
+from urllib.parse import ParseResult, urlparse
+from urllib.request import urlopen
 
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
 from lightning_fl.text import shown
 
+_PATIENCE = 5.0  # seconds for the server to answer
+_INIT = 15.0  # seconds for it to make a run
+
 
 class Wandb(WandbLogger):
-    """Lightning's logger, which also says where it records, and draws several curves into one native chart."""
+    """Lightning's logger, which also says where it records, and draws several curves into one native chart.
+
+    It records offline where the server cannot make the run.
+    """
+
+    @property
+    def experiment(self) -> Any:
+        """W&B's own run; it is started if it was not yet."""
+        try:
+            return super().experiment
+        except wandb.Error as error:
+            if self._offline:
+                raise
+            _say_offline(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            self._offline, self._wandb_init["mode"] = True, "offline"
+            return super().experiment
 
     @property
     def place(self) -> str:
@@ -41,7 +65,7 @@ class Wandb(WandbLogger):
 
 
 def wandb_logger(save_dir: str, **settings: Any) -> Wandb:
-    """Make a Weights & Biases logger; without a key it records offline (``wandb sync`` uploads later).
+    """Make a Weights & Biases logger; without a key or a network it records offline (``wandb sync`` uploads later).
 
     The environment variable WANDB_MODE (offline, disabled or shared) has the last word.
 
@@ -51,17 +75,50 @@ def wandb_logger(save_dir: str, **settings: Any) -> Wandb:
     """
     mode = os.environ.get("WANDB_MODE", "online")
     offline = mode != "disabled" and not (mode in ("online", "shared") and has_key())
+    if not offline and mode != "disabled" and not reachable():
+        _say_offline(f"{_server().netloc} does not answer")
+        offline = True
     Path(save_dir).mkdir(parents=True, exist_ok=True)
-    logger = Wandb(save_dir=save_dir, offline=offline, settings=wandb.Settings(silent=True), **settings)
+    patience = {} if "WANDB_INIT_TIMEOUT" in os.environ else {"init_timeout": _INIT}
+    logger = Wandb(save_dir=save_dir, offline=offline, settings=wandb.Settings(silent=True, **patience), **settings)
     getattr(logger, "_wandb_init", {}).pop("anonymous", None)  # Lightning always passes it, W&B always warns of it
     return logger
+
+
+def _say_offline(why: str) -> None:
+    print(f"Weights & Biases records offline: {why}.", file=sys.stderr, flush=True)
+
+
+def _server() -> ParseResult:
+    return urlparse(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url)
+
+
+def reachable() -> bool:
+    """Tell within seconds whether W&B's server answers, be it with an error."""
+    answered = []
+
+    def ask() -> None:
+        with suppress(OSError):
+            try:
+                urlopen(_server().geturl(), timeout=_PATIENCE).close()
+            except HTTPError as error:
+                error.close()
+            except URLError as error:
+                if not isinstance(error.reason, ssl.SSLError):  # W&B has certificates of its own
+                    raise
+            answered.append(True)
+
+    asking = Thread(target=ask, daemon=True)  # looking up a name has no timeout of its own
+    asking.start()
+    asking.join(_PATIENCE)
+    return bool(answered)
 
 
 def has_key() -> bool:
     """Tell whether this user can log in to Weights & Biases without being asked."""
     if os.environ.get("WANDB_API_KEY"):
         return True
-    url = urlparse(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url)
+    url = _server()
     hosts = [url.netloc, url.hostname or ""]
     if url.hostname == "api.forge.coreweave.com":
         hosts.append("api.wandb.ai")  # the name before wandb 0.31, which still accepts keys stored under it

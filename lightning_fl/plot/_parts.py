@@ -2,11 +2,13 @@
 
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from lightning_fl import files
@@ -21,14 +23,17 @@ MAP = mpl.colormaps["cividis"].with_extremes(bad="#dddddd")
 MARKERS = "os^Dv<>PX*"
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a picture.
+def save(figure: Figure, target: Path | IO[bytes]) -> None:
+    """Write a picture; without TeX, even if matplotlibrc asks for it, as labels such as trimmed_mean are not TeX.
 
     Raises:
         DataError: If the file cannot be written; the message names it, which the disk's own error need not.
     """
-    with files.explained(path):
-        figure.savefig(path)
+    with mpl.rc_context({"text.usetex": False}):  # of ticks, which are made while drawing
+        for text in figure.findobj(Text):
+            text.set_usetex(False)
+        with files.explained(target) if isinstance(target, Path) else nullcontext():
+            figure.savefig(target)
 
 
 def number_at(row: Row, name: str) -> float:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from lightning_fl import plot
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.callback.graceful_stop import GracefulStop
@@ -46,7 +47,7 @@ class Pictures(dict[str, Figure]):
         shown = []
         for name, figure in self.items():
             png = BytesIO()
-            figure.savefig(png, format="png")
+            plot.save(figure, png)
             code = b64encode(png.getvalue()).decode()
             shown.append(f'<img alt="{escape(name)}" style="max-width: 100%" src="data:image/png;base64,{code}">')
         return "\n".join(shown)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -15,9 +16,11 @@ from pytorch_lightning.loggers import Logger
 from lightning_fl import __version__, files
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record, Row, Table
+from lightning_fl.errors import DataError
 from lightning_fl.logger.place import place
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
+from lightning_fl.run.config import spell
 from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, kappa_text, trust_shares
 from lightning_fl.text import many, shown
@@ -195,7 +198,14 @@ def write(
     b = len(summary["byzantine_clients"])
     attack = f"{b} {type(module.adversary).__name__}" if b else "no attack"
     title = None if config else f"{type(module.aggregator).__name__}, {attack}"
-    pictures = page.write([run], folder, default, title)
+    try:
+        pictures = page.write([run], folder, default, title)
+    except DataError:
+        raise
+    except Exception as error:  # of matplotlib, its settings or fonts: the run itself has succeeded
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        print(f"No pictures ({why}); {spell('plot', shown(folder))} draws them.", file=sys.stderr)
+        pictures = {}
     for name, picture in pictures.items():
         for logger in module.trainer.loggers:
             if hasattr(logger, "log_image"):

@@ -54,6 +54,13 @@ def parameters(folder: Path) -> dict:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=False)["state_dict"]
 
 
+def test_a_notebooks_backend_is_not_needed():
+    """Jupyter sets MPLBACKEND for the commands of its cells, which may run in another environment."""
+    code = "import lightning_fl.commands, matplotlib.pyplot"
+    backend = os.environ | {"MPLBACKEND": "module://of_a_notebook"}
+    subprocess.run([sys.executable, "-c", code], env=backend, check=True)
+
+
 def test_help_spells_its_examples_as_it_was_called(command, monkeypatch, capsys):
     code, out, _ = command("--help")
     assert code == 0

@@ -1,13 +1,17 @@
 """Weights & Biases: online with a key, offline without."""
 
 import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
-from lightning_fl.logger.wandb import Wandb, has_key, wandb_logger
+from lightning_fl.logger import wandb as ours
+from lightning_fl.logger.wandb import Wandb, has_key, reachable, wandb_logger
 from tests.commands.test_train import read, start
 
 
@@ -23,8 +27,9 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def modes(monkeypatch):
-    """What each logger is made with; nothing is started."""
+    """What each logger is made with; nothing is started, and the server answers."""
     made = []
+    monkeypatch.setattr(ours, "reachable", lambda: True)
 
     def note(self, **settings):
         made.append(settings)
@@ -96,6 +101,57 @@ def test_online_where_there_is_a_key_and_nobody_objects(key, mode, offline, mode
     assert (settings["project"], settings["name"]) == ("p", "n")
     assert settings["save_dir"] == str(tmp_path / "run")
     assert (tmp_path / "run").is_dir()
+
+
+def test_offline_where_the_server_does_not_answer(modes, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("WANDB_API_KEY", "0123")
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    monkeypatch.setattr(ours, "reachable", lambda: False)
+    wandb_logger(save_dir=str(tmp_path), project="p")
+    assert modes[0]["offline"]
+    assert capsys.readouterr().err == "Weights & Biases records offline: wandb.example.org does not answer.\n"
+
+
+class Refuses(BaseHTTPRequestHandler):
+    """Answers, and not what it was asked for."""
+
+    def do_GET(self):
+        self.send_error(401)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["refuses", "silent", "closed"])
+def test_a_server_is_reachable_if_it_answers(kind, monkeypatch):
+    monkeypatch.setattr(ours, "_PATIENCE", 0.3)
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server, socket.create_server(("127.0.0.1", 0)) as silent:
+        answering = threading.Thread(target=server.handle_request, daemon=True)
+        answering.start()
+        port = (silent if kind == "silent" else server.socket).getsockname()[1]
+        if kind == "closed":
+            silent.close()
+            port = 1
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
+        assert reachable() == (kind == "refuses")
+
+
+def test_a_run_that_the_server_cannot_make_is_recorded_offline(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ours, "reachable", lambda: True)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    tried = []
+
+    def init(mode=None, **_):
+        tried.append(mode)
+        if mode != "offline":
+            raise wandb.errors.CommError("giving up:\ndeadline exceeded")
+        return SimpleNamespace(offline=True, project="p", settings=SimpleNamespace(sync_dir="x"))
+
+    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.setenv("WANDB_MODE", "online")  # Lightning changes the variable; so it is put back
+    assert "offline" in wandb_logger(save_dir=str(tmp_path), project="p").place
+    assert tried == [None, "offline"]
+    assert "records offline: CommError: giving up: deadline exceeded." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", [None, "0123"])

@@ -278,6 +278,19 @@ def test_write(n_byzantine, tmp_path):
     assert f"<h1>{title}</h1>" in (tmp_path / "report.html").read_text()
 
 
+def test_pictures_never_end_a_finished_run(tmp_path, monkeypatch, capsys):
+    module, record = run(folder=tmp_path)
+
+    def broken(*_):
+        raise RuntimeError("findfont:\nno font")
+
+    monkeypatch.setattr(report.page, "draw", broken)
+    summary = report.summarise(module, record, "completed")
+    report.write(module, record, summary, tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert capsys.readouterr().err.startswith("No pictures (RuntimeError: findfont: no font); ")
+
+
 def test_curves_of_weights_and_recalls_by_hand(tmp_path):
     """Clients 1 and 3 attack; class 10 comes after class 9."""
     rows = [
