@@ -21,14 +21,14 @@ every_model = pytest.mark.parametrize(
 
 
 def make(name):
-    """The model as conf has it, from a seed."""
+    """The model as conf has it, from a seed, without dropout."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = conf.make("model", name)
     if name == "vgg16":  # 135 million gradients per client are too many here; those of the first and last layer will do
         for layer in [*model.features[1:], *model.classifier[:-1]]:
             layer.requires_grad_(False)
-    return model
+    return model.eval()  # what dropout drops has tests of its own
 
 
 def clients(name, sizes=(3, 1, 4, 2, 2), seed=0):
