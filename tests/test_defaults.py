@@ -50,7 +50,10 @@ FILES = [
     if leaf(group, name).get("_target_", "torch.").startswith("lightning_fl.")
 ]
 VARIANTS = {  # files with other settings than their class's own file
-    *[("adversary", name) for name in ("gaussian_models", "gaussian_updates", "label_flip_to_one", "raga_lie", "zero")],
+    *[
+        ("adversary", name)
+        for name in ("alie", "gaussian_models", "gaussian_updates", "label_flip_to_one", "raga_lie", "zero")
+    ],
     *[("client", "raga"), ("client", "rfa"), ("partition", "dirichlet_clients"), ("aggregator", "norm_bounding")],
     *[("model", name) for name in ("cifar_mlp", "raga_mlp", "lenet_cifar")],
 }

@@ -33,17 +33,19 @@ def participants(module: FederatedModule) -> str:
         adversary += f", {federation.byzantine_share(data.clients.sizes):.1%} of the data weight"
     if byzantine and federation.byzantine_data == "iid":
         adversary += ", each with an iid share of all samples"
+    present = [len(group) for group in federation.participants(0)]
     if federation.participation < 1:
-        present = [len(group) for group in federation.participants(0)]
         adversary += f"; {present[0]} and {present[1]} of them per round"
     corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
     samples = [f"{sum(data.clients.sizes):,} training"]
     samples += [] if data.validation is None else [f"{len(data.validation):,} validation"]
     absent = (data.test.targets.bincount(minlength=data.n_classes) == 0).nonzero().flatten().tolist()
     beyond = module.guarantee
+    forged = module.adversary.note(*present) if module.adversary is not None and present[1] else None
     note = data.partition.note(federation.n_clients, data.n_classes)
     lines = [
         f"Clients    {honest} honest + {adversary}",
+        *([f"           {forged}"] if forged else []),
         f"Server     {settings(module.aggregator)}, {server}",
         *([f"           {beyond}"] if beyond else []),
         f"Model      {type(module.model).__name__}, d = {d:,}",

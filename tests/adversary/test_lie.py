@@ -34,6 +34,27 @@ def test_ragas_words_mean_minus_for_clients_that_upload_models():
     np.testing.assert_allclose(lie(gradients, 1, -0.7)[0], [1.6, 4 - 0.7 * sqrt(12)])
 
 
+def test_alie_is_the_bucketing_papers():
+    """mu - z sigma of 20 gradients, 5 attackers: z_max = Phi^-1(12 / 20), as in the authors' code, written out."""
+    honest = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x, z = honest.numpy(), 0.2533471031357997
+    forged = conf.make("adversary", "alie").attack(Updates(honest), 5, world.context())
+    np.testing.assert_allclose(forged, [x.mean(0) - z * x.std(0, ddof=1)] * 5, rtol=1e-12)
+    np.testing.assert_allclose(lie(honest, 5, sign="minus"), forged)
+    np.testing.assert_allclose(lie(honest, 5) + forged, 2 * np.broadcast_to(x.mean(0), (5, 3)))
+
+
+def test_the_first_lines_of_a_run_say_z():
+    assert conf.make("adversary", "alie").note(20, 5) == "z = 0.2533: honest mean minus z standard deviations"
+    assert conf.make("adversary", "raga_lie").note(20, 5) == "z = 0.7: honest mean plus z standard deviations"
+
+
+def test_another_sign_is_refused(unchecked):
+    for make in (lambda: Lie(sign="both"), lambda: lie(torch.zeros(2, 3), 1, sign="both")):
+        with pytest.raises(SettingError, match="lie's sign must be one of plus, minus, got 'both'"):
+            make()
+
+
 def test_attackers_that_draw_have_the_mean_and_the_deviations_between_them():
     honest = torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]], dtype=torch.float64)
     forged = Lie(0.7, drawn=True).attack(Updates(honest), 40_000, world.context())
