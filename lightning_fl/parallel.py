@@ -323,6 +323,10 @@ class Spread(Client):
         sums = sent()
         return ClientResult(out, sums[:-1].to(like.dtype), int(sums[-1]))
 
+    def without_momentum(self) -> Client:
+        """See the base class."""
+        return Spread(self.client.without_momentum(), self.columns, self.homes, self.storage)
+
     def upload_rate(self, this_round: Round) -> float:
         """See the base class."""
         return self.client.upload_rate(this_round)

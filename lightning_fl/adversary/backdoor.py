@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.adversary.base import Adversary, AttackContext, check_held
+from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, check_held, check_momentum
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 from lightning_fl.samples import ClientBatch, Samples
@@ -28,13 +28,16 @@ class Backdoor(Adversary):
         target: Class that a sample with the trigger should be taken for.  None: the one after its own, y + 1 mod c.
         source: Class whose samples get the trigger, in training and test.  None: every class.
         share: Of each Byzantine client's samples (of the source class), in (0, 1]; at least one of them, if any.
+        momentum: Whether they have the honest clients' momentum, if any.  "own": each has.  "none": what they compute
+            in this round alone.
 
     Raises:
         SettingError: If a setting is out of range; before training, if there is no such class, the trigger does not
             fit the samples, or the Byzantine clients have no samples (of the source class).
     """
 
-    def __init__(self, target: int | None, source: int | None, share: float):
+    def __init__(self, target: int | None, source: int | None, share: float, momentum: Momentum = "own"):
+        check_momentum(momentum)
         for name, value in [("target", target), ("source", source)]:
             if value is not None and value < 0:
                 raise SettingError(f"{name} is a class, at least 0, or null, got {value}.")
@@ -45,6 +48,7 @@ class Backdoor(Adversary):
         self.target = target
         self.source = source
         self.share = share
+        self.momentum: Momentum = momentum
 
     @abstractmethod
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
@@ -134,8 +138,7 @@ class Backdoor(Adversary):
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Compute one round's updates; see the base class."""
         batch = self.poison(context.byzantine, context.round.seed)
-        updates = context.client.updates(context.model, batch, context.round).updates
-        return self.finish(updates, honest.n + n_byzantine, context)
+        return self.finish(context.trained(batch, self.momentum), honest.n + n_byzantine, context)
 
     def _attacked(self, samples: Samples) -> Bool[Tensor, " N"]:
         """Which samples may get the trigger."""

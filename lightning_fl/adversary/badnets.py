@@ -9,6 +9,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lightning_fl.adversary.backdoor import Backdoor, image_size, stamp
+from lightning_fl.adversary.base import Momentum
 from lightning_fl.errors import SettingError
 
 
@@ -44,10 +45,18 @@ class Badnets(Backdoor):
         source: See `Backdoor`.
         share: See `Backdoor`.
         size: Side of the patch, at least 1, in pixels.
+        momentum: See `Backdoor`.
     """
 
-    def __init__(self, target: int | None = 0, source: int | None = None, share: float = 0.32, size: int = 5):
-        super().__init__(target, source, share)
+    def __init__(
+        self,
+        target: int | None = 0,
+        source: int | None = None,
+        share: float = 0.32,
+        size: int = 5,
+        momentum: Momentum = "own",
+    ):
+        super().__init__(target, source, share, momentum)
         if size < 1:
             raise SettingError(f"size must be at least 1, got {size}.")
         self.size = size

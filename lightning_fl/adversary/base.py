@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import pytorch_lightning as pl
 import torch
@@ -12,10 +13,12 @@ from torch import Tensor, nn
 from lightning_fl.aggregator.base import Aggregation
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.updates import Combination, Updates
+
+Momentum = Literal["own", "none"]
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,29 @@ class AttackContext:
         """The trust that the rule would put in each update; None for a coordinate rule."""
         return self.aggregation(updates).trusted
 
+    def trained(self, batch: ClientBatch, momentum: Momentum = "own") -> Float[Tensor, "b d"]:
+        """What the Byzantine clients would send if they worked like honest ones.
+
+        Args:
+            batch: They and the samples to work on.
+            momentum: "own": each has the momentum that honest clients have, if any.  "none": what they compute in
+                this round alone.
+        """
+        client = self.client if momentum == "own" else self.client.without_momentum()
+        return client.updates(self.model, batch, self.round).updates
+
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for the attack's draws in this round."""
         return self.round.generator("adversary", purpose)
+
+
+def check_momentum(momentum: str) -> None:
+    """Check an attack's setting ``momentum``.
+
+    Raises:
+        SettingError: If it is no such word.
+    """
+    check_choice("an attack's momentum", momentum, get_args(Momentum))
 
 
 def check_held(data: FederatedDataModule, source: int | None) -> None:
@@ -110,6 +133,15 @@ class Adversary(pl.Callback, ABC):
         Raises:
             SettingError: If it does not.
         """
+
+    def note(self, n_honest: int, n_byzantine: int) -> str | None:
+        """Say in a line what the settings come to in a round, where they do not show it; by default nothing.
+
+        Args:
+            n_honest: h, how many honest updates a round brings.
+            n_byzantine: b, how many are forged, at least 1.
+        """
+        return None
 
     def observe(self, confusion: Int64[Tensor, "c c"]) -> dict[str, float]:
         """Tell from an evaluation how well the attack does, besides the harm to accuracy; by default nothing.

@@ -8,7 +8,7 @@ via Bucketing. ICLR 2022. arXiv:2006.09365.
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, check_momentum
 from lightning_fl.errors import check_finite
 from lightning_fl.updates import Updates
 
@@ -18,16 +18,20 @@ class BitFlip(Adversary):
 
     Args:
         factor: 1 in most papers, 10 in some.
+        momentum: Whether Byzantine clients have the honest ones' momentum, if any.  "own": each has.  "none":
+            -factor times what this round alone gives (Karimireddy et al.).
 
     Note:
         Nobody flips bits: the name stays from papers whose attack flips the sign bit.  `lightning_fl.adversary.ipm`
         sends -factor times the mean of the *others'* updates.
     """
 
-    def __init__(self, factor: float = 1.0):
+    def __init__(self, factor: float = 1.0, momentum: Momentum = "own"):
         check_finite("bit_flip's factor", factor)
+        check_momentum(momentum)
         self.factor = factor
+        self.momentum: Momentum = momentum
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Compute one round's updates; see the base class."""
-        return -self.factor * context.client.updates(context.model, context.byzantine, context.round).updates
+        return -self.factor * context.trained(context.byzantine, self.momentum)

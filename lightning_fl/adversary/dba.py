@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lightning_fl.adversary.backdoor import Backdoor, image_size, stamp
-from lightning_fl.adversary.base import AttackContext
+from lightning_fl.adversary.base import AttackContext, Momentum
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 
@@ -63,6 +63,7 @@ class Dba(Backdoor):
         gap: See `bars`.
         shift: See `bars`.
         factor: The updates are multiplied by it, above 0; 1 in every round or 100 in a single one in the paper.
+        momentum: See `Backdoor`.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class Dba(Backdoor):
         gap: int = 2,
         shift: int = 0,
         factor: float = 1.0,
+        momentum: Momentum = "own",
     ):
-        super().__init__(target, source, share)
+        super().__init__(target, source, share, momentum)
         for name, value, least in [("length", length, 1), ("gap", gap, 0), ("shift", shift, 0)]:
             if value < least:
                 raise SettingError(f"{name} must be at least {least}, got {value}.")

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.backdoor import Backdoor, shorten
-from lightning_fl.adversary.base import AttackContext
+from lightning_fl.adversary.base import AttackContext, Momentum
 from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.samples import Samples
 
@@ -33,6 +33,7 @@ class EdgeCase(Backdoor):
         radius: epsilon: the upload of a model farther than this from the global one, in l2, is shortened, above 0;
             .25 (MNIST) and .083 (CIFAR-10) in the paper.  None: none.
         factor: The updates are multiplied by it then, above 0.
+        momentum: See `Backdoor`.
 
     Raises:
         SettingError: If there is no file, or a setting is out of range; before training, if its inputs are not like
@@ -54,8 +55,9 @@ class EdgeCase(Backdoor):
         train_share: float = 0.5,
         radius: float | None = None,
         factor: float = 1.0,
+        momentum: Momentum = "own",
     ):
-        super().__init__(target, None, share)
+        super().__init__(target, None, share, momentum)
         if target is None:
             raise SettingError("edge_case needs a target, a class of at least 0, got None.")
         if not 0 < train_share < 1:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from lightning_fl.adversary.base import Adversary, AttackContext, check_held
+from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, check_held, check_momentum
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.samples import Samples
@@ -67,6 +67,10 @@ def relabel(samples: Samples, source: int | None, target: int) -> Samples:
 class _Relabelling(Adversary):
     """Let the Byzantine clients do what honest ones do, on their own data with other labels."""
 
+    def __init__(self, momentum: Momentum = "own"):
+        check_momentum(momentum)
+        self.momentum: Momentum = momentum
+
     @abstractmethod
     def labels(self, samples: Samples, context: AttackContext) -> Samples:
         """Replace the labels."""
@@ -74,11 +78,16 @@ class _Relabelling(Adversary):
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Compute one round's updates; see the base class."""
         batch = replace(context.byzantine, samples=self.labels(context.byzantine.samples, context))
-        return context.client.updates(context.model, batch, context.round).updates
+        return context.trained(batch, self.momentum)
 
 
 class LabelFlip(_Relabelling):
-    """Let the Byzantine clients do what honest ones do, on their own data with flipped labels; see `flip`."""
+    """Let the Byzantine clients do what honest ones do, on their own data with flipped labels; see `flip`.
+
+    Args:
+        momentum: Whether they have the honest clients' momentum, if any.  "own": each has.  "none": what they compute
+            in this round alone (Karimireddy, He, Jaggi, ICLR 2022).
+    """
 
     def labels(self, samples: Samples, context: AttackContext) -> Samples:
         """Flip the labels."""
@@ -91,9 +100,11 @@ class LabelFlipRandom(_Relabelling):
     Args:
         among: "all" or "others".
         redraw: False: one draw per sample for the whole run.  True: new labels each round.
+        momentum: See `LabelFlip`.
     """
 
-    def __init__(self, among: Among = "others", redraw: bool = False):
+    def __init__(self, among: Among = "others", redraw: bool = False, momentum: Momentum = "own"):
+        super().__init__(momentum)
         check_choice("label_flip_random's among", among, get_args(Among))
         self.among: Among = among
         self.redraw = redraw
@@ -113,12 +124,14 @@ class LabelFlipPair(_Relabelling):
     Args:
         source: Whose samples are labelled wrongly.  None: those of every class.
         target: What they are labelled as.
+        momentum: See `LabelFlip`.
 
     Note:
         An attacker without the source class is honest; under label skew that may be most of them.
     """
 
-    def __init__(self, source: int | None = 2, target: int = 7):
+    def __init__(self, source: int | None = 2, target: int = 7, momentum: Momentum = "own"):
+        super().__init__(momentum)
         if target < 0 or (source is not None and (source < 0 or source == target)):
             raise SettingError(
                 f"label_flip_pair needs two different classes, numbers of at least 0, got {source} and {target}; set "

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.backdoor import shorten
 from lightning_fl.adversary.badnets import Badnets
-from lightning_fl.adversary.base import AttackContext
+from lightning_fl.adversary.base import AttackContext, Momentum
 from lightning_fl.errors import SettingError
 
 
@@ -54,6 +54,7 @@ class ModelReplacement(Badnets):
         size: See `Badnets`.
         factor: See `model_replacement`.
         max_norm: See `model_replacement`.
+        momentum: See `Backdoor`.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class ModelReplacement(Badnets):
         size: int = 5,
         factor: float | None = None,
         max_norm: float | None = None,
+        momentum: Momentum = "own",
     ):
-        super().__init__(target, source, share, size)
+        super().__init__(target, source, share, size, momentum)
         for name, value in [("factor", factor), ("max_norm", max_norm)]:
             if value is not None and not 0 < value < inf:
                 raise SettingError(f"{name} must be above 0 and finite, or null, got {value}.")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.backdoor import shorten
 from lightning_fl.adversary.badnets import Badnets
-from lightning_fl.adversary.base import AttackContext
+from lightning_fl.adversary.base import AttackContext, Momentum
 from lightning_fl.errors import SettingError
 
 
@@ -56,6 +56,7 @@ class Neurotoxin(Badnets):
         size: See `Badnets`.
         top: See `neurotoxin`.
         max_norm: See `neurotoxin`.
+        momentum: See `Backdoor`.
     """
 
     def __init__(
@@ -66,8 +67,9 @@ class Neurotoxin(Badnets):
         size: int = 5,
         top: float = 0.05,
         max_norm: float | None = None,
+        momentum: Momentum = "own",
     ):
-        super().__init__(target, source, share, size)
+        super().__init__(target, source, share, size, momentum)
         if not 0 <= top < 1:
             raise SettingError(f"top must be in [0, 1), got {top}.")
         if max_norm is not None and not 0 < max_norm < inf:

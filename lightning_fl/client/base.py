@@ -128,6 +128,10 @@ class Client(nn.Module, ABC):
             The updates, pseudo-gradients in the order of ``model.parameters()``, and the losses.
         """
 
+    def without_momentum(self) -> "Client":
+        """The same work without momentum; this client's memory stays as it is.  By default the client itself."""
+        return self
+
     def upload_rate(self, this_round: Round) -> float:
         """The rate eta at which a client's model w_i makes its upload (w - w_i) / eta; by default the server's."""
         return this_round.learning_rate

@@ -8,6 +8,7 @@ Sadegh Farhadkhani, Rachid Guerraoui, Nirupam Gupta, Rafael Pinot, John Stephan.
 Resilient Averaging of Momentums. ICML 2022. arXiv:2205.12173.
 """
 
+from copy import copy
 from typing import Any, Literal, get_args
 
 import torch
@@ -27,7 +28,7 @@ class Momentum(LocalSgd):
     """Upload m_i <- beta m_i + (1 - beta) g_i instead of g_i, what `LocalSgd` would upload: a gradient for one step.
 
     Clients remember n d numbers.  An absent client keeps its m unchanged.  Byzantine clients that train have an
-    m like the others; a virtual client of the server uploads g.
+    m like the others, unless the attack's setting ``momentum`` says none; a virtual client of the server uploads g.
 
     Args:
         beta: Momentum, in [0, 1); 0 is no momentum.
@@ -58,6 +59,7 @@ class Momentum(LocalSgd):
         check_choice("start", start, get_args(Start))
         self.beta = beta
         self.start = start
+        self.remembers = True
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
         """Give every client m = 0; see the base class."""
@@ -70,7 +72,7 @@ class Momentum(LocalSgd):
     ) -> ClientResult:
         """Take every client's steps and move its m; see the base class."""
         result = super().updates(model, batch, this_round, out)
-        if all(client < 0 for client in batch.ids):  # virtual ones of the server
+        if not self.remembers or all(client < 0 for client in batch.ids):  # virtual ones of the server
             return result
         rows = rows_of(batch, self.m, "momentum")
         share = self.m.new_full((len(batch), 1), 1.0 if self.start == "undamped" else 1 - self.beta)
@@ -81,3 +83,9 @@ class Momentum(LocalSgd):
             self.m[rows[some]] = result.updates[some] = m
         self.started[rows] = True
         return result
+
+    def without_momentum(self) -> "Momentum":
+        """Upload g; see the base class."""
+        other = copy(self)
+        other.remembers = False
+        return other

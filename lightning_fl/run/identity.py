@@ -39,7 +39,15 @@ REVISED = {
 # By the class that takes it ("": of no group), each setting added since, with the value that means what the code did
 # before.
 ADDED: dict[str, Config] = {
-    "lightning_fl.adversary.lie.Lie": {"drawn": False},
+    **{
+        f"lightning_fl.adversary.{attack}": {"momentum": "own"}
+        for attack in [
+            *["badnets.Badnets", "bit_flip.BitFlip", "dba.Dba", "edge_case.EdgeCase", "label_flip.LabelFlip"],
+            *["label_flip.LabelFlipPair", "label_flip.LabelFlipRandom", "model_replacement.ModelReplacement"],
+            "neurotoxin.Neurotoxin",
+        ]
+    },
+    "lightning_fl.adversary.lie.Lie": {"drawn": False, "sign": "plus"},
     "lightning_fl.adversary.sign_flip.SignFlip": {"in_turn": False},
     "lightning_fl.aggregator.krum.Krum": {"neighbours": "n-f-2"},
     "lightning_fl.aggregator.krum.MultiKrum": {"neighbours": "n-f-2"},

@@ -1,5 +1,6 @@
 """Client momentum against a loop over rounds and clients."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -13,7 +14,7 @@ from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.client.momentum import Momentum
-from lightning_fl.contract import conf, world
+from lightning_fl.contract import conf, images, world
 from tests import training
 from tests.client.test_local_sgd import clients, double, model
 
@@ -126,6 +127,31 @@ def test_virtual_clients_of_the_server_send_gradients():
     assert torch.equal(result.updates, Gradient().updates(world.model(), server, Round(0, 0.1, 0)).updates)
     assert not client.m.any()
     assert not client.started.any()
+
+
+@pytest.mark.parametrize("attack", ["bit_flip", "label_flip", "badnets"])
+def test_byzantine_clients_have_momentum_or_none(attack, unchecked):
+    """Linear momentum: what they send in round 2 is 0.5 of round 1's gradient and 0.5 of this one's, or this one's."""
+    pictures = images.pictures(clients().samples) if attack == "badnets" else clients().samples
+    net = images.seeing(world.model()) if attack == "badnets" else world.model()
+    batch = ClientBatch(pictures, clients().indices, clients().ids)
+    context = replace(world.context(), model=net, byzantine=batch)
+    sent = {}
+    for momentum in ["own", "none"]:
+        client = Momentum(0.5, "zero")
+        client.prepare(net, batch)
+        adversary = conf.make("adversary", attack, momentum=momentum)
+        sent[momentum] = [
+            adversary.attack(world.updates(), len(batch), replace(context, client=client, round=Round(t, 0.1, 0)))
+            for t in range(2)
+        ]
+        assert client.m.any() == client.started.all() == (momentum == "own")
+    raw = conf.make("adversary", attack).attack(world.updates(), len(batch), replace(context, client=Gradient()))
+    for own, none, share in zip(sent["own"], sent["none"], [0.5, 0.75], strict=True):
+        torch.testing.assert_close(none, raw)
+        torch.testing.assert_close(own, share * raw)
+    with pytest.raises(SettingError, match="momentum must be one of own, none, got 'both'"):
+        type(adversary)(momentum="both")
 
 
 def fit(adversary, beta, rounds=2):
