@@ -1,9 +1,13 @@
 """Descriptions and tables for terminals and documents."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from math import isnan
 from pathlib import Path
 
 from lightning_fl.arguments import arguments
+
+Place = tuple[int, int]  # row and column, without the header
+PREAMBLE = r"% needs \usepackage{booktabs} in the preamble"
 
 
 def settings(thing: object) -> str:
@@ -37,10 +41,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(["  " + line for line in [lines[0], "-" * len(lines[0]), *lines[1:]]])
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a table in Markdown, all columns but the first right-aligned."""
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], best: Collection[Place] = ()) -> list[str]:
+    """Lay out a table in Markdown, all columns but the first right-aligned, the ``best`` cells bold."""
     ruler = ["---", *["---:"] * (len(header) - 1)]
-    return [f"| {' | '.join(map(cell, line))} |" for line in [header, ruler, *rows]]
+    body = [[_if_best(best, i, j, cell(text), "**{}**") for j, text in enumerate(row)] for i, row in enumerate(rows)]
+    return [f"| {' | '.join(line)} |" for line in [[cell(text) for text in header], ruler, *body]]
 
 
 def cell(text: str) -> str:
@@ -52,12 +57,39 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a table in LaTeX, for the package booktabs."""
-    body = [" & ".join(map(_latex, line)) + r" \\" for line in [header, *rows]]
-    body = [f"{{}}{line}" if line.startswith("[") else line for line in body]  # else the option of the \\ before
-    lines = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", body[0], r"\midrule", *body[1:]]
-    return [*lines, r"\bottomrule", r"\end{tabular}"]
+def latex(header: Sequence[str], rows: Sequence[Sequence[str]], best: Collection[Place] = ()) -> list[str]:
+    """Lay out a table in LaTeX, for the package booktabs, the ``best`` cells bold."""
+    body = [
+        [_if_best(best, i, j, _latex(text), r"\textbf{{{}}}") for j, text in enumerate(row)]
+        for i, row in enumerate(rows)
+    ]
+    printed = [" & ".join(line) + r" \\" for line in [[_latex(text) for text in header], *body]]
+    printed = [f"{{}}{line}" if line.startswith("[") else line for line in printed]  # else the option of the \\ before
+    lines = [PREAMBLE, rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", printed[0], r"\midrule"]
+    return [*lines, *printed[1:], r"\bottomrule", r"\end{tabular}"]
+
+
+def _if_best(best: Collection[Place], i: int, j: int, text: str, form: str) -> str:
+    return form.format(text) if (i, j) in best else text
+
+
+def best_places(table: Sequence[Sequence[float | None]], more: Sequence[bool]) -> set[Place]:
+    """Find the best numbers of each column, if it has several rows.
+
+    Args:
+        table: Numbers by row and column; None where there is none.
+        more: Whether more is better, by column.
+
+    >>> sorted(best_places([[1.0, 2.0], [3.0, None]], [True, False]))
+    [(0, 1), (1, 0)]
+    """
+    found = set()
+    for j, better in enumerate(more):
+        column = {i: row[j] for i, row in enumerate(table) if row[j] is not None and not isnan(row[j])}
+        if len(table) > 1 and column:
+            top = (max if better else min)(column.values())
+            found |= {(i, j) for i, value in column.items() if value == top}
+    return found
 
 
 def _latex(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
-from lightning_fl.text import latex, settings, table
+from lightning_fl.text import latex, markdown, settings, table
 
 
 def test_settings_show_what_a_thing_was_made_with():
@@ -27,3 +27,10 @@ def test_a_table_is_aligned():
         "  three          4",
     ]
     assert table(["a"], []).splitlines() == ["  a", "  -"]
+
+
+def test_the_best_cells_are_bold():
+    rows = [["A", "1.0 ± 0.1"], ["B_1", "2.0"]]
+    assert markdown(["", "x"], rows, {(1, 1)})[2:] == ["| A | 1.0 ± 0.1 |", "| B_1 | **2.0** |"]
+    first, *_, last, _, _ = latex(["", "x"], rows, {(1, 1)})
+    assert (first, last) == (r"% needs \usepackage{booktabs} in the preamble", r"B\_1 & \textbf{2.0} \\")

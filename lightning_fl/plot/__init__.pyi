@@ -1,4 +1,4 @@
-from ._parts import BYZANTINE, HONEST, save
+from ._parts import BYZANTINE, HONEST, LEGIBLE, publish, save
 from .clients import client_weights, label_distributions, partition
 from .compare import accuracies, drops, recalls, shares, success_rates
 from .groups import MOST_AXES, MOST_LINES, grouped, grouped_curves
@@ -10,6 +10,7 @@ from .tournament import outcomes, worst_over_skew
 __all__ = [
     "BYZANTINE",
     "HONEST",
+    "LEGIBLE",
     "MOST_AXES",
     "MOST_LINES",
     "Compared",
@@ -26,6 +27,7 @@ __all__ = [
     "outcomes",
     "over_parameter",
     "partition",
+    "publish",
     "recall_curves",
     "recall_drops",
     "recalls",

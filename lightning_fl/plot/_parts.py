@@ -21,6 +21,9 @@ PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STYLES = ["-", "--", ":", "-."]
 MAP = mpl.colormaps["cividis"].with_extremes(bad="#dddddd")
 MARKERS = "os^Dv<>PX*"
+PHONE = 4.5  # inches: so wide, a picture's letters are 11 pixels high on a screen of 390 pixels
+DPI = 150
+LEGIBLE = 11 / (10 * DPI / 72)  # of a picture's pixels, those of the screen that show its letters of 10 points
 
 
 def save(figure: Figure, target: Path | IO[bytes]) -> None:
@@ -36,6 +39,14 @@ def save(figure: Figure, target: Path | IO[bytes]) -> None:
             figure.savefig(target)
 
 
+def publish(figure: Figure, path: Path) -> list[Path]:
+    """Write a picture as PNG, for screens, and beside it as PDF, for papers."""
+    paths = [path, path.with_suffix(".pdf")]
+    for each in paths:
+        save(figure, each)
+    return paths
+
+
 def number_at(row: Row, name: str) -> float:
     """Get a number of a table; NaN where there is none."""
     value = row.get(name)
@@ -44,9 +55,9 @@ def number_at(row: Row, name: str) -> float:
 
 def one_axes(x: str, y: str, title: str, size: tuple[float, float] = (8.0, 4.5)) -> tuple[Figure, Any]:
     """Make a figure with one pair of axes; size in inches."""
-    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    axes.set(xlabel=x, ylabel=y, title=wrapped(title, int(8 * size[0])))
+    axes.set(xlabel=x, ylabel=y, title=wrapped(title, int(7.5 * size[0])))
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(whole())
@@ -57,6 +68,11 @@ def one_axes(x: str, y: str, title: str, size: tuple[float, float] = (8.0, 4.5))
 def legend_beside(axes: Any, title: str | None = None) -> None:
     """Put the legend to the right of the axes."""
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, title=title)
+
+
+def legend_below(axes: Any, title: str | None = None) -> None:
+    """Put the legend below the axes, where it takes none of a narrow picture's width."""
+    axes.figure.legend(loc="outside lower center", ncols=2, frameon=False, title=title)
 
 
 def whole() -> MaxNLocator:
@@ -91,7 +107,7 @@ def heat_map(
     for i, row in enumerate(numbers or []):
         for j, text in enumerate(row):
             dark = not image.norm(table[i, j]) > 0.5
-            axes.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+            axes.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
 
 
 def class_ticks(axis: Any, c: int) -> None:

@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import BYZANTINE, MAP, Row, class_ticks, heat_map, number_at, one_axes, stretches, wrapped
+from lightning_fl.plot._parts import (
+    BYZANTINE,
+    DPI,
+    MAP,
+    PHONE,
+    Row,
+    class_ticks,
+    heat_map,
+    number_at,
+    one_axes,
+    stretches,
+    wrapped,
+)
 
 
 def partition(counts: Sequence[Sequence[int]], byzantine: Collection[int], title: str) -> Figure:
@@ -52,7 +64,7 @@ def client_weights(weights: Sequence[Row], clients: Sequence[Row], byzantine: Co
     table = table.reshape(len(order), len(weights))
     step = -(-table.shape[1] // _MOST_ROUNDS)
     rounds = [int(row["round"]) for row in weights] or [1]
-    figure, axes = one_axes("Round", "", title, size=(8.0, 2.5 + 0.04 * min(max(len(order), 40), 150)))
+    figure, axes = one_axes("Round", "", title, size=(PHONE, 2.5 + 0.03 * min(max(len(order), 40), 150)))
     extent = (rounds[0] - 0.5, rounds[-1] + 0.5, len(order) - 0.5, -0.5)
     shown = np.ma.masked_invalid(_averaged(table, step))
     low, high, most = np.percentile(shown.compressed(), [0, 99.5, 100]) if shown.count() else (0.0, 1.0, 1.0)
@@ -82,7 +94,7 @@ def label_distributions(clients: Sequence[Row], title: str) -> Figure:
     )
     with np.errstate(invalid="ignore"):
         held = 100 * held / held.sum(1, keepdims=True)
-    figure = Figure(figsize=(8.0, 2.5 + 0.04 * min(max(len(order), 40), 150)), dpi=150, layout="constrained")
+    figure = Figure(figsize=(PHONE, 2.5 + 0.03 * min(max(len(order), 40), 150)), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for axes, table, name in [(left, held, "Held"), (right, 100 * estimated, "Estimated last")]:
         image = axes.imshow(
@@ -95,7 +107,7 @@ def label_distributions(clients: Sequence[Row], title: str) -> Figure:
     unknown = "; light grey: unknown" if np.isnan(held).any() or np.isnan(estimated).any() else ""
     label = f"Share of the client's samples (%){unknown}"
     figure.colorbar(image, ax=[left, right], label=label, extend="both")
-    figure.suptitle(wrapped(title, 64))
+    figure.suptitle(wrapped(title, 34))
     return figure
 
 

@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import MAP, PALETTE, STYLES, name_rows, whole, wrapped
+from lightning_fl.plot._parts import DPI, MAP, PALETTE, STYLES, name_rows, whole, wrapped
 
 MOST_LINES = len(PALETTE)
 MOST_AXES = 12
@@ -31,7 +31,7 @@ def grouped(
     widest = max(len(text) for table in panels.values() for cells in table.values() for _, text in cells.values())
     depth = sum(1.3 + 0.42 * len(table) for table in panels.values())
     width = 3.2 + max(0.085 * min(widest, 18) + 0.3, 1.1) * max(len(across), 2)
-    figure = Figure(figsize=(min(width, 16), depth), dpi=150, layout="constrained")
+    figure = Figure(figsize=(min(width, 16), depth), dpi=DPI, layout="constrained")
     means = [
         mean for table in panels.values() for cells in table.values() for mean, _ in cells.values() if mean is not None
     ]
@@ -79,7 +79,7 @@ def grouped_curves(
     names = list(dict.fromkeys(row for _, row, _ in curves))
     wide = min(len(places), 3 if len(panels) == 1 or len(columns) > 3 else max(len(columns), 2))
     deep = -(-len(places) // wide)
-    figure = Figure(figsize=(3.0 + 3.6 * wide, max(3.6, 2.9 * deep)), dpi=150, layout="constrained")
+    figure = Figure(figsize=(3.0 + 3.6 * wide, max(3.6, 2.9 * deep)), dpi=DPI, layout="constrained")
     grid = list(figure.subplots(deep, wide, squeeze=False, sharex=True, sharey=True).flat)
     for axes in grid[len(places) :]:
         axes.remove()

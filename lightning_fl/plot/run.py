@@ -10,18 +10,20 @@ from lightning_fl.plot._parts import (
     BYZANTINE,
     HONEST,
     MARKERS,
+    PHONE,
     STYLES,
     Row,
     class_ticks,
     heat_map,
-    legend_beside,
+    legend_below,
     number_at,
     one_axes,
     round_marker,
 )
 
-# Of classes; black is the accuracy's, vermilion the attack's.
-_COLOURS = [HONEST, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4A1D", "#777777"]
+# Of ten classes; black is the accuracy's, vermilion the attack's.
+_COLOURS = [HONEST, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4A1D", "#777777", "#6A3D9A", "#A3A500", "#00324D"]
+_SIZE = (PHONE, 3.8)
 
 
 def recall_curves(rows: Sequence[Row], title: str) -> Figure:
@@ -38,7 +40,7 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
     names = [name for name in evaluated[0] if name.startswith("recall/")] if evaluated else []
     names.sort(key=lambda name: int(name.split("/")[1]))
     table = 100 * np.array([[float(row[name]) for name in names] for row in evaluated])
-    figure, axes = one_axes("Round", "Recall of each class (%)", title)
+    figure, axes = one_axes("Round", "Recall of each class (%)", title, _SIZE)
     marker = round_marker(rounds)
     if len(names) > 20:
         low, quarter, middle, most, high = np.percentile(table, [0, 25, 50, 75, 100], axis=1)
@@ -62,7 +64,7 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
         axes.plot(rounds, values, dashes, color=BYZANTINE, linewidth=2.4, label=label, marker=marker)
     axes.set_ylim(-2, 102)
     if len(names) > 20 or not rounds:
-        legend_beside(axes)
+        legend_below(axes)
     else:
         axes.margins(x=0.01)
         _name_ends(axes)
@@ -100,7 +102,7 @@ def recall_drops(recall: Sequence[float | None], reference: Sequence[float | Non
         reference: That of the reference.
         title: What the run is.
     """
-    figure, axes = one_axes("Class", "Recall lost against the reference (points)", title)
+    figure, axes = one_axes("Class", "Recall lost (points)", title, _SIZE)
     drops = 100 * (np.array(reference, float) - np.array(recall, float))
     worst = int(np.nan_to_num(drops, nan=-np.inf).argmax())
     others = [z for z in range(len(drops)) if z != worst and not np.isnan(drops[z])]
@@ -108,7 +110,7 @@ def recall_drops(recall: Sequence[float | None], reference: Sequence[float | Non
     axes.bar(others, drops[others], color=HONEST, label="other classes" if others else None)
     axes.axhline(0, color="black", linewidth=0.8)
     class_ticks(axes.xaxis, len(drops))
-    legend_beside(axes)
+    legend_below(axes)
     return figure
 
 
@@ -122,7 +124,7 @@ def confusion(counts: Sequence[Sequence[int]], title: str) -> Figure:
     table = np.asarray(counts, dtype=float)
     sums = table.sum(1, keepdims=True)
     shares = np.divide(100 * table, sums, out=np.full_like(table, np.nan), where=sums > 0)
-    figure, axes = one_axes("Predicted class", "True class", title, size=(7.0, 6.0))
+    figure, axes = one_axes("Predicted class", "True class", title, (PHONE, 4.4))
     numbers = [["" if not value > 0.5 else f"{value:.0f}" for value in row] for row in shares]
     label = "Share of the true class (%)" + ("; grey: no test sample" if np.isnan(shares).any() else "")
     few = len(table) <= 20
@@ -140,7 +142,7 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
         byzantine: Numbers of the Byzantine clients.
         title: What the run is.
     """
-    figure, axes = one_axes("Round", "Weight of a client (%)", title)
+    figure, axes = one_axes("Round", "Weight of a client (%)", title, _SIZE)
     attackers = {str(client) for client in byzantine}
     names = dict.fromkeys(name for row in rows for name in row if name != "round")
     rounds = [int(row["round"]) for row in rows]
@@ -162,7 +164,7 @@ def trust_weights(rows: Sequence[Row], byzantine: Sequence[int], title: str) -> 
     axes.axhline(100 / present, color="grey", linewidth=1, linestyle=":", label="equal shares")
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0), high + 0.05 * (high - min(low, 0)))  # a constant line would lie on the edge
-    legend_beside(axes)
+    legend_below(axes)
     return figure
 
 
@@ -174,7 +176,7 @@ def kappas(rows: Sequence[Row], bound: float | None, title: str) -> Figure:
         bound: Theory's bound.  None: there is none.
         title: What the run is.
     """
-    figure, axes = one_axes("Round", "Kappa (0 at the foot)", title)
+    figure, axes = one_axes("Round", "Kappa (0 at the foot)", title, _SIZE)
     rounds = [int(row["round"]) for row in rows if row.get("robustness/kappa") not in (None, "")]
     values = np.array([float(row["robustness/kappa"]) for row in rows if row.get("robustness/kappa") not in (None, "")])
     shown = values[np.isfinite(values) & (values > 0)].tolist() + ([bound] if bound and np.isfinite(bound) else [])
@@ -192,5 +194,5 @@ def kappas(rows: Sequence[Row], bound: float | None, title: str) -> Figure:
     if bound is not None:
         style = {"color": "black", "linewidth": 1.4, "linestyle": "--"}
         axes.axhline(max(bound, foot), **style, label=f"theory's bound, {bound:.3g}")
-    legend_beside(axes, None if bound is not None else "no bound is known or holds")
+    legend_below(axes, None if bound is not None else "no bound is known or holds")
     return figure

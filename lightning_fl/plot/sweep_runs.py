@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import MARKERS, PALETTE, Row, heat_map, one_axes, wrapped
+from lightning_fl.plot._parts import DPI, MARKERS, PALETTE, Row, heat_map, one_axes, wrapped
 
 
 def sweep(
@@ -40,7 +40,7 @@ def sweep(
     panels = [name for name in names if name != hue]
     columns = 2 if len(panels) == 4 else min(len(panels), 3)
     depth = -(-len(panels) // columns)
-    figure = Figure(figsize=(8 if columns == 1 else 4 * columns, max(4.5, 3.5 * depth)), dpi=150, layout="constrained")
+    figure = Figure(figsize=(8 if columns == 1 else 4 * columns, max(4.5, 3.5 * depth)), dpi=DPI, layout="constrained")
     figure.suptitle(wrapped(title, 80))
     grid = figure.subplots(depth, columns, squeeze=False, sharey=True).flat
     for name, axes in zip(panels, grid, strict=False):
@@ -92,8 +92,9 @@ def _sweep_panel(
         named = {"marker": MARKERS[number], "label": None if word is None else _text(word)}
         axes.plot([x for x, _ in done], [y for _, y in done], **style | named, alpha=0.75)
         if listed:
-            means = {x: np.mean([y for at, y in done if at == x]) for x in sorted({x for x, _ in done})}
-            axes.plot(list(means), list(means.values()), **style | step)
+            at = {x: [y for place, y in done if place == x] for x in sorted(places.values())}
+            means = [np.mean(found) if found else np.nan for found in at.values()]  # no line through a gap
+            axes.plot(list(at), means, **style | step)
         if any(row[metric] is None for row in own):
             lost[style["color"]] = [row for row in own if row[metric] is None]
     found = [100 * row[metric] for row in rows if row[metric] is not None] or [0.0]

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -13,28 +14,61 @@ from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, changed, flat, kappa_text, labels, trust_shares
 from lightning_fl.text import many
 
+# What each picture is called, and what it shows.
 CAPTIONS = {
-    "accuracy": "Accuracy over rounds",
-    "attack": "Attack success rate over rounds",
-    "recall": "Recall of each class",
-    "drop": "Recall lost against plain averaging without attack",
-    "confusion": "Confusion matrix of the last evaluation",
-    "robustness": "Squared distance from the honest mean, over the honest variance (kappa)",
-    "weights": "Weight that the rule gave to clients",
-    "clients": "Weight of each client over rounds",
-    "labels": "Label distribution of each client, held and estimated by the rule",
+    "accuracy": ("Accuracy over rounds", "The share of test samples that each run's model gets right."),
+    "attack": (
+        "Attack success rate over rounds",
+        "The share of test samples with the trigger that the model takes for the attackers' class: low is good.",
+    ),
+    "recall": (
+        "Recall of each class",
+        "The share of each class's test samples that the model gets right; a class that the attack suppresses, or that "
+        "the rule shuts out with the clients who hold it, stays at the foot.",
+    ),
+    "drop": (
+        "Recall lost against plain averaging without attack",
+        "Recall of the reference minus that of this run; the largest is the max-recall-drop.",
+    ),
+    "confusion": (
+        "Confusion matrix of the last evaluation",
+        "A row shows, in percent, for which classes the model takes the test samples of one true class; the diagonal "
+        "is the recall.",
+    ),
+    "robustness": (
+        "Squared distance from the honest mean, over the honest variance (kappa)",
+        "How far each round's update was from the mean of the honest clients: 0 is that mean, 1 as far as an honest "
+        "update is on average.",
+    ),
+    "weights": (
+        "Weight that the rule gave to clients",
+        "The share of a round's update that a client's own update makes up; of a rule that is not fooled, Byzantine "
+        "clients have little.",
+    ),
+    "clients": (
+        "Weight of each client over rounds",
+        "A row is a client, bright where the rule trusted it; rows of class 0 are the honest clients that hold more of "
+        "class 0 than of any other, and Byzantine clients are at the foot.",
+    ),
+    "labels": (
+        "Label distribution of each client, held and estimated by the rule",
+        "A row is a client, its colours the share of each class among its samples: truly on the left, as the rule "
+        "believed on the right.",
+    ),
 }
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --bad: #b33c00; --soft: #8881 }
 @media (prefers-color-scheme: dark) { :root { --bad: #ff9a66 } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 0 auto; padding: 1rem }
 h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.15rem; margin-top: 2rem }
 .bad { color: var(--bad); font-weight: 600 }
 .wide { overflow-x: auto }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top }
 td { overflow-wrap: anywhere } .wide td { overflow-wrap: normal }
-figure { margin: 1rem 0 } img { max-width: 100%; height: auto; background: #fff }
+.several td, .several th { font-size: .9rem; padding-right: .5rem } .several th { max-width: 9rem }
+figure { margin: 1rem 0; overflow-x: auto } figcaption { max-width: 45rem }
+img { max-width: 100%; height: auto; background: #fff }
 pre { overflow-x: auto; background: var(--soft); padding: .7rem; font-size: .85rem }
 """
 
@@ -57,7 +91,8 @@ def write(
         title = title or ", ".join(runs[0].topics)
         names, figures = [title], draw(runs[0], title)
     else:
-        names = labels(runs)
+        found = labels(runs)
+        names, runs = zip(*sorted(zip(found, runs, strict=True), key=lambda pair: _by_size(pair[0])), strict=True)
         common = [topics[0] for topics in zip(*(run.topics for run in runs), strict=True) if len(set(topics)) == 1]
         title = ", ".join([f"{len(runs)} runs compared", *common])
         figures = compare(dict(zip(names, runs, strict=True)), title)
@@ -121,15 +156,16 @@ def page(
         folder: Where the page will be; links to the runs' files are relative to it.
         default: The default configuration.
     """
-    parts = [f"<h1>{escape(title)}</h1>", *(_status(name, run, len(runs) > 1) for name, run in runs.items())]
     several = len(runs) > 1
+    status = [_status(name, run, several) for name, run in runs.items()]
     settings = ["<h2>Settings</h2>", *(_settings(name, run, default, several) for name, run in runs.items())]
-    results = "<h2>Results</h2>\n" + _results(runs)
-    parts += [results] if several else [*settings, results]
+    results = "<h2>Results</h2>\n" + (_compared(runs) if several else _results(runs)) + _recalls(runs)
+    parts = [f"<h1>{escape(title)}</h1>", *([results, *status] if several else [*status, *settings, results])]
     for name, path in pictures.items():
-        caption = CAPTIONS[name]
-        parts.append(f"<h2>{escape(caption)}</h2>\n{picture(path, f'{caption}: {title}')}")
+        caption, shows = CAPTIONS[name]
+        parts.append(f"<h2>{escape(caption)}</h2>\n{picture(path, f'{caption}: {title}', shows)}")
     parts += settings if several else []
+    parts += ["<h2>Provenance</h2>", *(_provenance(name, run, several) for name, run in runs.items())]
     parts += ["<h2>Files</h2>", *(_files(run, folder) for run in runs.values())]
     return document(title, parts)
 
@@ -144,17 +180,44 @@ def document(title: str, parts: Sequence[str]) -> str:
     )
 
 
-def picture(path: Path, caption: str) -> str:
-    """Embed a PNG file in a page."""
-    image = base64.b64encode(path.read_bytes()).decode()
-    return f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{image}"></figure>'
+def picture(path: Path, caption: str, shows: str = "") -> str:
+    """Embed a PNG file in a page, never so small that its letters cannot be read: a wide one scrolls on a phone.
+
+    Args:
+        path: The file.
+        caption: Its name, for those who cannot see it.
+        shows: What it shows, in a sentence below.
+    """
+    data = path.read_bytes()
+    least = round(plot.LEGIBLE * int.from_bytes(data[16:20]))  # the width in pixels
+    image = f'<img alt="{escape(caption)}" style="min-width: {least}px" src="data:image/png;base64,{_encoded(data)}">'
+    return f"<figure>{image}{f'<figcaption>{escape(shows)}</figcaption>' if shows else ''}</figure>"
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _by_size(label: str) -> list[tuple[bool, float, str]]:
+    """Sort labels with the numbers in them by size, words as words."""
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", label)
+    return [(not i % 2, float(part) if i % 2 else 0.0, part) for i, part in enumerate(parts)]
+
+
+def _provenance(name: str, run: SavedRun, several: bool) -> str:
+    found = {"seed": run.config.get("seed"), **run.summary["provenance"]}
+    rows = [[key, "not recorded" if value is None else str(value)] for key, value in found.items()]
+    return (f"<h3>{escape(name)}</h3>" if several else "") + table(None, rows)
 
 
 def _status(name: str, run: SavedRun, several: bool) -> str:
     done = many(run.summary["rounds"], "round")
     text = f"{name}: {run.status} after {done}" if several else f"{run.status.capitalize()} after {done}"
-    reason = run.summary["reason"]
-    text = escape(f"{text}; {reason}" if reason else text)
+    reason, last = run.summary["reason"], run.summary["last_evaluation"]
+    text = f"{text}; {reason}" if reason else text
+    if several and run.diverged and last["accuracy"] is not None:
+        text += f"; accuracy {last['accuracy']:.1%} in round {last['round']}"
+    text = escape(text)
     lines = [f"<p>{text}.</p>" if run.status == "completed" else f'<p class="bad">{text}.</p>']
     beyond = run.summary.get("guarantee")
     if beyond:
@@ -163,40 +226,50 @@ def _status(name: str, run: SavedRun, several: bool) -> str:
 
 
 def _results(runs: Mapping[str, SavedRun]) -> str:
-    """Tabulate the numbers of each run; recalls have a table of their own."""
+    """Tabulate the numbers of one run."""
+    (run,) = runs.values()
+    summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
+    accuracy = _percent(summary["accuracy"])
+    unweighted = "none" if run.diverged else "not a weighting"
+    if run.diverged and last["accuracy"] is not None:
+        accuracy += f"; {last['accuracy']:.1%} in round {last['round']}"
+    rows = {"status": run.status, "rounds": str(summary["rounds"]), "accuracy": accuracy}
+    if last.get("validation_accuracy") is not None:
+        rows["validation"] = _percent(last["validation_accuracy"])
+    rows["max-recall-drop"] = _percent(summary["mrd"], "none" if run.reference else "no reference")
+    rows |= {f"attack {name.replace('_', ' ')}": _percent(value) for name, value in _attack(run).items()}
+    rows["weight honest"] = _percent(shares and shares[0], unweighted)
+    rows["weight Byzantine"] = _percent(shares and shares[1], unweighted)
+    rows["kappa"] = kappa_text(summary["robustness"]) or "not recorded"
+    rows |= {name.replace("_", " "): _shown(value, ",") for name, value in summary["communication"].items()}
+    rows["seconds"] = _shown(summary["seconds"], ".1f")
+    return table(None, [[name, value] for name, value in rows.items()])
+
+
+def _compared(runs: Mapping[str, SavedRun]) -> str:
+    """Tabulate the numbers of several runs, alone in their columns; what is the same for all is said once."""
     rows = []
     for name, run in runs.items():
-        summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
-        accuracy = _percent(summary["accuracy"])
-        unweighted = "none" if run.diverged else "not a weighting"
-        if run.diverged and last["accuracy"] is not None:
-            accuracy += f"; {last['accuracy']:.1%} in round {last['round']}"
+        summary, shares = run.summary, trust_shares(run.summary) or (None, None)
+        percent = {"accuracy": summary["accuracy"], "validation": summary.get("validation_accuracy")}
+        percent |= {"max-recall-drop": summary["mrd"]}
+        percent |= {f"attack {key.replace('_', ' ')}": value for key, value in _attack(run).items()}
+        percent |= {"weight honest": shares[0], "weight Byzantine": shares[1]}
+        kappa = {f"kappa, {key}": summary["robustness"].get(key) for key in ("mean", "max", "bound")}
         rows.append(
-            {
-                "run": name,
-                "status": run.status,
-                "rounds": str(summary["rounds"]),
-                "accuracy": accuracy,
-                **(
-                    {}
-                    if last.get("validation_accuracy") is None
-                    else {"validation": _percent(last["validation_accuracy"])}
-                ),
-                "max-recall-drop": _percent(summary["mrd"], "none" if run.reference else "no reference"),
-                **{f"attack {name.replace('_', ' ')}": _percent(value) for name, value in _attack(run).items()},
-                "weight honest": _percent(shares and shares[0], unweighted),
-                "weight Byzantine": _percent(shares and shares[1], unweighted),
-                "kappa": kappa_text(summary["robustness"]) or "not recorded",
-                **{name.replace("_", " "): _shown(value, ",") for name, value in summary["communication"].items()},
-                "seconds": _shown(summary["seconds"], ".1f"),
-            }
+            {"run": name, "rounds": str(summary["rounds"])}
+            | {f"{key} (%)": "–" if value is None else f"{100 * value:.2f}" for key, value in percent.items()}
+            | {key: "–" if value is None else f"{value:.3g}" for key, value in kappa.items()}
+            | {key.replace("_", " "): _shown(value, ".3g") for key, value in summary["communication"].items()}
+            | {"seconds": _shown(summary["seconds"], ".1f")}
         )
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    if len(rows) == 1:
-        shown = table(None, [[column, rows[0][column]] for column in columns[1:]])
-    else:
-        shown = table(columns, [[row.get(column, "") for column in columns] for row in rows])
-    return shown + _recalls(runs)
+    values = {column: [row.get(column, "–") for row in rows] for column in columns}
+    same = [column for column in columns[1:] if len(set(values[column])) == 1 and values[column][0] != "–"]
+    kept = [column for column in columns if column not in same and set(values[column]) != {"–"}]
+    shown = table(kept, [list(line) for line in zip(*(values[column] for column in kept), strict=True)], "several")
+    said = "; ".join(f"{column} {values[column][0]}" for column in same)
+    return shown + (f"<p>The same for all: {escape(said)}.</p>" if said else "")
 
 
 def _attack(run: SavedRun) -> dict[str, float]:
@@ -245,11 +318,11 @@ def _files(run: SavedRun, folder: Path) -> str:
     return f"<p>{escape(str(run.folder.resolve()))}: {', '.join(links)}</p>"
 
 
-def table(header: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a table in HTML."""
+def table(header: Sequence[str] | None, rows: Sequence[Sequence[str]], kind: str = "") -> str:
+    """Lay out a table in HTML; ``kind`` is a class of its style."""
     head = f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in header)}</tr>\n" if header else ""
     body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="wide"><table>\n{head}{body}\n</table></div>'
+    return f'<div class="wide {kind}"><table>\n{head}{body}\n</table></div>'
 
 
 def _percent(value: float | None, none: str = "none") -> str:

@@ -28,6 +28,7 @@ _SUMMARY: dict[str, tuple[str, ...]] = {
     "mean_weight": ("honest", "byzantine"),
     "robustness": ("mean", "max", "infinite_rounds", "bound"),
     "communication": ("floats_up", "floats_down", "sample_gradients"),
+    "provenance": ("command", "date", "versions", "processor"),
 }
 _FIRST = ["aggregator", "adversary", "client", "partition", "data", "federation", "model"]
 _DAMAGED = "the file is damaged: train the run again, or give another one"

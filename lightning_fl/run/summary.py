@@ -23,6 +23,7 @@ from lightning_fl.run import page
 from lightning_fl.run.config import spell
 from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import SavedRun, kappa_text, trust_shares
+from lightning_fl.run.version import provenance
 from lightning_fl.text import many, shown
 
 SCHEMA = 1  # of summary.json; raised when a key changes its meaning, not when one is added
@@ -92,6 +93,7 @@ def summarise(
         "byzantine_clients": list(module.data.federation.byzantine_ids),
         "reference_recall": module.reference_recall,
         "confusion": module.confusion,
+        "provenance": provenance(version),
     }
 
 

@@ -1,9 +1,53 @@
-"""Which code measured a result."""
+"""Which code measured a result, when and on which machine."""
 
+import multiprocessing
+import platform
+import re
+import shlex
 import subprocess
+import sys
+from datetime import datetime
+from functools import cache
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 from lightning_fl import __version__
+
+
+def provenance(code: str | None = None) -> dict[str, str]:
+    """Name the command, the date, the versions and the processor, as reports show them.
+
+    Args:
+        code: Version of the package.  None: the present one.
+    """
+    packages = ["torch", "pytorch-lightning"]
+    versions = [f"lightning-fl {code or version()}", f"Python {platform.python_version()}"]
+    return {
+        "command": _command(),
+        "date": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
+        "versions": ", ".join(versions + [f"{name} {version_of(name)}" for name in packages]),
+        "processor": _processor(),
+    }
+
+
+def written() -> str:
+    """Say in one line what has just been written where, for the end of a report."""
+    found = provenance()
+    return f"Written {found['date']} by `{found['command']}`; {found['versions']}; {found['processor']}."
+
+
+def _command() -> str:
+    worker = multiprocessing.parent_process() is not None  # it inherits the arguments of the command that asks
+    installed = sys.argv[0].startswith("lightning-fl ")
+    words = sys.argv if worker or installed else sys.orig_argv
+    return f"{sys.argv[0]} {shlex.join(words[1:])}" if installed else shlex.join(words)
+
+
+@cache
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")  # platform.processor() is empty on most Linux systems
+    named = re.search(r"model name\s*: (.+)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return named[1] if named else platform.processor() or platform.machine()
 
 
 def version() -> str:

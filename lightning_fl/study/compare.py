@@ -31,7 +31,8 @@ from lightning_fl.run.saved import (
     text_of,
     texts,
 )
-from lightning_fl.text import latex, many, markdown, table
+from lightning_fl.run.version import written
+from lightning_fl.text import Place, best_places, latex, many, markdown, table
 
 Key = tuple[str, str, str]  # panel, row, column
 
@@ -262,21 +263,23 @@ class Comparison:
         of = f" ({len(measured)} of {len(cells)} columns)" if len(measured) < len(cells) else ""
         return f"{pick(measured, key=lambda cell: cell.mean or 0.0)}{of}"
 
-    def tables(self, worst: bool) -> list[tuple[str, list[str], list[list[str]]]]:
-        """List title, header and rows of each panel's table."""
+    def tables(self, worst: bool) -> list[tuple[str, list[str], list[list[str]], set[Place]]]:
+        """List title, header, rows and best cells of each panel's table."""
         found = []
         for panel in self.panels:
             columns = [
                 column for column in self.columns if any((panel, row, column) in self.cells for row in self.rows)
             ]
             header = [self.rows_by, *(column or self.unit for column in columns), *(["worst"] if worst else [])]
-            lines = []
+            lines, means = [], []
             for row in self.rows:
                 cells = [self.cells.get((panel, row, column)) for column in columns]
                 if any(cells):
+                    means.append([None, *(cell and cell.mean for cell in cells)])
                     texts = ["-" if cell is None else str(cell) for cell in cells]
                     lines.append([row, *texts, *([self.worst(panel, row)] if worst else [])])
-            found.append((panel, header, lines))
+            best = best_places(means, [self.more_is_better] * (1 + len(columns)))
+            found.append((panel, header, lines, best))
         return found
 
     @property
@@ -292,24 +295,24 @@ class Comparison:
     def text(self, worst: bool = False) -> str:
         """Write the tables for the terminal."""
         parts = [self.caption]
-        for panel, header, rows in self.tables(worst):
+        for panel, header, rows, _ in self.tables(worst):
             parts += [*([panel] if panel else []), table(header, rows)]
         return "\n".join(parts)
 
     def markdown(self, worst: bool = False) -> str:
         """Write the tables in Markdown."""
         lines = [self.caption, ""]
-        for panel, header, rows in self.tables(worst):
+        for panel, header, rows, best in self.tables(worst):
             lines += [f"### {panel}", ""] if panel else []
-            lines += [*markdown(header, rows), ""]
+            lines += [*markdown(header, rows, best), ""]
         return "\n".join(lines)
 
     def latex(self, worst: bool = False) -> str:
         """Write the tables in LaTeX, for the package booktabs."""
         lines = [f"% {self.caption}"]
-        for panel, header, rows in self.tables(worst):
+        for panel, header, rows, best in self.tables(worst):
             lines += [f"% {panel}"] if panel else []
-            lines += [*latex(header, rows), ""]
+            lines += [*latex(header, rows, best), ""]
         return "\n".join(lines)
 
     def csv(self) -> str:
@@ -348,14 +351,17 @@ class Comparison:
         for i, curves in enumerate(self._pages(), 1):
             name = f"curves_{i}.png" if i > 1 else "curves.png"
             figures[name] = plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile)
-        texts = {"compare.md": self.markdown(worst), "compare.csv": self.csv(), "compare.tex": self.latex(worst)}
+        texts = {
+            "compare.md": f"{self.markdown(worst)}\n{written()}\n",
+            "compare.csv": self.csv(),
+            "compare.tex": self.latex(worst),
+        }
         for name, content in texts.items():
             files.write(folder / name, content.encode())
-        for path in folder.glob("curves_[0-9]*.png"):  # of more rows, compared earlier
+        for path in folder.glob("curves_[0-9]*.p*"):  # of more rows, compared earlier
             path.unlink()
-        for name, figure in figures.items():
-            plot.save(figure, folder / name)
-        return [folder / name for name in [*texts, *figures]]
+        pictures = [path for name, figure in figures.items() for path in plot.publish(figure, folder / name)]
+        return [*(folder / name for name in texts), *pictures]
 
     def _pages(self) -> Iterator[dict[Key, Sequence[tuple[dict[int, float], bool]]]]:
         """Yield the curves of each picture: no more rows, panels and columns than a reader can tell apart."""

@@ -15,6 +15,7 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
 from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.lock import held
+from lightning_fl.run.version import written
 from lightning_fl.study import sweep_file
 from lightning_fl.study.engine import Execute
 from lightning_fl.study.pool import Outcome, Run
@@ -202,9 +203,9 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     cells = [[_cell(name, row[name]) for name in header] for row in rows]
     order = f"{'highest' if sweep.maximize else 'lowest'} {sweep.metric} first"
     lines = [f"# {sweep.name}", "", f"Method {sweep.method}, {order}; all with `{' '.join(sweep.fixed)}`.", ""]
-    lines += [*markdown(header, cells), "", "![](sweep.png)", ""]
+    lines += [*markdown(header, cells), "", "![](sweep.png)", "", written(), ""]
     with held(sweep.folder, wait=True):  # several processes may share it
-        plot.save(picture, sweep.folder / "sweep.png")
+        plot.publish(picture, sweep.folder / "sweep.png")
         files.write(sweep.folder / "sweep.csv", text.getvalue().encode())
         files.write(sweep.folder / "sweep.md", "\n".join(lines).encode())
     return table(header, cells)

@@ -11,13 +11,14 @@ from typing import Any
 from lightning_fl import files, plot
 from lightning_fl.run.config import spell
 from lightning_fl.run.lock import held
+from lightning_fl.run.version import written
 from lightning_fl.study.compare import half_interval
 from lightning_fl.study.grid import MISS, Grid, Record, read, write
 from lightning_fl.study.pool import duration
-from lightning_fl.study.table import TABLES, VALUES, Cell, Table, judge, names
+from lightning_fl.study.table import MORE_IS_BETTER, TABLES, VALUES, Cell, Table, judge, names
+from lightning_fl.text import best_places, many
 from lightning_fl.text import cell as markdown_cell
 from lightning_fl.text import latex as lay_out
-from lightning_fl.text import many
 from lightning_fl.text import table as terminal_table
 
 _DIVERGED = "diverged"
@@ -226,7 +227,9 @@ def latex(grid: Grid) -> str:
     table, columns = grid.table, list(grid.table.columns)
     lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in table.rows]
     measured = [line for line in lines if set(line[1:]) != {"-"}]
-    return "\n".join([f"% {table.title}", *lay_out([table.corner, *columns], measured), ""])
+    numbers = [[None, *(grid.mean(line[0], column) for column in columns)] for line in measured]
+    best = best_places(numbers, [True, *(table.columns[column].value in MORE_IS_BETTER for column in columns)])
+    return "\n".join([f"% {table.title}", *lay_out([table.corner, *columns], measured, best), ""])
 
 
 def figure(grid: Grid) -> Any:
@@ -269,12 +272,12 @@ def report(grid: Grid) -> Path:
     path = grid.folder / f"{grid.stem}.md"
     with held(grid.folder, wait=True):  # several processes may share it
         grid.refresh()
-        files.write(path, markdown(grid).encode())
+        files.write(path, f"{markdown(grid)}\n{written()}\n".encode())
         files.write(path.with_name(f"{grid.stem}.tex"), latex(grid).encode())
         write(path.with_name(f"{grid.stem}.csv"), grid.rows())
         picture = figure(grid)
         if picture is not None:
-            plot.save(picture, path.with_name(f"{grid.stem}.png"))
+            plot.publish(picture, path.with_name(f"{grid.stem}.png"))
     return path
 
 

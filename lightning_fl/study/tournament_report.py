@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from lightning_fl import files, plot
 from lightning_fl.run import page
 from lightning_fl.run.lock import held
+from lightning_fl.run.version import written
 from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Tournament, accuracy
 from lightning_fl.text import latex, many, markdown, table
@@ -19,6 +20,9 @@ from lightning_fl.text import latex, many, markdown, table
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
 _BEST = 10  # lines of the curve, and of a table in the terminal
 WORST = "worst"  # the column of the heat map by which its rows are sorted
+
+_SKEW = "Each line is a rule: the accuracy that the worst attack leaves it, the more skewed the clients' classes are."
+_HEAT = "A row is a rule, a column an attack, a cell the accuracy that it leaves; rows are sorted by their worst."
 
 Panels = Mapping[tuple[str, int], Sequence[Standing]]
 
@@ -35,8 +39,7 @@ def write(tournament: Tournament) -> Path:
         figures = draw(tournament, panels)
         pictures = {name: tournament.folder / f"{name}.png" for name in figures}
         for name, figure in figures.items():
-            plot.save(figure, pictures[name])
-            plot.save(figure, pictures[name].with_suffix(".pdf"))
+            plot.publish(figure, pictures[name])
         for name, content in {
             "tournament.md": "# Tournament\n\n" + as_markdown(tournament, panels),
             "tournament.csv": as_csv(panels),
@@ -231,14 +234,14 @@ def as_page(tournament: Tournament, panels: Panels, pictures: Mapping[str, Path]
     """Write the report as one page in HTML, pictures inside."""
     parts = ["<h1>Tournament</h1>", *(f"<p>{escape(text)}</p>" for text in introduction(tournament))]
     if "skew" in pictures:
-        parts.append(page.picture(pictures["skew"], "Accuracy under the worst attack over label skew"))
+        parts.append(page.picture(pictures["skew"], "Accuracy under the worst attack over label skew", _SKEW))
     for panel, found in panels.items():
         parts += [f"<h2>{escape(heading(*panel))}</h2>", page.table(_HEADER, [row_of(one) for one in found])]
         parts += [f"<p>{escape(remark)}</p>" for remark in remarks(found)]
         name = _heat(*panel)
         if name in pictures:
-            parts.append(page.picture(pictures[name], f"Accuracy by rule and attack, {heading(*panel)}"))
-    return page.document("Tournament", parts)
+            parts.append(page.picture(pictures[name], f"Accuracy by rule and attack, {heading(*panel)}", _HEAT))
+    return page.document("Tournament", [*parts, f"<p>{escape(written())}</p>"])
 
 
 def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:

@@ -81,6 +81,31 @@ def test_one_run(tmp_path):
     assert all((folder / link).exists() for link in shown.links)
 
 
+def test_a_phone_shows_pictures_with_legible_letters(tmp_path):
+    """A page of 390 pixels leaves 358: a picture's letters of 10 points (150 per inch) are 11 pixels high there."""
+    folder = saved.run(tmp_path / "run")
+    write(folder, folder)
+    least = re.findall(r"min-width: (\d+)px", (folder / "report.html").read_text(encoding="utf-8"))
+    widths = [int.from_bytes(path.read_bytes()[16:20]) for path in folder.glob("*.png")]
+    assert sorted(map(int, least)) == sorted(round(width * 11 / (10 * 150 / 72)) for width in widths)
+    assert max(map(int, least)) <= 358
+
+
+def test_where_it_comes_from_is_shown(tmp_path):
+    provenance = {"command": "train.py <x>", "date": "2026-01-02", "versions": "torch 2", "processor": "one"}
+    folder = saved.run(tmp_path / "run", summary=saved.SUMMARY | {"provenance": provenance})
+    shown, _ = write(folder, folder)
+    assert [[key, value] for key, value in provenance.items()] == shown.rows[-4:]
+    assert ["seed", "0"] in shown.rows
+
+
+def test_compared_runs_are_sorted_by_the_settings_that_differ(tmp_path):
+    folders = [saved.run(tmp_path / str(f), saved.changed(saved.CONFIG, aggregator__f=f)) for f in (10, 2, 1)]
+    shown, _ = write(tmp_path / "all", *folders)
+    header = next(i for i, row in enumerate(shown.rows) if row[0] == "run")
+    assert [row[0] for row in shown.rows[header + 1 :][:3]] == ["f=1", "f=2", "f=10"]
+
+
 def test_a_rule_beyond_its_guarantee_says_so(tmp_path):
     folder = saved.run(tmp_path / "run", summary=saved.SUMMARY | {"guarantee": "no guarantee: needs n >= 2f + 3"})
     shown, _ = write(folder, folder)
@@ -155,12 +180,15 @@ def test_several_runs(tmp_path, n):
     shown, pictures = write(tmp_path / "all", *folders, default=saved.CONFIG)
     assert pictures == ["accuracy", "recall", "drop", "weights"]
     assert f"{n} runs compared, boba, mnist_5k" in shown.text
-    assert "a: diverged after 2 rounds; round 3: <the> loss is nan." in shown.text
+    assert "a: diverged after 2 rounds; round 3: <the> loss is nan; accuracy 75.0% in round 2." in shown.text
     assert "b: completed after 2 rounds." in shown.text
     header = next(row for row in shown.rows if row[0] == "run")
     a, b = (dict(zip(header, next(row for row in shown.rows if row[0] == run), strict=True)) for run in "ab")
-    assert (a["status"], a["accuracy"], a["weight honest"]) == ("diverged", "none; 75.0% in round 2", "none")
-    assert (b["status"], b["accuracy"], b["max-recall-drop"]) == ("completed", "75.00%", "25.00%")
+    assert (a["accuracy (%)"], a["weight honest (%)"]) == ("–", "–")
+    assert (b["accuracy (%)"], b["max-recall-drop (%)"]) == ("75.00", "25.00")
+    assert any(text.startswith("The same for all: rounds 2; ") for text in shown.text)
+    text = (tmp_path / "all" / "report.html").read_text(encoding="utf-8")
+    assert text.index("<h2>Results</h2>") < text.index("a: diverged after 2 rounds") < text.index("<h2>Accuracy")
     assert ["0", "", *["100.00%"] * (n - 1)] in shown.rows
     assert all((tmp_path / "all" / link).resolve().exists() for link in shown.links)
     assert "../1/metrics.csv" in shown.links
@@ -175,11 +203,8 @@ def test_backdoors_have_their_success_rate(tmp_path):
     other = saved.run(tmp_path / "b", saved.changed(saved.CONFIG, seed=1))
     shown, pictures = write(tmp_path / "all", folder, other)
     assert pictures == ["accuracy", "recall", "drop", "attack", "weights"]
-    assert [row[5] for row in shown.rows if row[0] in ("run", "seed=0", "seed=1")] == [
-        "attack success rate",
-        "62.50%",
-        "",
-    ]
+    compared = [row for row in shown.rows if row[0] in ("run", "seed=0", "seed=1")]
+    assert [row[compared[0].index("attack success rate (%)")] for row in compared[1:]] == ["62.50", "–"]
 
 
 def test_runs_without_reference_or_weights_have_no_such_pictures(tmp_path):

@@ -1,7 +1,11 @@
 """A result says which code measured it."""
 
+import platform
 import re
 import subprocess
+import sys
+
+import torch
 
 from lightning_fl import __version__
 from lightning_fl.run import version
@@ -30,3 +34,16 @@ def test_the_version_names_the_commit_of_a_checkout(tmp_path, monkeypatch):
     assert version.version() == f"{__version__}+g{short}.dirty"
     monkeypatch.setenv("PATH", "")
     assert version.version() == __version__  # without git
+
+
+def test_provenance_names_command_versions_and_processor(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["lightning-fl train", "aggregator=boba", "data.root=my data"])
+    found = version.provenance("0.9+gabc")
+    assert found["command"] == "lightning-fl train aggregator=boba 'data.root=my data'"
+    assert found["versions"].startswith(
+        f"lightning-fl 0.9+gabc, Python {platform.python_version()}, torch {torch.__version__}"
+    )
+    assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d[+-]", found["date"])
+    assert found["processor"]
+    monkeypatch.setattr(sys, "argv", ["train.py", "aggregator=boba"])
+    assert version.provenance()["command"].endswith(" ".join(sys.orig_argv[-1:]))

@@ -11,6 +11,8 @@ from lightning_fl import DataError, SettingError, plot
 from lightning_fl.study.compare import Cell, Comparison, find, t_quantile, varying
 from tests import saved
 
+PICTURES = ["compare.png", "compare.pdf", "curves.png", "curves.pdf"]
+
 
 def run(folder, accuracy, status="completed", metrics=saved.METRICS, **changes):
     """A run's folder with an accuracy."""
@@ -78,7 +80,8 @@ def test_a_kappa_has_three_digits():
 
 def test_rows_columns_and_worst_case(grid):
     found = Comparison(find([grid]), "aggregator", "adversary")
-    ((panel, header, lines),) = found.tables(worst=True)
+    ((panel, header, lines, best),) = found.tables(worst=True)
+    assert best == {(0, 1), (0, 2)}
     assert panel == ""
     assert header == ["aggregator", "ipm", "lie", "worst"]
     # 0.50, 0.52, 0.60: mean 54, s = sqrt((16 + 4 + 36) / 2) = 5.29, half 13.1.  0.40, 0.50: half 12.706 * 5.
@@ -98,7 +101,7 @@ def test_without_axes_the_first_settings_that_differ(grid):
 def test_what_no_axis_tells_apart_makes_panels(grid):
     found = Comparison(find([grid]), "aggregator")
     assert found.panels == ["ipm", "lie"]
-    assert [lines[0] for _, _, lines in found.tables(False)] == [["boba", "72.0 ± 5.0"], ["boba", "60.0 ± 0.0"]]
+    assert [lines[0] for _, _, lines, _ in found.tables(False)] == [["boba", "72.0 ± 5.0"], ["boba", "60.0 ± 0.0"]]
 
 
 def test_rules_of_one_name_are_told_apart_by_their_settings(tmp_path):
@@ -121,7 +124,7 @@ def test_settings_of_one_name_are_told_apart(tmp_path):
     for number, (ours, theirs) in enumerate([(1.0, 1.0), (1.0, 2.0), (2.0, 1.0), (2.0, 2.0)]):
         run(tmp_path / str(number), number / 4, aggregator__mu=ours, client__mu=theirs)
     found = Comparison(find([tmp_path]), "aggregator.mu")
-    assert [(panel, lines) for panel, _, lines in found.tables(False)] == [
+    assert [(panel, lines) for panel, _, lines, _ in found.tables(False)] == [
         ("client.mu=1", [["1", "0.0"], ["2", "50.0"]]),
         ("client.mu=2", [["1", "25.0"], ["2", "75.0"]]),
     ]
@@ -238,9 +241,9 @@ def test_of_runs_with_the_same_settings_one_that_has_the_number_counts(tmp_path)
 def test_files(grid, tmp_path):
     found = Comparison(find([grid]), "aggregator", "adversary")
     paths = found.write(tmp_path / "out", worst=True)
-    assert [path.name for path in paths] == ["compare.md", "compare.csv", "compare.tex", "compare.png", "curves.png"]
+    assert [path.name for path in paths] == ["compare.md", "compare.csv", "compare.tex", *PICTURES]
     text = paths[0].read_text(encoding="utf-8")
-    assert "| aggregator | ipm | lie | worst |\n| --- | ---: | ---: | ---: |\n| boba | 72.0 ± 5.0 |" in text
+    assert "| aggregator | ipm | lie | worst |\n| --- | ---: | ---: | ---: |\n| boba | **72.0 ± 5.0** |" in text
     lines = paths[1].read_text().splitlines()
     assert lines[0] == "panel,aggregator,adversary,runs,mean,low,high,diverged,interrupted,unfinished,values"
     assert lines[1] == ",boba,ipm,3,72,67.0317,76.9683,0,0,0,70 72 74"
@@ -249,8 +252,8 @@ def test_files(grid, tmp_path):
     assert without[0].endswith(",diverged,interrupted,unfinished,attack not recorded,values")
     assert without[1].endswith(",,,,0,0,0,3,")
     latex = paths[2].read_text(encoding="utf-8")
-    assert r"boba & 72.0 $\pm$ 5.0 & 60.0 $\pm$ 0.0 & 60.0 $\pm$ 0.0 \\" in latex
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths[3:])
+    assert r"boba & \textbf{72.0 $\pm$ 5.0} & \textbf{60.0 $\pm$ 0.0} & 60.0 $\pm$ 0.0 \\" in latex
+    assert [path.read_bytes()[:4] for path in paths[3:]] == [b"\x89PNG", b"%PDF"] * 2
 
 
 def test_curves_of_many_rows_and_panels_fill_several_pictures(tmp_path, monkeypatch):
@@ -264,13 +267,13 @@ def test_curves_of_many_rows_and_panels_fill_several_pictures(tmp_path, monkeypa
             name = f"{f}-{factor}"
             run(tmp_path / "runs" / name, 0.5, aggregator__f=f, adversary__factor=float(factor))
     found = Comparison(find([tmp_path / "runs"]), "aggregator.f", "adversary.factor")
-    names = [path.name for path in found.write(tmp_path / "out")]
-    assert names[4:] == ["curves.png", "curves_2.png", "curves_3.png", "curves_4.png"]
+    names = [path.name for path in found.write(tmp_path / "out") if path.suffix == ".png"]
+    assert names[1:] == ["curves.png", "curves_2.png", "curves_3.png", "curves_4.png"]
     assert [len(curves) for curves in drawn] == [7 * 12, 7, 12, 1]
     assert len(set().union(*drawn)) == 8 * 13
     assert all(points == {0: 50.0, 2: 75.0} for curves in drawn for ((points, _),) in curves.values())
     Comparison(find([tmp_path / "runs" / "0-0"])).write(tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.png")) == ["compare.png", "curves.png"]
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.p*")) == sorted(PICTURES)
 
 
 def test_folders_are_searched_for_runs(tmp_path):
