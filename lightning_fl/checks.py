@@ -104,8 +104,11 @@ def check_model(model: nn.Module, *data: Samples) -> None:
             f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
         )
     inputs, _ = data[0].gather(torch.zeros(1, dtype=torch.int64, device=data[0].targets.device))
-    if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest one
-        inputs.view(-1)[-1] = max(int(samples.inputs.max()) for samples in data)
+    advice = "choose another model"
+    if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest, and any below 0
+        low, high = min(int(each.inputs.min()) for each in data), max(int(each.inputs.max()) for each in data)
+        inputs.view(-1)[-1] = low if low < 0 else high
+        advice = f"whole numbers, here {low} to {high}, are tokens from 0; give pixels as x.byte(), others as x.float()"
     name, shape = type(model).__name__, tuple(inputs.shape[1:])
     if uses_dropout(model) and not model.training:
         raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
@@ -117,7 +120,7 @@ def check_model(model: nn.Module, *data: Samples) -> None:
             outputs = model(inputs)
     except Exception as error:  # a model may raise anything about what it does not take
         why = " ".join(str(error).split()) or type(error).__name__
-        raise SettingError(f"{name} does not take inputs of shape {shape}: {why}; choose another model.") from error
+        raise SettingError(f"{name} does not take inputs of shape {shape}: {why}; {advice}.") from error
     if not all(map(torch.equal, states, _random_states(inputs.device))):
         raise SettingError(
             f"{name} draws random numbers outside nn.Dropout, which no seed of a round governs; use nn.Dropout layers "

@@ -17,7 +17,7 @@ class Samples:
     """A data set as two tensors on one device; pixels stay bytes until a batch is gathered.
 
     Args:
-        inputs: (N, ...) of any dtype; uint8 is scaled to [0, 1].
+        inputs: (N, ...); uint8 is scaled to [0, 1], other real numbers are taken as they are.
         targets: (N,) class numbers, int64.
         n_classes: c; every target is in [0, c).
         mean, std: Per channel (or one number), subtracted and divided after scaling; for uint8 inputs; others are taken
@@ -44,6 +44,7 @@ class Samples:
             raise DataError(
                 f"targets must be (N,) class numbers, int64, got {tuple(self.targets.shape)} of {self.targets.dtype}."
             )
+        check_kind(self.inputs)
         if not len(self.inputs):
             raise DataError("a data set needs a sample, got none.")
         if len(self.inputs) != len(self.targets):
@@ -59,7 +60,7 @@ class Samples:
 
     def to(self, device: torch.device) -> "Samples":
         """Move to a device."""
-        return Samples(self.inputs.to(device), self.targets.to(device), self.n_classes, self.mean, self.std)
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Gather inputs, scaled and normalised, and targets; the results take the shape of ``indices`` in front."""
@@ -82,6 +83,23 @@ class Samples:
     def batches(self, size: int) -> "Batches":
         """All samples in order, ``size`` at a time."""
         return Batches(self, size)
+
+
+def check_kind(inputs: Tensor) -> None:
+    """Check that inputs are numbers that models compute with.
+
+    Raises:
+        DataError: If they are sparse, nested or quantized, complex, or whole numbers without sign of more than a byte.
+    """
+    if inputs.layout != torch.strided or inputs.is_nested or inputs.is_quantized:
+        raise DataError("inputs must be dense, got a sparse, nested or quantized tensor; give x.to_dense().")
+    if inputs.is_complex():
+        raise DataError(f"inputs must be real, got {inputs.dtype}; give torch.view_as_real(x), say.")
+    if inputs.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        raise DataError(
+            f"inputs must be floats, bytes (uint8) or signed whole numbers, got {inputs.dtype}; give x.float(), of "
+            f"16-bit pixels x.float() / 65535, of tokens x.long()."
+        )
 
 
 @dataclass(frozen=True)

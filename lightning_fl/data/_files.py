@@ -4,6 +4,8 @@ import bz2
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from PIL import Image
+
 from lightning_fl.errors import DataError
 
 
@@ -25,6 +27,33 @@ def lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path}, line {number}: is not in UTF-8 ({error.reason}, byte {error.start + 1}).") from error
     except (OSError, EOFError) as error:
         raise DataError(f"{path} is damaged after line {number}: {error}.") from error
+
+
+def picture(path: str) -> Image.Image:
+    """Read an image file in colours of 8 bits.
+
+    Raises:
+        DataError: If it is damaged or has more bits, which would all turn white.
+    """
+    try:
+        with Image.open(path) as image:
+            check_mode(image, path)
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as error:  # PIL raises all three on damaged files
+        raise DataError(f"{path} is not an image or is cut short: {error}.") from error
+
+
+def check_mode(image: Image.Image, what: str) -> None:
+    """Check that an image has 8 bits per colour.
+
+    Raises:
+        DataError: If it has more; ``what`` names it.
+    """
+    if image.mode.startswith(("I", "F")):
+        raise DataError(
+            f"{what} must be an image with 8 bits per colour, got mode {image.mode}; convert it, of 16 bits by "
+            f"numpy.asarray(image) // 257."
+        )
 
 
 def need_every_class(path: Path, labels: Collection[int], classes: Sequence[object]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
+from lightning_fl.data._files import picture
 from lightning_fl.errors import DataError
 
 SPLITS = ("train", "test")
@@ -106,11 +106,7 @@ class ImageTree:
         return self.cache / f"tree-{listing.hexdigest()[:16]}.npz"
 
     def _image(self, path: str) -> np.ndarray:
-        try:
-            with Image.open(path) as image:
-                pixels = np.asarray(image.convert("RGB"))
-        except (OSError, SyntaxError, ValueError) as error:  # PIL raises all three on damaged files
-            raise DataError(f"{path} is not an image or is cut short: {error}.") from error
+        pixels = np.asarray(picture(path))
         if pixels.shape[:2] != (self.size, self.size):
             raise DataError(
                 f"{path} needs {self.size} x {self.size} pixels, got {pixels.shape[1]} x {pixels.shape[0]}."

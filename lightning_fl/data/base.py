@@ -15,6 +15,7 @@ from lightning_fl.data.corruption import NOISES, add_noise, corrupt_clients
 from lightning_fl.errors import DataError, SettingError, check_instance, check_whole
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
+from lightning_fl.partition.natural import Given
 from lightning_fl.partition.pathological import Pathological
 from lightning_fl.samples import Batches, ClientBatch, RoundBatch, Samples
 from lightning_fl.text import many
@@ -26,7 +27,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     Data live as tensors on the trainer's device; a round gathers by index.
 
     Args:
-        partition: Spreads the training samples over the clients that hold data.  None: `Pathological`.
+        partition: Spreads the training samples over the clients that hold data; or a list with the numbers of each
+            client's samples, `Given`.  None: `Pathological`.
         federation: Who takes part.  None: 100 honest clients and 15 Byzantine ones beside them.
         server_samples: Samples of each class that the server holds, drawn from the training samples: one number, or
             one for each class; at least 0, and all 0 or none.  None: 20, or as many as the rarest class has.
@@ -48,9 +50,12 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         ``validation_share`` to select settings.
     """
 
+    classes: Sequence[str] | None = None
+    """Names of the classes, in the order of their numbers, where the data have them."""
+
     def __init__(
         self,
-        partition: Partition | None = None,
+        partition: Partition | Sequence[Any] | None = None,
         federation: Federation | None = None,
         server_samples: SupportsIndex | Sequence[int] | None = 20,
         seed: int = 0,
@@ -82,6 +87,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             isinstance(validation_share, int | float) and 0 < validation_share < 1
         ):
             raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share!r}.")
+        if isinstance(partition, Sequence) and not isinstance(partition, str):
+            partition = Given(partition)
         if partition is not None:
             check_instance("partition", partition, Partition, "fl.partition.Iid()")
         if federation is not None:

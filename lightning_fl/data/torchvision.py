@@ -5,6 +5,7 @@ Memory: a byte per pixel and channel of all its images; 55 MB for KMNIST.
 
 from collections.abc import Mapping
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from torchvision import datasets
 from torchvision.transforms import Resize
 
 from lightning_fl import seeding
+from lightning_fl.data._files import picture
+from lightning_fl.data._items import check_same_classes, read
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.data.tensor_data import read_pairs
 from lightning_fl.errors import DataError, SettingError, check_counts
 from lightning_fl.samples import Samples
 
@@ -23,7 +25,8 @@ class Torchvision(FederatedDataModule):
     """Images and classes as torchvision has them; see the base class for the other settings.
 
     Classes are numbered from 0 in the order of torchvision's numbers.  A set without a test split gives a fifth of its
-    samples, drawn by ``partition_seed``, for evaluation.
+    samples, drawn by ``partition_seed``, for evaluation.  An ImageFolder has one if it has a folder train and a folder
+    test, val or valid, each with a folder for every class.
 
     Args:
         dataset: Its name in ``torchvision.datasets``, such as KMNIST, SVHN, EuroSAT or FakeData.
@@ -74,13 +77,15 @@ class Torchvision(FederatedDataModule):
         Raises:
             DataError: If the set cannot be read, is not one of images and classes, or tests on other classes.
         """
-        train, test = (None if split is None else read_pairs(split) for split in self._splits(download=False))
-        assert train is not None
-        inputs, targets = train
-        if test is None:
+        sets = [read(split) for split in self._splits(download=False) if split is not None]
+        inputs, targets, _, classes = sets[0]
+        if len(sets) == 1:
             order = torch.randperm(len(targets), generator=seeding.generator(self.partition_seed, "test split"))
             held, left = order[: len(order) // 5].sort().values, order[len(order) // 5 :].sort().values
             test, (inputs, targets) = (inputs[held], targets[held]), (inputs[left], targets[left])
+        else:
+            check_same_classes(classes, sets[1].classes)
+            test = (sets[1].inputs, sets[1].targets)
         if inputs.dtype != torch.uint8 or inputs.dim() != 4 or test[0].shape[1:] != inputs.shape[1:]:
             raise DataError(
                 f"{self.dataset} is not a set of images of one shape, got {tuple(inputs.shape[1:])} of {inputs.dtype} "
@@ -90,6 +95,8 @@ class Torchvision(FederatedDataModule):
         strangers = test[1][~torch.isin(test[1], numbers)]
         if len(strangers):
             raise DataError(f"{self.dataset} tests on class {strangers[0]}, which has no training sample.")
+        if classes is not None and numbers[-1] < len(classes):
+            self.classes = [classes[z] for z in numbers]
         scaling = _scaling(inputs) if self.standardize else ()
         return tuple(  # type: ignore[return-value]
             Samples(x, torch.searchsorted(numbers, y), len(numbers), *scaling) for x, y in [(inputs, targets), test]
@@ -111,8 +118,10 @@ class Torchvision(FederatedDataModule):
                 return self._kind(**settings, train=True), self._kind(**settings, train=False)
             if "split" in takes and "split" not in settings:
                 return self._kind(**settings, split="train"), self._named(settings, ("test", "val", "valid"))
+            if self._kind is datasets.ImageFolder:
+                return self._folders(settings | {"loader": picture})
             return self._kind(**settings), None
-        except SettingError:
+        except (SettingError, DataError):
             raise
         except Exception as error:  # torchvision and the network may raise anything
             said = (str(error).strip().splitlines() or [""])[0]
@@ -120,6 +129,14 @@ class Torchvision(FederatedDataModule):
                 f"torchvision could not make {self.dataset} from {self.root}: {type(error).__name__}: {said}; put its "
                 f"files there (or go online), check data.options, or use data=mnist_5k, which is embedded."
             ) from error
+
+    def _folders(self, settings: dict[str, Any]) -> tuple[Dataset[Any], Dataset[Any] | None]:
+        """Make the sets of an ImageFolder's split folders, or the one of its classes."""
+        splits = [Path(self.root, name) for name in ("train", "test", "val", "valid") if Path(self.root, name).is_dir()]
+        if len(splits) < 2 or splits[0].name != "train":
+            return self._kind(**settings), None
+        train, test = (self._kind(**settings | {"root": str(folder)}) for folder in splits[:2])
+        return train, test
 
     def _named(self, settings: Mapping[str, Any], names: tuple[str, ...]) -> Dataset[Any]:
         """Make the set with the first of these splits that exists."""

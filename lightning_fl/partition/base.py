@@ -7,10 +7,14 @@ import torch
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
+from lightning_fl.text import many
 
 
 class Partition(ABC):
     """Spread samples over clients: disjoint, covering, seeded, no client empty."""
+
+    n_clients: int | None = None
+    """The only number of clients it serves.  None: any."""
 
     @abstractmethod
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
@@ -32,8 +36,10 @@ class Partition(ABC):
             SettingError: If the partition cannot serve that many clients, or one would be empty; or if `assign` does
                 not give each a part of the samples, none of them twice.
         """
-        assigned = self.assign(targets, n_clients, n_classes, generator)
         name, n = type(self).__name__, len(targets)
+        if self.n_clients not in (None, n_clients):
+            raise SettingError(f"{name} has {many(self.n_clients or 0, 'client')}, got n_clients={n_clients}.")
+        assigned = self.assign(targets, n_clients, n_classes, generator)
         if not isinstance(assigned, Sequence):
             raise SettingError(f"{name} must give a list of parts, got {type(assigned).__name__}.")
         parts = [torch.as_tensor(part) for part in assigned]

@@ -1,13 +1,16 @@
 """Your own data."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torchvision.datasets import ImageFolder
 
 from lightning_fl import DataError, Federation, SettingError, TensorData
-from lightning_fl.data.tensor_data import read_pairs
+from lightning_fl.data._items import read
 from lightning_fl.partition.iid import Iid
 
 
@@ -48,6 +51,7 @@ def test_tensors_reach_the_clients_as_they_are():
 
 def test_bytes_are_scaled_doubles_become_floats_and_arrays_are_fine():
     pixels = torch.full((12, 1, 2, 2), 51, dtype=torch.uint8)
+    pixels[1:] = 255
     data = TensorData((pixels, Y.tolist()), (pixels, Y.numpy()), Iid(), n_clients=2, server_samples=0)
     data.setup()
     torch.testing.assert_close(data.train.gather(torch.tensor([0]))[0], torch.full((1, 1, 2, 2), 0.2))
@@ -57,14 +61,21 @@ def test_bytes_are_scaled_doubles_become_floats_and_arrays_are_fine():
 
 
 def test_classes_are_counted_over_both_splits_unless_told():
-    assert TensorData((X, Y), (X[:1], [4])).load()[0].n_classes == 5
+    assert TensorData((X, Y), (X[:1], [3])).load()[0].n_classes == 4
     assert TensorData((X, Y), (X, Y), n_classes=7).load()[1].n_classes == 7
 
 
 def test_classes_are_numbered_from_0():
-    with pytest.raises(DataError, match="from 0, got targets from 1 to 3; subtract 1, or give n_classes=4 if class 0"):
+    with pytest.raises(
+        DataError, match=r"got targets from 1 to 3, none of them 0; number them anew .* give n_classes=4"
+    ):
         TensorData((X, Y + 1), (X, Y + 1))
+    with pytest.raises(
+        DataError, match="from 0 without gaps, got targets from 0 to 200, none of them 1 or 2 or 3; num"
+    ):
+        TensorData((X, 100 * Y), (X, 100 * Y))
     assert TensorData((X, Y + 1), (X, Y + 1), n_classes=4).load()[0].n_classes == 4
+    assert TensorData((X, Y), (X, Y), classes=list("abcd")).load()[0].n_classes == 4
 
 
 def test_a_federation_of_ones_own_replaces_the_two_numbers():
@@ -105,15 +116,16 @@ def test_samples_are_read_by_number(unchecked):
 def test_images_with_a_palette_have_its_colours():
     colours = [(10, 20, 30), (250, 240, 230)]
     shown = [Image.new("RGB", (2, 2), colour).convert("P", palette=Image.Palette.ADAPTIVE) for colour in colours]
-    inputs, _ = read_pairs(Items((shown[0], 0), (shown[1], 1)))
+    inputs = read(Items((shown[0], 0), (shown[1], 1))).inputs
     assert inputs[:, :, 0, 0].tolist() == [list(colour) for colour in colours]
-    bits, _ = read_pairs(Items((Image.new("1", (2, 2), 1), 0)))
+    bits = read(Items((Image.new("1", (2, 2), 1), 0))).inputs
     assert (bits.dtype, bits[0, 0, 0, 0].item()) == (torch.uint8, 255)
 
 
 def test_images_become_bytes_with_channels_in_front():
     picture = Image.fromarray(np.arange(24, dtype=np.uint8).reshape(2, 4, 3))
-    inputs, targets = read_pairs(Items((picture, 1), (picture, torch.tensor(0))))
+    inputs, targets, users, classes = read(Items((picture, 1), (picture, torch.tensor(0))))
+    assert (users, classes) == ([], None)
     assert inputs.shape == (2, 3, 2, 4)
     assert inputs.dtype == torch.uint8
     assert inputs[0, 1, 1, 2] == 12 + 2 * 3 + 1
@@ -128,6 +140,15 @@ def test_images_become_bytes_with_channels_in_front():
         (Items((X[0], 0), (X[0], "cat")), "class number, got 'cat' for sample 1"),
         (Items((X[0], 0), (X[0], 1.7)), "class number, got 1.7 for sample 1"),
         (Items((X[0], 0), (torch.zeros(3), 0)), r"one shape, got \(2,\) for sample 0 and \(3,\) for sample 1"),
+        (Items((X[0], 0), (X[0].byte(), 0)), "one type, got torch.float32 for sample 0 and torch.uint8 for sample 1"),
+        (Items((X[0], 0), (X[0],)), r"sample 1 lacks one of the parts \[0, 1\]: tuple"),
+        (Items((X[0], 0, 3)), r"an item has the parts \[0, 1, 2\]; say which are meant: input=..., target=..."),
+        (Items((X[0], Y)), r"class number, got tensor\(\["),
+        (Items(("a cat", 0)), "an input is numbers or an image, got str for sample 0"),
+        (Items({"img": X[0], "id": 3, "label": 0}), r"the parts \['img', 'id', 'label'\]; say which are meant"),
+        (Items({"img": X[0], "species": 0}), r"the parts \['img', 'species'\]; say which are meant"),
+        (Items((Image.new("I;16", (2, 2)), 0)), "sample 0 must be an image with 8 bits per colour, got mode I;16"),
+        ({"train": X, "test": X}, r'the data have splits \(train, test\); give one, such as dataset\["train"\]'),
     ],
 )
 def test_says_what_a_data_set_lacks(dataset, message):
@@ -140,9 +161,13 @@ def test_says_what_a_data_set_lacks(dataset, message):
     [
         ((X, Y[:5]), "as many targets as inputs"),
         ((X, Y.float()), "training targets must be one class number per sample"),
-        ((X, Y[:, None]), "training targets must be one class number per sample"),
+        ((X, torch.eye(12)[:, :3].long()), r"targets must be one class number .* \(12, 3\) .* give y.argmax\(1\)"),
         ((X, Y - 1), r"targets must be in \[0, 2\)"),
         (((5 - X).log(), Y), r"training inputs hold NaN or inf in 10 samples \(first: 2\)"),
+        ((np.ma.array(X, mask=X > 20), Y), r"training samples have masked values, .* give x.filled\(0\)"),
+        ((X.numpy().astype("uint16"), Y), "inputs must be .* got torch.uint16; give x.float"),
+        ((X.cfloat(), Y), "inputs must be real, got torch.complex64"),
+        ((X.to_sparse(), Y), r"inputs must be dense, .* give x.to_dense\(\)"),
         ((X.byte(), Y), r"inputs need one type, bytes being scaled to \[0, 1\], got torch.uint8 and torch.float32"),
         (Items((X[0], 0)), r"\(inputs, targets\), got Items; TensorData.from_dataset reads a data set"),
         ((X, list("ab" * 5)), "the training samples cannot be made tensors .*; give numbers in arrays or tensors"),
@@ -155,6 +180,112 @@ def test_says_what_a_data_set_lacks(dataset, message):
 def test_says_what_does_not_fit(train, message, unchecked):
     with pytest.raises(DataError, match=message):
         TensorData(train, (X, Y - 1 if "0, 2" in message else Y))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (X > 5, torch.float32),  # 0 and 1
+        (X.to(torch.int16), torch.int64),  # tokens
+        (X.half(), torch.float32),
+        (np.ma.array(X, mask=False), torch.float32),
+    ],
+)
+def test_numbers_become_what_models_compute_with(given, expected):
+    train, _ = TensorData((given, Y[:, None]), (given, Y)).load()
+    assert train.inputs.dtype == expected
+    assert torch.equal(train.inputs.double(), torch.as_tensor(np.asarray(given)).double())
+    assert torch.equal(train.targets, Y)
+
+
+def test_bytes_that_may_be_no_pixels_are_asked_for(unchecked):
+    with pytest.raises(
+        DataError, match=r"bytes are taken for pixels and divided by 255, got none above 23; give x\.fl"
+    ):
+        TensorData((X.byte(), Y), (X.byte(), Y))
+
+
+def test_two_scales_are_not_joined(unchecked):
+    white, shade = torch.full((12, 1, 4, 4), 255.0), torch.rand(12, 1, 4, 4)
+    for train, test in [(white, shade), (shade, white), (torch.cat([shade[:6], white[:6]]), shade)]:
+        with pytest.raises(
+            DataError, match=r"one scale, got whole numbers up to 255 \(\w+ sample [06]\) beside .* 0\)"
+        ):
+            TensorData((train, Y), (test, Y))
+    TensorData((white, Y), (white, Y))
+    TensorData((shade, Y), (shade.round(), Y))
+
+
+def test_parts_of_items_are_found_or_named():
+    rows = [{"image": x, "label": y, "writer": f"w{y % 2}"} for x, y in zip(X, Y.tolist(), strict=True)]
+    columns = {"image": X, "label": Y, "writer": [row["writer"] for row in rows]}
+    others = [(x, np.array([y]), {"site": 3}) for x, y in zip(X, Y.tolist(), strict=True)]  # MedMNIST's, WILDS'
+    plain = [{"x": x, "label": [y]} for x, y in zip(X, Y.tolist(), strict=True)]
+    for found in (
+        read(Items(*rows), input="image"),
+        read(Items(*rows), user="writer"),
+        read(columns, "image", "label"),
+        read(others),
+        read([(y, x) for x, y in zip(X, Y, strict=True)], input=1, target=0),
+        read(plain),
+    ):
+        assert torch.equal(found.inputs, X)
+        assert torch.equal(found.targets, Y)
+    data = TensorData.from_dataset(Items(*rows), TensorDataset(X, Y), user="writer", server_samples=0)
+    data.setup()
+    assert [part.tolist() for part in data.clients.indices] == [
+        [i for i in range(12) if Y[i] % 2 == user] for user in (0, 1)
+    ]
+    assert data.federation.n_clients == 2
+    kept = TensorData.from_dataset(Items(*rows), test_share=0.25, user="writer", server_samples=0)
+    kept.setup()
+    assert [set(kept.train.targets[part].tolist()) for part in kept.clients.indices] == [{0, 2}, {1}]
+    with pytest.raises(SettingError, match="user='writer' makes each user a client, got a partition, too"):
+        TensorData.from_dataset(Items(*rows), Items(*rows), user="writer", partition=Iid())
+
+
+class Named(Items):
+    """A data set of torchvision's kind."""
+
+    classes = ("ant", "bee", "cat")
+
+
+def test_names_of_classes_are_taken_over():
+    whole = Named(*zip(X, Y, strict=True))
+    assert TensorData.from_dataset(whole).classes == ["ant", "bee", "cat"]
+    assert TensorData.from_dataset(Subset(whole, range(6)), Subset(whole, [0])).classes == ["ant", "bee", "cat"]
+    assert TensorData.from_dataset(ConcatDataset([whole, whole])).classes == ["ant", "bee", "cat"]
+    assert TensorData.from_dataset(whole, classes=list("abc")).classes == list("abc")
+    huggingface = Items(*({"image": x, "label": y} for x, y in zip(X, Y, strict=True)))
+    huggingface.features = {"image": None, "label": SimpleNamespace(names=["ant", "bee", "cat", "dog"])}
+    data = TensorData.from_dataset(huggingface)
+    assert (data.classes, data.load()[0].n_classes) == (["ant", "bee", "cat", "dog"], 4)
+    whole.target_transform = lambda y: 2 - y  # who knows what the numbers mean now
+    assert TensorData.from_dataset(whole).classes is None
+
+
+def test_names_that_do_not_belong_together_are_refused():
+    whole, other = Named(*zip(X, Y, strict=True)), Named(*zip(X, Y, strict=True))
+    other.classes = ["ant", "cat", "bee"]
+    for make in (lambda: TensorData.from_dataset(whole, other), lambda: read(ConcatDataset([whole, other]))):
+        with pytest.raises(DataError, match="the same classes in the same order, got ant, bee, cat and ant, cat, bee"):
+            make()
+    other.classes = ["test", "train"]
+    with pytest.raises(DataError, match="classes test and train look like splits; read each folder"):
+        read(other)
+
+
+def test_the_file_that_cannot_be_read_is_named(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.random.default_rng(0).integers(0, 255, (9, 9, 3), np.uint8)).save(tmp_path / name / "0.png")
+    path = tmp_path / "b" / "0.png"
+    path.write_bytes(path.read_bytes()[:120])
+    with pytest.raises(DataError, match=rf"sample 1 \({path}\) cannot be read: OSError: .*truncated"):
+        read(Subset(ImageFolder(tmp_path), [0, 1]))
+    Image.fromarray(np.full((9, 9), 20000, np.uint16)).save(tmp_path / "a" / "0.png")
+    with pytest.raises(DataError, match=r"a/0\.png must be an image with 8 bits per colour, got mode I;16"):
+        read(ImageFolder(tmp_path))  # whose loader makes it white
 
 
 def test_four_tensors_are_no_two_pairs(unchecked):

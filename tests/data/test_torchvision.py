@@ -105,6 +105,45 @@ def test_what_is_not_there_is_told_with_a_way_out(small, tmp_path):
         Torchvision("ByVal", str(tmp_path)).load()
 
 
+def folders(root, **greys):
+    """Image files PATH/0.png of one grey, by path."""
+    for path, grey in greys.items():
+        folder = root / path.replace("_", "/")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((5, 4), grey, dtype=np.uint8)).save(folder / "0.png")
+    return str(root)
+
+
+def test_split_folders_are_no_classes(tmp_path):
+    root = folders(tmp_path, train_bee=20, train_ant=10, test_ant=30, test_bee=40, val_ant=50, val_bee=60)
+    data = Torchvision("ImageFolder", root, side=4, standardize=False)
+    data.prepare_data()
+    train, test = data.load()
+    assert data.classes == ["ant", "bee"]
+    assert (train.inputs[:, 0, 0, 0].tolist(), train.targets.tolist()) == ([10, 20], [0, 1])
+    assert (test.inputs[:, 0, 0, 0].tolist(), test.targets.tolist()) == ([30, 40], [0, 1])
+    assert train.inputs.shape == (2, 3, 4, 4)
+
+
+def test_a_folder_of_classes_gives_a_fifth(tmp_path):
+    root = folders(tmp_path, train=10, car=20)  # a train is no split without a test
+    for i in range(1, 5):
+        Image.fromarray(np.full((5, 4), i, dtype=np.uint8)).save(tmp_path / "car" / f"{i}.png")
+    data = Torchvision("ImageFolder", root)
+    assert data.load()[0].n_classes == 2
+    assert [len(samples) for samples in data.load()] == [5, 1]
+    assert data.classes == ["car", "train"]
+
+
+def test_folders_that_do_not_fit_are_refused(tmp_path):
+    root = folders(tmp_path, train_bee=20, train_ant=10, test_bee=40)
+    with pytest.raises(DataError, match="the same classes in the same order, got ant, bee and bee"):
+        Torchvision("ImageFolder", root).load()
+    Image.fromarray(np.full((5, 4), 999, np.uint16)).save(tmp_path / "train" / "bee" / "0.png")
+    with pytest.raises(DataError, match=r"train/bee/0\.png must be an image with 8 bits per colour, got mode I;16"):
+        Torchvision("ImageFolder", root).load()
+
+
 @pytest.mark.parametrize("name", ["Kmnist", "VisionDataset2", "wrap_dataset_for_transforms_v2"])
 def test_names_are_torchvisions(name):
     with pytest.raises(SettingError, match=r"name of a class in torchvision\.datasets"):

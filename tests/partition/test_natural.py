@@ -1,0 +1,72 @@
+"""A federation as it is, in memory."""
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl import SettingError, TensorData
+from lightning_fl.partition.natural import Given, Natural
+
+X, Y = torch.randn(6, 2), torch.arange(6) % 2
+
+
+def deal(partition, n_samples, n_clients):
+    parts = partition(torch.zeros(n_samples, dtype=torch.int64), n_clients, 1, torch.Generator())
+    return [part.tolist() for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("users", "parts"),
+    [
+        (["cy", "ann", "cy", "bob"], [[1], [3], [0, 2]]),
+        (np.array(["cy", "ann", "cy", "bob"]), [[1], [3], [0, 2]]),
+        (torch.tensor([7, -1, 7, 3]), [[1], [3], [0, 2]]),
+        (np.array([10, 9, 10, 9]), [[1, 3], [0, 2]]),
+    ],
+)
+def test_each_user_is_a_client(users, parts):
+    assert deal(Natural(users), 4, len(parts)) == parts
+
+
+def test_the_data_tell_how_many_clients_there_are():
+    data = TensorData((X, Y), (X, Y), Natural("abcabc"), server_samples=0)
+    data.setup()
+    assert data.federation.n_clients == 3
+    assert [part.tolist() for part in data.clients.indices] == [[0, 3], [1, 4], [2, 5]]
+    with pytest.raises(SettingError, match="Natural has 3 clients, got n_clients=4"):
+        TensorData((X, Y), (X, Y), Natural("abcabc"), n_clients=4).setup()
+
+
+def test_a_list_is_a_partition():
+    data = TensorData((X, Y), (X, Y), [[5, 0], np.array([1, 2]), torch.tensor([4, 3])], server_samples=0)
+    data.setup()
+    assert [part.tolist() for part in data.clients.indices] == [[0, 5], [1, 2], [3, 4]]
+
+
+def test_another_federation_has_another_name():
+    def name(*parts):
+        return Given(parts).note(2, 1)
+
+    assert name([0, 1], [2]) == name([1, 0], [2]) == Natural("aab").note(2, 1)
+    assert len({name([0, 1], [2]), name([0], [1, 2]), name([2], [0, 1])}) == 3
+    assert name([0, 1], [2]).startswith("2 clients as given, content sha256:")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Natural(["a", 1]), "natural needs the user of each sample, all strings or all whole numbers"),
+        (lambda: Natural(["a", None]), "all strings or all whole numbers"),
+        (lambda: Natural([1.0]), "all strings or all whole numbers"),
+        (lambda: Given(["ann"]), r"a list of sample numbers per client .* use fl\.partition\.Natural\(users\)"),
+        (lambda: deal(Given([[0], [1]]), 3, 2), "every one of 3 samples needs a client, got 2"),
+        (lambda: deal(Given([[0, 1], [1]]), 3, 2), "must give a sample to one client, got sample 1 2 times"),
+        (lambda: deal(Given([[0, 1], [3]]), 3, 2), "numbers of samples, 0 to 2"),
+        (lambda: deal(Given([[0, 1.5], [2]]), 3, 2), "whole numbers of samples"),
+        (lambda: deal(Natural("aab"), 4, 2), "every one of 4 samples needs a client, got 3"),
+        (lambda: deal(Natural("aabb"), 3, 2), "numbers of samples, 0 to 2"),
+    ],
+)
+def test_what_is_no_partition_is_refused(make, message, unchecked):
+    with pytest.raises(SettingError, match=message):
+        make()
