@@ -24,7 +24,7 @@ CAPTIONS = {
     "recall": (
         "Recall of each class",
         "The share of each class's test samples that the model gets right; a class that the attack suppresses, or that "
-        "the rule shuts out with the clients who hold it, stays at the foot.",
+        "the rule shuts out with the clients who hold it, stays low.",
     ),
     "drop": (
         "Recall lost against plain averaging without attack",
