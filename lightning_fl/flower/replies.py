@@ -8,7 +8,7 @@ A client that sends nothing, an error, or a reply to another round takes no part
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ except ImportError as error:
 
 from lightning_fl.updates import Updates
 
+_MEAN, _VARIANCE = "running_mean", "running_var"  # torch's names, in BatchNorm and InstanceNorm
+
 
 class Refused(ValueError):  # noqa: N818  (not an error of ours or of a user's)
     """Why a reply does not count."""
@@ -35,28 +37,32 @@ class Layout:
     Args:
         shapes: Of all arrays, by name.
         trained: Names of those that hold floating-point numbers, in the order of an update's numbers.
+        statistics: Names of those that hold running means and variances, which are measured, not trained.
         dtype: Of an update.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     trained: tuple[str, ...]
+    statistics: tuple[str, ...]
     dtype: np.dtype[Any]
 
     @classmethod
     def of(cls, arrays: ArrayRecord) -> "Layout":
         """Take the layout of the global model."""
         dtypes = {name: np.dtype(array.dtype) for name, array in arrays.items()}
-        trained = tuple(name for name, dtype in dtypes.items() if dtype.kind == "f")
+        numbers = [name for name, dtype in dtypes.items() if dtype.kind == "f"]
+        statistics = tuple(name for name in numbers if name.rpartition(".")[2] in (_MEAN, _VARIANCE))
+        trained = tuple(name for name in numbers if name not in statistics)
         dtype = np.result_type(np.float32, *(dtypes[name] for name in trained))
-        return cls({name: tuple(array.shape) for name, array in arrays.items()}, trained, min(dtype, np.dtype(float)))
+        shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+        return cls(shapes, trained, statistics, min(dtype, np.dtype(float)))
 
-    @property
-    def d(self) -> int:
-        """Numbers in an update."""
-        return sum(int(np.prod(self.shapes[name], dtype=int)) for name in self.trained)
+    def count(self, names: Iterable[str]) -> int:
+        """Numbers in these arrays together."""
+        return sum(int(np.prod(self.shapes[name], dtype=int)) for name in names)
 
-    def write(self, arrays: ArrayRecord, row: np.ndarray) -> None:
-        """Write a model's numbers into a row.
+    def write(self, arrays: ArrayRecord, row: np.ndarray, statistics: np.ndarray) -> None:
+        """Write a model's numbers into a row, and what it measured into another.
 
         Raises:
             Refused: If it is not such a model.
@@ -64,14 +70,16 @@ class Layout:
         if arrays.keys() != self.shapes.keys():
             odd = sorted(arrays.keys() ^ self.shapes.keys())
             raise Refused(f"its arrays are not the model's: {', '.join(odd[:3])}{', ...' if len(odd) > 3 else ''}")
-        start = 0
         with np.errstate(over="ignore", invalid="ignore"):  # what does not fit becomes inf
-            for name, shape in self.shapes.items():
-                if name not in self.trained:
-                    continue
-                values = read(arrays[name], shape, name)
-                np.copyto(row[start : start + values.size].reshape(shape), values, casting="same_kind")
-                start += values.size
+            for names, to in [(self.trained, row), (self.statistics, statistics)]:
+                start = 0
+                for name in names:
+                    values = read(arrays[name], self.shapes[name], name)
+                    part = to[start : start + values.size]
+                    np.copyto(part.reshape(self.shapes[name]), values, casting="same_kind")
+                    start += values.size
+                    if name.endswith(_VARIANCE) and (part < 0).any():
+                        raise Refused(f"array {name} holds variances below 0")
 
 
 def read(array: Array, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -112,6 +120,7 @@ class Answers:
     Args:
         nodes: Ids of the nodes, ascending.
         rows: (n, d) one update per node; not finite where a reply was refused.
+        statistics: (n, s) the running means and variances of each node's model.
         claims: (n,) weight of each; None: all equal.
         refused: Why, by node id.
         absent: Nodes that were asked and take no part, with the reason.
@@ -120,6 +129,7 @@ class Answers:
 
     nodes: list[int]
     rows: Float[Tensor, "n d"]
+    statistics: Float[np.ndarray, "n s"]
     claims: Float[Tensor, " n"] | None
     refused: dict[int, str]
     absent: dict[int, str]
@@ -129,9 +139,17 @@ class Answers:
         """Make the rows what a rule takes, with or without those whose reply was refused."""
         if refused:
             return Updates(self.rows, self.claims, self.nodes)
-        kept = [i for i, node in enumerate(self.nodes) if node not in self.refused]
+        kept = self._kept
         nodes = [self.nodes[i] for i in kept]
         return Updates(self.rows[kept], None if self.claims is None else self.claims[kept], nodes)
+
+    def measured(self) -> Float[Tensor, " s"]:
+        """Take each statistic's median over the replies that were not refused, of which there is at least one."""
+        return torch.from_numpy(np.median(self.statistics[self._kept].astype(float), axis=0))
+
+    @property
+    def _kept(self) -> list[int]:
+        return [i for i, node in enumerate(self.nodes) if node not in self.refused]
 
 
 def answering(
@@ -182,11 +200,13 @@ def gather(
     """
     by_node, absent = answering(replies, asked, group)
     nodes = list(by_node)
-    rows = np.empty((len(nodes), layout.d), layout.dtype)
+    rows, statistics = (
+        np.empty((len(nodes), layout.count(names)), layout.dtype) for names in (layout.trained, layout.statistics)
+    )
     claims, refused = np.ones(len(nodes)), dict[int, str]()
     for i, node in enumerate(nodes):
         try:
-            claims[i] = _write(by_node[node], layout, rows[i], keys, most_examples)
+            claims[i] = _write(by_node[node], layout, rows[i], statistics[i], keys, most_examples)
         except Refused as error:
             refused[node] = str(error)
             rows[i] = np.nan
@@ -196,13 +216,22 @@ def gather(
     for i in (~updates.sum(1).isfinite()).nonzero().flatten().tolist():  # a sum of huge numbers may be inf
         if nodes[i] not in refused and not updates[i].isfinite().all():
             refused[nodes[i]] = "its numbers are not all finite"
+    for i in (~np.isfinite(statistics).all(1)).nonzero()[0].tolist():
+        if nodes[i] not in refused:
+            refused[nodes[i]] = "its running statistics are not all finite"
+            updates[i] = nan
     contents = [by_node[node][0].content for node in nodes if node not in refused]
     weights = None if most_examples is None else torch.from_numpy(claims)
-    return Answers(nodes, updates, weights, refused, absent, contents)
+    return Answers(nodes, updates, statistics, weights, refused, absent, contents)
 
 
 def _write(
-    replies: list[Message], layout: Layout, row: np.ndarray, keys: tuple[str, str], most_examples: int | None
+    replies: list[Message],
+    layout: Layout,
+    row: np.ndarray,
+    statistics: np.ndarray,
+    keys: tuple[str, str],
+    most_examples: int | None,
 ) -> float:
     """Write a client's model into its row; give its weight.  A copy of a reply changes nothing."""
     content = replies[0].content
@@ -210,7 +239,7 @@ def _write(
         raise Refused(f"the node sent {len(replies)} different replies")
     if keys[0] not in content.array_records:
         raise Refused(f"it holds no arrays under {keys[0]!r}")
-    layout.write(content.array_records[keys[0]], row)
+    layout.write(content.array_records[keys[0]], row, statistics)
     return 1.0 if most_examples is None else min(_examples(content, keys[1]), float(most_examples))
 
 
@@ -219,10 +248,19 @@ def _examples(content: RecordDict, key: str) -> float:
     for record in content.metric_records.values():
         claim = record.get(key)
         if claim is not None:
-            if isinstance(claim, list) or not (isfinite(claim) and claim >= 0):
-                raise Refused(f"its {key} is {claim}")
-            return float(claim)
+            number = _number(claim)
+            if not (isfinite(number) and number >= 0):
+                raise Refused(f"its {key} is not a finite number of at least 0")
+            return number
     raise Refused(f"it does not say its {key}")
+
+
+def _number(metric: Any) -> float:
+    """A metric as one number; nan where it is none, or, an integer, none that a float holds."""
+    try:
+        return float(metric)
+    except (TypeError, OverflowError):
+        return nan
 
 
 def median_metrics(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
@@ -247,7 +285,8 @@ def median_metrics(contents: list[RecordDict], weighted_by_key: str) -> MetricRe
         for record in content.metric_records.values():
             metrics |= record
         for key, value in metrics.items():
-            if key != weighted_by_key and not isinstance(value, list) and isfinite(value):
-                found.setdefault(key, []).append(float(value))
+            number = _number(value)
+            if key != weighted_by_key and isfinite(number):
+                found.setdefault(key, []).append(number)
     shared = {key: values for key, values in sorted(found.items()) if 2 * len(values) > len(contents)}
     return MetricRecord({key: float(np.median(values)) for key, values in shared.items()})

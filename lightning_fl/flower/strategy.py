@@ -2,20 +2,20 @@
 
 import io
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy, deepcopy
 from functools import partial
 from hashlib import sha256
 from itertools import zip_longest
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
@@ -62,6 +62,11 @@ class RobustStrategy(FedAvg):
     Rows are sorted by node id, so the order of arrival changes no bit.  A round that brings fewer updates than the rule
     needs (BOBA: f > n - c), or after which the model would not be finite, is skipped: the model, the optimizer and the
     rule's memory stay as they were.
+
+    Only floating-point arrays are trained.  Those named ``running_mean`` and ``running_var``, the statistics of torch's
+    normalising layers, are no update: rule and optimizer do not see them, and the model takes each one's median over
+    the clients.  A reply with a variance below 0 does not count.  The arrays carry names alone, so statistics by other
+    names must not be among them.  A loss that is not finite where the server evaluates (``evaluate_fn``) stops the run.
 
     The metrics of a round hold ``trust/NODE``, each node's weight if the rule is a weighting; ``refused/NODE`` of those
     whose reply did not count; ``round/updates``, ``round/absent``, ``round/skipped`` and ``rule/NAME``, the rule's own
@@ -206,6 +211,7 @@ class RobustStrategy(FedAvg):
         Raises:
             SettingError: If the model does not suit the rule, or the folder is another run's or in use.
             DataError: If what the folder holds cannot be read.
+            DivergedError: If ``evaluate_fn`` measures a loss that is not finite.
         """
         try:
             with nullcontext() if self.folder is None else held(self.folder):
@@ -221,8 +227,10 @@ class RobustStrategy(FedAvg):
                     self.aggregate_evaluate(0, grid.send_and_receive(messages, timeout=timeout))
 
                 def evaluate(server_round: int, at: ArrayRecord) -> MetricRecord | None:
-                    metrics = None if evaluate_fn is None else evaluate_fn(self._before + server_round, at)
-                    return self._note("server", self._before + server_round, metrics)
+                    number = self._before + server_round
+                    metrics = None if evaluate_fn is None else evaluate_fn(number, at)
+                    _check_losses(metrics or {}, number)
+                    return self._note("server", number, metrics)
 
                 left = max(num_rounds - self._before, 0)
                 if num_rounds < self._before:
@@ -281,6 +289,8 @@ class RobustStrategy(FedAvg):
         try:
             aggregation, trust = self._aggregate(answers, number)
             self._step(aggregation.update)
+            measured = unflatten(answers.measured(), self._statistics)
+            self._statistics = [new.to(old) for new, old in zip(measured, self._statistics, strict=True)]
         except SettingError as error:
             _LOG.warning("round %d is skipped: %s", number, error)
             metrics["round/skipped"] = 1
@@ -399,21 +409,22 @@ class RobustStrategy(FedAvg):
         elif layout != self._layout:
             raise SettingError("the global model keeps its arrays' names and shapes, got others; use a new strategy.")
         for name, parameter in zip(layout.trained, self._parameters, strict=True):
-            parameter.data.copy_(torch.from_numpy(np.array(arrays[name].numpy())))
+            parameter.data.copy_(_tensor(arrays[name]))
+        self._statistics = [_tensor(arrays[name]) for name in layout.statistics]
         if self._layout is None:
             self._layout = layout
-            self._rehearse(layout.d)
+            self._rehearse(layout.count(layout.trained))
 
     def _begin(self, arrays: ArrayRecord, layout: Layout) -> None:
         if not layout.trained:
             raise SettingError("a strategy needs arrays of floating-point numbers to train, got none.")
-        broken = [name for name in layout.trained if not np.isfinite(arrays[name].numpy()).all()]
+        numbers = layout.trained + layout.statistics
+        broken = [name for name in numbers if not np.isfinite(arrays[name].numpy()).all()]
         if broken:
             raise SettingError(f"the initial model must be finite, got NaN or inf in {', '.join(broken)}.")
-        self._others = {name: arrays[name] for name in arrays if name not in layout.trained}
+        self._others = {name: arrays[name] for name in arrays if name not in numbers}
         if self.model is None:
-            values = [torch.from_numpy(np.array(arrays[name].numpy())) for name in layout.trained]
-            self._module: nn.Module = nn.ParameterList(nn.Parameter(value) for value in values)
+            self._module: nn.Module = nn.ParameterList(nn.Parameter(_tensor(arrays[name])) for name in layout.trained)
             self._parameters = list(self._module.parameters())
         else:
             ours = {name: tuple(value.shape) for name, value in trainable(self.model).items()}
@@ -445,8 +456,9 @@ class RobustStrategy(FedAvg):
         """The global model."""
         assert self._layout is not None
         arrays = dict(self._others)
-        for name, parameter in zip(self._layout.trained, self._parameters, strict=True):
-            arrays[name] = Array(parameter.detach().numpy())
+        names, values = self._layout.trained + self._layout.statistics, [*self._parameters, *self._statistics]
+        for name, value in zip(names, values, strict=True):
+            arrays[name] = Array(value.detach().numpy())
         return ArrayRecord({name: arrays[name] for name in self._layout.shapes})
 
     # What outlives a process
@@ -479,6 +491,7 @@ class RobustStrategy(FedAvg):
         state = {
             "round": number,
             "parameters": [parameter.detach() for parameter in self._parameters],
+            "statistics": self._statistics,
             "optimizer": self._optimizer.state_dict(),
             "memory": self.rule.state_dict(),
             "history": self._history,
@@ -502,6 +515,12 @@ class RobustStrategy(FedAvg):
                     f"{self.folder} holds a run with other settings, {name}: {state[name]}, got {ours}; choose "
                     f"another folder."
                 )
+        if len(state["parameters"]) != len(self._parameters):
+            raise DataError(
+                f"{self.folder / FILE} is an earlier version's, which trained running statistics; remove it to begin "
+                f"again."
+            )
+        self._statistics = state.get("statistics", [])
         with torch.no_grad():
             for parameter, value in zip(self._parameters, state["parameters"], strict=True):
                 parameter.copy_(value)
@@ -514,6 +533,26 @@ class RobustStrategy(FedAvg):
 def _group(number: int) -> str:
     """What the messages of a round carry, and the replies to them."""
     return f"round {number}"
+
+
+def _tensor(array: Array) -> Tensor:
+    return torch.from_numpy(np.array(array.numpy()))
+
+
+def _check_losses(metrics: Mapping[str, Any], number: int) -> None:
+    """Check what the server measured of the model after a round.
+
+    Raises:
+        DivergedError: If a loss is not finite: clients could only go on from it to NaN.
+
+    >>> _check_losses({"loss": float("nan"), "accuracy": 0.1}, 3)
+    Traceback (most recent call last):
+        ...
+    lightning_fl.errors.DivergedError: the model of round 3 has loss=nan; lower the rate of server or clients.
+    """
+    for name, value in metrics.items():
+        if "loss" in name.lower() and not isinstance(value, list) and not isfinite(value):
+            raise DivergedError(f"the model of round {number} has {name}={value}; lower the rate of server or clients.")
 
 
 def _digest(samples: Samples) -> str:
@@ -530,9 +569,18 @@ def takes_f(rule: str) -> bool:
     >>> takes_f("krum"), takes_f("median")
     (True, False)
     """
-    arguments = [f"aggregator={rule}"]
-    check_choices(arguments)
-    return "oc.select:f," in OmegaConf.to_yaml(compose(arguments).aggregator)
+    return _has_f(_chosen(rule))
+
+
+def _chosen(rule: str, *arguments: str) -> DictConfig:
+    """The configuration of the rule of a name."""
+    check_choices([f"aggregator={rule}"])
+    config: DictConfig = compose([f"aggregator={rule}", *arguments]).aggregator
+    return config
+
+
+def _has_f(config: DictConfig) -> bool:
+    return "oc.select:f," in OmegaConf.to_yaml(config)
 
 
 def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
@@ -544,12 +592,13 @@ def _rule(rule: Aggregator | str, f: int | None) -> Aggregator:
         return rule
     if f is not None:
         check_whole("f", f, 0)
-    tolerates = takes_f(rule)
+    config = _chosen(rule, *([] if f is None else [f"f={f}"]))
+    tolerates = _has_f(config)
     if f is not None and not tolerates:
         raise SettingError(f"{rule} has no f, got f={f}; leave it out.")
     if f is None and tolerates:
         raise SettingError(f"{rule} needs f, how many Byzantine clients it tolerates, got none; give f.")
-    made: Aggregator = make(compose([f"aggregator={rule}", *([] if f is None else [f"f={f}"])]).aggregator)
+    made: Aggregator = make(config)
     check_hooks(made, "RobustStrategy")
     return made
 

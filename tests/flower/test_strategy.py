@@ -24,7 +24,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 
 import lightning_fl as fl
 from lightning_fl.contract import conf, world
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError, DivergedError, SettingError
 from lightning_fl.flower import RobustStrategy
 from lightning_fl.flower.strategy import FILE
 from tests import training
@@ -312,6 +312,76 @@ def test_arrays_that_hold_no_parameters_stay_as_they_are():
     assert result["steps"].tolist() == [3, 4]
     assert (result["half"].dtype, result["half"].tolist()) == (torch.float16, [0, 0])
     torch.testing.assert_close(result["layer.bias"], START["layer.bias"] - 1)
+
+
+NORMALISED = START | {
+    "norm.running_mean": torch.zeros(2),
+    "norm.running_var": torch.ones(2, dtype=torch.float16),
+    "norm.num_batches_tracked": torch.tensor(0),
+}
+
+
+def measuring(move, mean, variance):
+    """A node that moves the parameters by a vector, and measures these statistics."""
+
+    def answer(message):
+        if message.metadata.message_type == "evaluate":
+            return None
+        model = message.content["arrays"].to_torch_state_dict()
+        changes = move.split([6, 2])
+        for name, change in zip(START, changes, strict=True):
+            model[name] = model[name] - change.reshape(model[name].shape)
+        model["norm.running_mean"] = torch.full((2,), float(mean))
+        model["norm.running_var"] = torch.full((2,), float(variance))
+        model["norm.num_batches_tracked"] += 2
+        return RecordDict({"arrays": ArrayRecord(model), "metrics": MetricRecord({"num-examples": 5})})
+
+    return answer
+
+
+def test_running_statistics_are_no_gradients(tmp_path):
+    """The rule and the server's momentum take the parameters alone; statistics become their median, and are saved."""
+    measured = [(1, 1), (2, 2), (3, 3), (4, 5), (1e30, 1e4)]  # of the fifth node: a lie
+    nodes = {i: measuring(MOVES[i], *statistics) for i, statistics in enumerate(measured)}
+
+    def strategy(folder=None):
+        return RobustStrategy("average", partial(SGD, lr=1.0, momentum=0.5), folder=folder)
+
+    whole = run(strategy(), nodes, 3, start=NORMALISED)
+    state = whole.arrays.to_torch_state_dict()
+    assert list(state) == list(NORMALISED)
+    torch.testing.assert_close(
+        torch.cat([state[name].flatten() for name in START]), BEGIN - 4.25 * MOVES[:5].mean(0)
+    )  # 1 + 1.5 + 1.75
+    assert state["norm.running_mean"].tolist() == [3, 3]
+    assert (state["norm.running_var"].dtype, state["norm.running_var"].tolist()) == (torch.float16, [3, 3])
+    assert state["norm.num_batches_tracked"] == 0
+    run(strategy(tmp_path), nodes, 2, start=NORMALISED)
+    assert run(strategy(tmp_path), nodes, 3, start=NORMALISED).arrays == whole.arrays
+    nobody = run(strategy(tmp_path), {}, 3, start=NORMALISED)
+    assert nobody.arrays == whole.arrays
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(0, -1), (torch.nan, 1), (0, torch.inf)])
+def test_statistics_that_nobody_measures_cost_the_client(mean, variance, caplog):
+    nodes = {i: measuring(MOVES[i], i, i) for i in range(3)} | {3: measuring(MOVES[3], mean, variance)}
+    result = run(RobustStrategy("average"), nodes, start=NORMALISED)
+    assert result.train_metrics_clientapp[1]["refused/3"] == 1
+    assert result.train_metrics_clientapp[1]["trust/3"] == 0
+    state = result.arrays.to_torch_state_dict()
+    assert state["norm.running_mean"].tolist() == state["norm.running_var"].tolist() == [1, 1]
+    # A round without any reply leaves them, too.
+    result = run(RobustStrategy("average"), {0: nodes[3], 1: nodes[3]}, start=NORMALISED)
+    assert result.train_metrics_clientapp[1]["round/skipped"] == 1
+    assert result.arrays.to_torch_state_dict()["norm.running_var"].tolist() == [1, 1]
+
+
+def test_a_loss_that_is_not_finite_at_the_server_stops_the_run():
+    def evaluate(number, arrays):
+        return MetricRecord({"recall": float("nan"), "test_loss": float("nan") if number == 2 else 1.0})
+
+    with pytest.raises(DivergedError, match=r"the model of round 2 has test_loss=nan; lower the rate of"):
+        run(RobustStrategy("average"), honest(), 4, evaluate_fn=evaluate)
 
 
 # Rounds that are skipped
