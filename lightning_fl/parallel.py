@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
+from typing_extensions import override
 
 from lightning_fl.client.base import Client, ClientResult, check_result
 from lightning_fl.errors import ProcessError
@@ -323,12 +324,12 @@ class Spread(Client):
         sums = sent()
         return ClientResult(out, sums[:-1].to(like.dtype), int(sums[-1]))
 
+    @override
     def without_momentum(self) -> Client:
-        """See the base class."""
         return Spread(self.client.without_momentum(), self.columns, self.homes, self.storage)
 
+    @override
     def upload_rate(self, this_round: Round) -> float:
-        """See the base class."""
         return self.client.upload_rate(this_round)
 
     def _deal(self, batch: ClientBatch) -> list[list[int]]:

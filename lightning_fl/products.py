@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl import digits
 from lightning_fl.columns import kth_smallest
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
@@ -63,21 +62,12 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     n = sum(len(block) for block in blocks)
     gram = blocks[0].new_zeros(n, n, dtype=torch.float64)
     for columns in float64_columns(*blocks):
-        _add_products(gram, columns, blocks[0].dtype == torch.float64)
+        _add_products(gram, columns)
     return _mirrored(gram)
 
 
-def _add_products(gram: Tensor, columns: Tensor, wide: bool) -> None:
-    """Add some columns' inner products, on and below the diagonal, where half of the work is.
-
-    Args:
-        gram: The sum.
-        columns: The columns.
-        wide: Whether the rows they come from are float64.
-    """
-    if not wide and digits.slow_in_float64(columns.device):
-        digits.add_products(gram, columns)
-        return
+def _add_products(gram: Tensor, columns: Tensor) -> None:
+    """Add some columns' inner products to the sum, on and below the diagonal, where half of the work is."""
     size = max(_ROWS, len(columns) // _PARTS)
     for i in range(0, len(columns), size):
         rows = slice(i, i + size)
@@ -390,7 +380,7 @@ def centred_products(
         sums = _sums(columns)
         origin = columns[_middle_row(*_inner(sums, len(rows)), len(rows))].clone()
         columns -= origin
-        _add_products(gram, columns, rows.dtype == torch.float64)
+        _add_products(gram, columns)
         offset += columns @ origin
         square += origin @ origin
     sums = total(torch.cat([_mirrored(gram), offset[None], square.expand(1, n)]))

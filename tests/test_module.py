@@ -618,38 +618,6 @@ def test_a_lost_process_is_no_divergence(tmp_path, monkeypatch):
         trainer(tmp_path, 2, Lost(), Ipm(1.0)).fit(fitted, datamodule=data())
 
 
-class InPlace(Average):
-    """Takes the updates for its own."""
-
-    def aggregate(self, updates, server):
-        updates.rows.mul_(2)
-        return super().aggregate(updates, server)
-
-
-class Negating(Ipm):
-    """Turns honest updates round, too."""
-
-    def attack(self, honest, b, context):
-        return honest.rows.neg_()[:b]
-
-
-class Planting(Ipm):
-    """Writes into the model."""
-
-    def attack(self, honest, b, context):
-        with torch.no_grad():
-            context.model.weight.zero_()
-        return super().attack(honest, b, context)
-
-
-@pytest.mark.parametrize("part", [InPlace(), Negating(1.0), Planting(1.0)], ids=lambda part: type(part).__name__)
-def test_refuses_a_part_that_changes_what_it_is_given(tmp_path, part):
-    others = [Ipm(1.0)] if isinstance(part, Average) else []
-    name = type(part).__name__
-    with pytest.raises(SettingError, match=f"{name} has changed updates or the model in place; let it change copies"):
-        trainer(tmp_path, 1, part, *others).fit(module(), datamodule=data())
-
-
 def test_a_rule_may_answer_in_another_type(tmp_path):
     class Precise(Average):
         def aggregate(self, updates, server):

@@ -64,6 +64,7 @@ def test_keeps_shape_and_dtype_and_leaves_rows_alone(name, dtype):
     before = rows.clone()
     oracle = world.oracle()
     oracle.model.to(dtype)
+    parameters = [parameter.clone() for parameter in oracle.model.parameters()]
     data = oracle.classes.samples
     object.__setattr__(data, "inputs", data.inputs.to(dtype))
     aggregation = make(name).aggregate(Updates(rows, ids=range(H)), oracle)
@@ -71,6 +72,7 @@ def test_keeps_shape_and_dtype_and_leaves_rows_alone(name, dtype):
     assert aggregation.update.dtype == dtype
     assert aggregation.update.isfinite().all()
     assert torch.equal(rows, before)
+    assert all(map(torch.equal, oracle.model.parameters(), parameters))
     if aggregation.weights is not None:
         assert aggregation.weights.shape == (H,)
         assert aggregation.weights.isfinite().all()
