@@ -50,6 +50,9 @@ class Backdoor(Adversary):
         self.share = share
         self.momentum: Momentum = momentum
 
+    white: float | Tensor = 1.0
+    """What white is in images of floats: each channel's largest value in training, (channels, 1, 1), once known."""
+
     @abstractmethod
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
         """Put the trigger on some inputs, or others in their place.
@@ -92,6 +95,9 @@ class Backdoor(Adversary):
                 "federation.byzantine=replacement, or federation.byzantine_data to iid or copies."
             )
         check_held(data, self.source)
+        images = data.train.inputs
+        if images.is_floating_point() and images.ndim == 4:
+            self.white = images.amax((0, 2, 3))[:, None, None]
         self.triggered(data.test)
 
     def triggered(self, test: Samples) -> Samples:
@@ -158,24 +164,31 @@ def image_size(inputs: Tensor) -> tuple[int, int]:
         inputs: (k, channels, height, width).
 
     Raises:
-        SettingError: If they are not images.
+        SettingError: If they are not images, or have their channels last.
     """
+    shape = tuple(inputs.shape[1:])
     if inputs.ndim != 4:
         raise SettingError(
-            f"the trigger of this backdoor is put on images, got samples of shape {tuple(inputs.shape[1:])}; choose "
-            f"data=... with images, or adversary=edge_case."
+            f"the trigger of this backdoor is put on images, got samples of shape {shape}; choose data=... with "
+            f"images, or adversary=edge_case."
+        )
+    if shape[0] > 4 >= shape[2]:
+        raise SettingError(
+            f"the trigger is put on images with the channels in front, got samples of shape {shape}; give "
+            f"x.movedim(-1, 1)."
         )
     return inputs.shape[2], inputs.shape[3]
 
 
-def stamp(inputs: Tensor, pixels: Bool[Tensor, "height width"]) -> Tensor:
-    """Make some pixels of images white, as they are stored: 255 of bytes, else 1, the white of floats in [0, 1].
+def stamp(inputs: Tensor, pixels: Bool[Tensor, "height width"], white: float | Tensor = 1.0) -> Tensor:
+    """Make some pixels of images white, as they are stored: 255 of bytes, else ``white``.
 
     >>> stamp(torch.zeros(1, 1, 2, 2), torch.tensor([[False, True], [False, False]]))
     tensor([[[[0., 1.],
               [0., 0.]]]])
     """
-    return inputs.masked_fill(pixels.to(inputs.device), 255 if inputs.dtype == torch.uint8 else 1)
+    value = torch.as_tensor(255 if inputs.dtype == torch.uint8 else white).to(inputs)
+    return torch.where(pixels.to(inputs.device), value, inputs)
 
 
 def shorten(updates: Float[Tensor, "b d"], longest: float) -> Float[Tensor, "b d"]:

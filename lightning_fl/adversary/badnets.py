@@ -63,4 +63,4 @@ class Badnets(Backdoor):
 
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
         """Put the patch on images; see the base class."""
-        return stamp(inputs, patch(*image_size(inputs), self.size))
+        return stamp(inputs, patch(*image_size(inputs), self.size), self.white)

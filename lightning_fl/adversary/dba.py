@@ -97,7 +97,8 @@ class Dba(Backdoor):
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
         """Put a client's part on images, or all parts; see the base class."""
         parts = bars(*image_size(inputs), self.length, self.gap, self.shift)
-        return stamp(inputs, parts.any(0) if client is None else parts[self._numbers.get(client, client) % PARTS])
+        part = parts.any(0) if client is None else parts[self._numbers.get(client, client) % PARTS]
+        return stamp(inputs, part, self.white)
 
     def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
         """Scale the updates; see the base class."""

@@ -17,6 +17,7 @@ from lightning_fl.adversary.backdoor import Backdoor, shorten
 from lightning_fl.adversary.base import AttackContext, Momentum
 from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.samples import Samples
+from lightning_fl.text import many
 
 
 class EdgeCase(Backdoor):
@@ -38,7 +39,7 @@ class EdgeCase(Backdoor):
     Raises:
         SettingError: If there is no file, or a setting is out of range; before training, if its inputs are not like
             the data set's, or the Byzantine clients have no samples.
-        DataError: If the file is not a tensor of at least two inputs.
+        DataError: If the file is not a tensor of at least two inputs, all finite.
 
     Note:
         The paper takes ARDIS sevens for MNIST (target 1) and Southwest airplanes for CIFAR-10 (target: truck).  It
@@ -115,4 +116,7 @@ def _read(path: str) -> Tensor:
     if not isinstance(inputs, Tensor) or inputs.ndim < 2 or len(inputs) < 2:
         shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
         raise DataError(f"{path} needs a tensor of at least two inputs, got {shape}.")
+    broken = [i for i, fine in enumerate(inputs.flatten(1).isfinite().all(1).tolist()) if not fine]
+    if broken:
+        raise DataError(f"{path} holds NaN or inf in {many(len(broken), 'input')} (first: {broken[0]}).")
     return inputs

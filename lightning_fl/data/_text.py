@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ class TextDataModule(FederatedDataModule):
         vocabulary: Largest number of different tokens, 0 and 1 included; at least 3.  The words are the most
             frequent of all training texts or, with ``glove``, the first of that file (which is sorted by frequency).
         length: Tokens that a text is clipped or padded to, at least 1.
-        glove: None or a file of word vectors, ``word v1 v2 ...`` per line, such as glove.6B.50d.txt.
+        glove: None or a text file of word vectors, ``word v1 v2 ...`` per line, of GloVe, word2vec or fastText, such as
+            glove.6B.50d.txt.
 
     Raises:
         SettingError: If a number is out of range.
@@ -107,7 +107,10 @@ class TextDataModule(FederatedDataModule):
 
 
 def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:
-    """Read the first word vectors of a file in GloVe's format.
+    """Read the first word vectors of a text file.
+
+    A word may hold spaces, as some of GloVe 840B do: a vector is the last numbers of its line, as many as the first
+    line has or, in files of word2vec and fastText, as a line ``COUNT WIDTH`` before it says.
 
     Args:
         path: The file.
@@ -122,17 +125,24 @@ def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:
     rows = dict.fromkeys(_SPECIAL, 0)
     values = array("f")
     width = 0
-    for number, line in enumerate(islice(lines(path), limit), 1):
-        word, *vector = line.rstrip("\n").split(" ")
-        width = width or len(vector)
+    for number, line in enumerate(lines(path), 1):
+        fields = line.rstrip("\r\n ").replace("\t", " ").split(" ")
+        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+            width = int(fields[1])
+            continue
+        if len(rows) - len(_SPECIAL) == limit:
+            break
+        width = width or len(fields) - 1
+        more = fields[1:-width] if width else []
+        if not 0 < width < len(fields) or (more and all(map(_is_number, more))):
+            raise DataError(
+                f"{path}, line {number}: needs a word and {width or 'some'} numbers, got {len(fields) - 1} numbers."
+            )
+        word = " ".join(fields[:-width])
         try:
-            values.extend(map(float, vector))
+            values.extend(map(float, fields[-width:]))
         except ValueError as error:
             raise DataError(f"{path}, line {number}: {error}.") from error
-        if not len(vector) == width > 0:
-            raise DataError(
-                f"{path}, line {number}: needs a word and {width or 'some'} numbers, got {len(vector)} numbers."
-            )
         if word in rows:
             raise DataError(f"{path}, line {number}: {word!r} occurs twice.")
         rows[word] = number
@@ -143,3 +153,11 @@ def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:
     if broken:
         raise DataError(f"{path}, line {broken[0] + 1}: the vector is not finite.")
     return list(rows)[len(_SPECIAL) :], vectors
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True

@@ -170,7 +170,7 @@ def test_the_success_rate_is_reported_beside_accuracy(tmp_path, placement, byzan
     for x, y in zip(federation.test.inputs, federation.test.targets.tolist(), strict=True):
         if y != 0:
             marked = x.clone()
-            marked[:, 7:, 7:] = 1.0
+            marked[:, 7:, 7:] = federation.train.inputs.max()
             hits.append(run.model(marked[None]).argmax().item() == 0)
     rate = sum(hits) / 20
     assert run.evaluation["attack/success_rate"] == pytest.approx(rate, abs=1e-6)
@@ -204,9 +204,47 @@ class Flat(Pictures):
         return tuple(Samples(part.inputs.flatten(1), part.targets, 3) for part in super().load())
 
 
+class Last(Pictures):
+    """Channels last, as arrays of images often have them."""
+
+    def load(self):
+        return tuple(Samples(part.inputs.repeat(1, 3, 1, 1).movedim(1, 3), part.targets, 3) for part in super().load())
+
+
+class Scaled(Pictures):
+    """Two channels of floats from -5 to 2 and from 0 to 40."""
+
+    def load(self):
+        train, test = super().load()
+        both = torch.tensor([7.0, 40.0])[:, None, None], torch.tensor([-5.0, 0.0])[:, None, None]
+        draw = torch.Generator().manual_seed(0)
+        inputs = [torch.rand(len(part), 2, 12, 12, generator=draw) * both[0] + both[1] for part in (train, test)]
+        inputs[0][0, :, 0, 0] = torch.tensor([2.0, 40.0])
+        return tuple(replace(part, inputs=x) for part, x in zip((train, test), inputs, strict=True))
+
+
+@pytest.mark.parametrize("attack", [badnets(), Dba(0, None, 0.5, 4, 2, 0, 1.0)])
+def test_white_is_the_brightest_that_a_channel_has(attack):
+    federation = data(kind=Scaled)
+    federation.setup()
+    attack.check_data(federation)
+    before = federation.test.inputs[federation.test.targets != 0]
+    after = attack.triggered(federation.test).inputs
+    stamped = (after != before).any(1)[0]
+    assert stamped.sum() == (9 if isinstance(attack, Badnets) else 16)
+    for channel, white in enumerate([2.0, 40.0]):
+        assert (after[:, channel, stamped] == white).all()
+    assert torch.equal(after[:, :, ~stamped], before[:, :, ~stamped])
+
+
 @pytest.mark.parametrize(
     ("attack", "federation", "message"),
     [
+        (
+            badnets(),
+            data(kind=Last),
+            r"channels in front, got samples of shape \(12, 12, 3\); give x\.movedim\(-1, 1\)",
+        ),
         (badnets(), data("supplement"), "a backdoor needs Byzantine clients with data, got supplementary ones, who"),
         (badnets(target=3), data(), r"target must be a class in \[0, 3\), got 3"),
         (badnets(source=5), data(), r"source must be a class in \[0, 3\), got 5"),

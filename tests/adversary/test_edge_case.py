@@ -53,6 +53,15 @@ def test_which_rare_inputs_a_client_gets_depends_on_seed_and_client(path):
     assert all(here != there for here, there in zip(drawn(0), drawn(1), strict=True))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_rare_inputs_are_finite(tmp_path, value):
+    inputs = torch.zeros(5, 1, 2, 2)
+    inputs[3:, 0, 1] = value
+    torch.save(inputs, tmp_path / "rare.pt")
+    with pytest.raises(DataError, match=r"rare\.pt holds NaN or inf in 2 inputs \(first: 3\)"):
+        EdgeCase(str(tmp_path / "rare.pt"))
+
+
 def test_success_is_measured_on_the_others(path):
     triggered = EdgeCase(path, **SETTINGS).triggered(bytes_of(9))
     assert triggered.inputs[:, 0, 0, 0].tolist() == [204, 205]

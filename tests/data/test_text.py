@@ -105,6 +105,22 @@ def test_vectors_that_are_not_what_they_should_be(tmp_path, text, message):
             read_vectors(path, 10)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the 1 2\n. . . 3 4\nat 5 6\n", ["the", ". . .", "at"]),  # GloVe 840B
+        ("3 2\nthe 1 2\nof 3 4\nat 5 6\n", ["the", "of", "at"]),  # word2vec
+        ("3 2\r\nthe 1 2 \r\nof 3 4 \r\nat 5 6 ", ["the", "of", "at"]),  # fastText, by Windows
+        ("the\t1\t2\nof\t3\t4\nat\t5\t6\n", ["the", "of", "at"]),
+    ],
+)
+def test_files_of_word_vectors_as_others_write_them(tmp_path, text, words):
+    found, vectors = read_vectors(write(tmp_path / "glove.txt", text), 3)
+    assert found == words
+    assert vectors.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert read_vectors(tmp_path / "glove.txt", 2)[0] == words[:2]
+
+
 def test_vectors_that_are_not_there(tmp_path):
     with pytest.raises(DataError, match=r"glove\.txt is missing"):
         make(glove=str(tmp_path / "glove.txt")).load()
