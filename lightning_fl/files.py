@@ -1,9 +1,13 @@
 """Files that are whole whenever they are read: written next to the old one, flushed to disk, then put in its place."""
 
+import io
 import os
+import pickle
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from lightning_fl.errors import RESUME, DataError
 
@@ -31,6 +35,45 @@ def write(path: Path, content: bytes | memoryview) -> None:
             part.unlink(missing_ok=True)  # a full disk needs the space
             raise
         _sync_folder(path.parent)
+
+
+def save(path: Path, content: Any) -> None:
+    """Write tensors and plain Python values as `torch.save` does; see `write`."""
+    import torch  # not earlier: commands report a wrong name before torch is imported
+
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write(path, buffer.getbuffer())
+
+
+def load(path: str | Path, map_location: Any = "cpu", weights_only: bool = True) -> Any:
+    """Read what `save` has written, after verifying its checksums, which torch does not.
+
+    Args:
+        path: The file.
+        map_location: The device of the tensors.
+        weights_only: Refuse anything but tensors and plain Python values; otherwise reading may run code.
+
+    Raises:
+        DataError: If it is not there, damaged, or holds anything else.
+    """
+    import torch
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # Torch would take whatever the memory holds for the content of what is marked as a folder.
+            if archive.testzip() is not None or any(member.external_attr for member in archive.infolist()):
+                raise zipfile.BadZipFile
+        return torch.load(path, map_location=map_location, weights_only=weights_only)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except Exception as error:  # archive and pickle have errors of their own
+        why = "it is empty, cut, changed or not a file of torch.save"
+        if isinstance(error, pickle.UnpicklingError):  # its checksums say that it was written like this
+            why = "it holds more than tensors and plain Python values"
+        raise DataError(
+            f"{path} cannot be read: {why}; put a copy in its place, or remove it to begin again."
+        ) from error
 
 
 def append(path: Path, content: bytes) -> None:

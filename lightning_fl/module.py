@@ -20,6 +20,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassConfusionMatrix
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
+from lightning_fl import files
 from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
@@ -440,12 +441,15 @@ class FederatedModule(pl.LightningModule):
 
         Raises:
             SettingError: If no model is given.
+            DataError: If the checkpoint is damaged, or holds more than tensors and plain Python values.
         """
         if "model" not in settings:
             raise SettingError(
                 f"load_from_checkpoint needs the model, got none; give model=..., or take "
                 f"lightning_fl.load_module({str(checkpoint_path)!r}), which makes it from the config.yaml of the run."
             )
+        if settings.get("weights_only") is not False and isinstance(checkpoint_path, str | Path):
+            files.load(checkpoint_path)  # verifies what Lightning then reads
         return super().load_from_checkpoint(checkpoint_path, *args, **settings)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

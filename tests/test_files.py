@@ -2,13 +2,16 @@
 
 import ast
 import os
+import random
 import resource
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from collections import OrderedDict
+from contextlib import contextmanager, suppress
 
 import pytest
+import torch
 
 from lightning_fl import DataError, files
 
@@ -111,3 +114,30 @@ print(ascii(found))
     command = [sys.executable, "-X", "utf8=0", "-c", code]
     found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert ast.literal_eval(found.stdout) == ["α", "krüm", "α", "Über"]
+
+
+def test_no_flipped_bit_is_another_content(tmp_path):
+    """Torch reads most of them as if nothing were wrong."""
+    content = {"weight": torch.arange(6.0), "memory": [(1, "text", None), {"rounds": 3.5}], "order": OrderedDict(b=1)}
+    path, draw = tmp_path / "saved", random.Random(0)
+    files.save(path, content)
+    whole, expected, silent = path.read_bytes(), repr(content), 0
+    assert repr(files.load(path)) == expected
+    for at in range(0, len(whole), 5):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :])
+        with suppress(Exception):
+            silent += repr(torch.load(path, weights_only=True)) != expected
+        with suppress(DataError):
+            assert repr(files.load(path)) == expected, at
+    assert silent > 0
+
+
+def test_a_mark_of_a_folder_is_not_taken_for_content(tmp_path):
+    """Torch takes what the memory holds for it."""
+    path = tmp_path / "saved"
+    files.save(path, torch.ones(3))
+    whole = path.read_bytes()
+    at = whole.index(b"PK\x01\x02", whole.index(b"PK\x01\x02") + 1) + 38  # external attributes of the second member
+    path.write_bytes(whole[:at] + b"\x10" + whole[at + 1 :])
+    with pytest.raises(DataError, match="cannot be read"):
+        files.load(path)

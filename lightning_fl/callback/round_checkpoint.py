@@ -1,12 +1,9 @@
 """Checkpoints that are whole and hold their round's evaluation."""
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.trainer.states import TrainerFn
@@ -65,9 +62,7 @@ class WholeFiles(TorchCheckpointIO):
         Raises:
             DataError: If it cannot be written.
         """
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
-        files.write(Path(path), buffer.getbuffer())
+        files.save(Path(path), checkpoint)
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
@@ -77,23 +72,14 @@ class WholeFiles(TorchCheckpointIO):
         Raises:
             DataError: If it is not there or is not a whole checkpoint.
         """
-        try:
-            with zipfile.ZipFile(path) as archive:  # torch does not check the checksums
-                if archive.testzip() is not None:
-                    raise zipfile.BadZipFile
-            checkpoint = torch.load(path, map_location=map_location, weights_only=weights_only is not False)
-        except OSError as error:
-            raise DataError(f"the checkpoint {path} cannot be read: {error.strerror or error}.") from error
-        except Exception as error:  # archive, pickle and tensors have errors of their own
-            raise DataError(_damaged(path, "it is empty, cut, changed or not a checkpoint")) from error
+        checkpoint: dict[str, Any] = files.load(path, map_location, weights_only is not False)
         if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _KEYS:
-            raise DataError(_damaged(path, "it holds something else than a run's checkpoint"))
+            raise DataError(
+                f"{path} cannot be read: it holds something else than a run's checkpoint; remove it to begin again, or "
+                f"give another one."
+            )
         return checkpoint
 
 
 # What training goes on from.
 _KEYS = {"state_dict", "loops", "callbacks", "optimizer_states", "lr_schedulers", "global_step"}
-
-
-def _damaged(path: str | Path, why: str) -> str:
-    return f"the checkpoint {path} cannot be used: {why}; remove it to start the run again, or resume from another."

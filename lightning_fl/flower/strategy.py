@@ -1,6 +1,5 @@
 """A Flower strategy from any rule: what real clients send is aggregated as what simulated ones compute."""
 
-import io
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
@@ -31,7 +30,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, ch
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, refuse_hidden_state
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.errors import DataError, DivergedError, SettingError, check_instance, check_whole
+from lightning_fl.errors import DivergedError, SettingError, check_instance, check_whole
 from lightning_fl.flower.replies import Answers, Layout, answering, gather, median_metrics
 from lightning_fl.module import begin_anew
 from lightning_fl.parameters import flatten, trainable, unflatten
@@ -464,7 +463,8 @@ class RobustStrategy(FedAvg):
     # What outlives a process
 
     def _note(self, kind: str, number: int, metrics: MetricRecord | None) -> MetricRecord | None:
-        self._history[kind][number] = None if metrics is None else dict(metrics)
+        plain = None if metrics is None else {name: _plain(value) for name, value in metrics.items()}
+        self._history[kind][number] = plain
         return metrics
 
     def _records(self, kind: str) -> dict[int, MetricRecord]:
@@ -497,18 +497,15 @@ class RobustStrategy(FedAvg):
             "history": self._history,
             **self._identity,
         }
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        files.write(self.folder / FILE, buffer.getbuffer())
+        files.save(self.folder / FILE, state)
+        if number == self._before + 1:
+            files.load(self.folder / FILE)  # now, not after a kill: a rule of one's own may remember any object
 
     def _load(self) -> None:
         """Go on where a process before this one stopped, if there was one."""
         if self.folder is None or not (self.folder / FILE).exists():
             return
-        try:  # written by `_save`: a rule may remember any object
-            state = torch.load(self.folder / FILE, weights_only=False)
-        except Exception as error:  # torch may raise anything about a broken file
-            raise DataError(f"{self.folder / FILE} cannot be read: {error}; remove it to begin again.") from error
+        state = files.load(self.folder / FILE)
         for name, ours in self._identity.items():
             if name in state and state[name] != ours:  # an earlier version's has fewer
                 raise SettingError(
@@ -528,6 +525,13 @@ class RobustStrategy(FedAvg):
         self.rule.load_state_dict(state["memory"])
         self._history, self._before = state["history"], state["round"]
         _LOG.info("%s: going on after round %d; Flower counts from there.", self.folder, self._before)
+
+
+def _plain(value: Any) -> Any:
+    """Turn what a client reports into Python's own numbers: NumPy's are not read back."""
+    if isinstance(value, list):
+        return [*map(_plain, value)]
+    return float(value) if isinstance(value, float) else value
 
 
 def _group(number: int) -> str:

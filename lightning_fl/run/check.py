@@ -73,12 +73,7 @@ def check(config: DictConfig) -> None:
     rate: Any = OmegaConf.select(config, "server.lr")
     if isinstance(rate, float | int) and rate < 0:
         raise SettingError(f"server.lr must be at least 0, got {rate}.")
-    folder = Path(given["run_dir"])
-    start = starting_point(config.ckpt_path, folder)
-    if start is not None:
-        _check_resume(start, given)
-    if start is None or start.resolve() != last_checkpoint(folder).resolve():
-        _check_unused(folder)
+    check_folder(Path(given["run_dir"]), given)
 
 
 _KINDS: dict[str, Any] = {
@@ -162,6 +157,20 @@ def check_trainer_settings(given: dict[str, Any], spelled: str = "", taken: Coll
         value = given.get(key)
         if key not in taken and value is not None and value is not False:
             raise SettingError(f"{spelled}{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
+
+
+def check_folder(folder: Path, given: dict[str, Any]) -> None:
+    """Check that a run with these settings may train into a folder: it is the run's own, or has none in it.
+
+    Raises:
+        SettingError: If it may not, or a checkpoint is missing.
+        DataError: If what the folder says of its run is damaged.
+    """
+    start = starting_point(given["ckpt_path"], folder)
+    if start is not None:
+        _check_resume(start, given)
+    if start is None or start.resolve() != last_checkpoint(folder).resolve():
+        _check_unused(folder)
 
 
 def several(trainer: Any) -> bool:

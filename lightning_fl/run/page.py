@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from matplotlib.figure import Figure
 
@@ -313,8 +314,9 @@ def _settings(name: str, run: SavedRun, default: Config | None, several: bool) -
 def _files(run: SavedRun, folder: Path) -> str:
     where = os.path.relpath(run.folder, folder)
     others = (p for p in run.folder.glob("[!.]*") if p.suffix != ".part" and p != folder / "report.html")
-    names = sorted(p.name for p in others)
-    links = [f'<a href="{escape(Path(where, name).as_posix())}">{escape(name)}</a>' for name in names]
+    names = sorted({"summary.json", *(p.name for p in others)})  # which a run writes after this page
+    # A dot first: the name may begin as an address does (javascript:...).
+    links = [f'<a href="./{quote(Path(where, name).as_posix())}">{escape(name)}</a>' for name in names]
     return f"<p>{escape(str(run.folder.resolve()))}: {', '.join(links)}</p>"
 
 

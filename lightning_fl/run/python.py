@@ -25,6 +25,7 @@ from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
+from lightning_fl.callback.round_checkpoint import WholeFiles
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, check_finite, check_instance, check_whole
@@ -228,12 +229,12 @@ def load_module(folder: str | Path) -> FederatedModule:
     config = OmegaConf.create(saved_config(path.absolute().parents[1] / "config.yaml"))
     if not path.is_file():
         raise DataError(f"{path} is not there; give the folder of a run that has reached a checkpoint.")
+    state = WholeFiles().load_checkpoint(path)["state_dict"]
     module = make_module(config)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         module.load_state_dict({name: value for name, value in state.items() if not name.startswith("client.")})
-    except Exception as error:  # torch may raise anything about a broken file
-        raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
+    except RuntimeError as error:
+        raise DataError(f"{path} is not of this run's model: {' '.join(str(error).split())}.") from error
     return module.eval()
 
 

@@ -177,7 +177,7 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
 def write(
     module: FederatedModule, record: Record, summary: dict[str, Any], folder: Path, default: Config | None = None
 ) -> None:
-    """Write ``summary.json``, ``clients.csv``, the pictures and ``report.html`` into the run's folder.
+    """Write ``clients.csv``, the pictures, ``report.html`` and ``summary.json`` into the run's folder.
 
     Loggers that take pictures or curves get them.
 
@@ -188,9 +188,6 @@ def write(
         folder: The run's folder; the report shows its ``config.yaml`` if there is one.
         default: The default configuration, from which the report says what differs.
     """
-    rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(summary, indent=2))
-    files.write(folder / "summary.json", f"{rows}\n".encode())
-
     path = folder / "config.yaml"
     config: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
     table = Table(folder / "clients.csv")
@@ -208,6 +205,8 @@ def write(
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
         print(f"No pictures ({why}); {spell('plot', shown(folder))} draws them.", file=sys.stderr)
         pictures = {}
+    rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(summary, indent=2))
+    files.write(folder / "summary.json", f"{rows}\n".encode())  # last: a run with a summary is finished
     for name, picture in pictures.items():
         for logger in module.trainer.loggers:
             if hasattr(logger, "log_image"):

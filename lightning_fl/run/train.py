@@ -21,6 +21,7 @@ from lightning_fl.callback.round_checkpoint import RoundCheckpoint
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import add_loggers, check_together, make_data, make_module, make_trainer
+from lightning_fl.run.check import check_folder
 from lightning_fl.run.config import default_settings
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import contents, contents_path, last_checkpoint, starting_point
@@ -72,9 +73,10 @@ def train(
     first = trainer.is_global_zero  # of several processes this one writes and prints
     describe = describe and first
     with held(folder) if first else nullcontext():
-        start = starting_point(config.ckpt_path, folder)
         if first:
+            check_folder(folder, settings)  # again: another command may have trained into it since
             add_loggers(trainer, config)
+        start = starting_point(config.ckpt_path, folder)
         for logger in trainer.loggers:
             # A sweep's agent locks its parameters' names: "aggregator" stays "boba", and its settings would be lost.
             logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))

@@ -1,6 +1,7 @@
 """The strategy, with nodes that are functions: honest ones, liars, and a server that is stopped."""
 
 import copy
+import io
 import os
 import random
 import re
@@ -23,11 +24,13 @@ pytest.importorskip("flwr", reason='needs flwr (pip install "lightning-fl[flower
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 import lightning_fl as fl
+from lightning_fl import files
 from lightning_fl.contract import conf, world
 from lightning_fl.errors import DataError, DivergedError, SettingError
 from lightning_fl.flower import RobustStrategy
 from lightning_fl.flower.strategy import FILE
 from tests import training
+from tests.callback.test_round_checkpoint import Command
 from tests.flower.grid import FakeGrid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -592,10 +595,11 @@ def test_the_server_s_model_is_a_copy_that_trains():
 
 
 @pytest.mark.slow
-def test_every_rule_of_ours_serves():
+def test_every_rule_of_ours_serves_and_is_saved(tmp_path):
     for name in conf.names("aggregator"):
         rule = conf.make("aggregator", name, f=1)
-        strategy = RobustStrategy(rule, learning_rate=0.1, model=world.model(), samples=world.samples())
+        folder = tmp_path / name
+        strategy = RobustStrategy(rule, learning_rate=0.1, model=world.model(), samples=world.samples(), folder=folder)
         moves = world.honest_updates(max(12, strategy.min_train_nodes)) * 0.1
         nodes = {node: client(move) for node, move in enumerate(moves)}
         result = run(strategy, nodes, 2, start=world.model().state_dict())
@@ -603,6 +607,7 @@ def test_every_rule_of_ours_serves():
         assert all(value.isfinite().all() for value in moved.values()), name
         assert [metrics["round/skipped"] for metrics in result.train_metrics_clientapp.values()] == [0, 0], name
         assert not torch.equal(moved["weight"], world.model().weight), name
+        assert files.load(folder / FILE)["round"] == 2, name
 
 
 # A server that is stopped
@@ -616,7 +621,7 @@ def kill_at(number):
     def evaluate(at, arrays):
         if at == number:
             raise Killed
-        return MetricRecord({"at": float(at)})
+        return MetricRecord({"at": np.float64(at), "each": [np.float64(at)]})
 
     return evaluate
 
@@ -742,10 +747,25 @@ print("model", flat(result).numpy().tobytes().hex())
 
 def test_a_damaged_file_is_named(tmp_path):
     run(RobustStrategy("average", folder=tmp_path), honest())
-    file = tmp_path / "strategy.pt"
-    file.write_bytes(file.read_bytes()[:300])
-    with pytest.raises(DataError, match=r"strategy.pt cannot be read: .*; remove it to begin again"):
-        run(RobustStrategy("average", folder=tmp_path), honest(), 2)
+    file = tmp_path / FILE
+    whole, model = file.read_bytes(), torch.load(file, weights_only=True)["parameters"][0].numpy().tobytes()
+    flipped = bytearray(whole)
+    flipped[whole.index(model)] ^= 64  # torch would load it
+    code = io.BytesIO()
+    torch.save(torch.load(file, weights_only=True) | {"memory": Command()}, code)
+    for damaged in (whole[:300], bytes(flipped), code.getvalue()):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"strategy.pt cannot be read: .*, or remove it to begin again"):
+            run(RobustStrategy("average", folder=tmp_path), honest(), 2)
+
+
+def test_what_could_not_be_read_back_is_said_in_the_first_round(tmp_path):
+    class Careless(fl.aggregator.Average):
+        def state_dict(self):
+            return {"seen": np.ones(2)}
+
+    with pytest.raises(DataError, match=r"strategy.pt cannot be read: it holds more than tensors and plain"):
+        run(RobustStrategy(Careless(), folder=tmp_path), honest(), 2)
 
 
 def test_a_second_start_begins_anew():

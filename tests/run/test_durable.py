@@ -4,7 +4,9 @@ import csv
 import json
 import os
 import random
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import torch
 import lightning_fl
 from lightning_fl.aggregator.average import Average
 from lightning_fl.commands import train
+from lightning_fl.run import train as run_train
 from tests.commands.command import outcome
 from tests.holding import elsewhere
 from tests.test_methods import SMALL
@@ -189,6 +192,34 @@ def test_a_second_process_is_refused(command, tmp_path):
     assert err.startswith(f"Error: {tmp_path / 'x'} is in use: process {other.pid} on ")
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "x" / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("null", r"a run needs a folder of its own, got .*x with the summary.json of another"),
+        ("auto", r"ckpt_path continues with a run's own settings .* aggregator: average, there median"),
+    ],
+)
+def test_another_run_that_comes_while_the_data_are_fetched_stays(command, monkeypatch, tmp_path, path, message):
+    """The folder is looked at again once it is locked."""
+    assert command("aggregator=median", "hydra.run.dir=x", "seed=3")[0] == 0
+    (tmp_path / "x").rename(tmp_path / "y")
+    check = run_train.check_together
+
+    def fetching(*parts):
+        shutil.copytree(tmp_path / "y", tmp_path / "x", dirs_exist_ok=True)
+        check(*parts)
+
+    monkeypatch.setattr(run_train, "check_together", fetching)
+    code, _, err = command(*PLAIN, f"ckpt_path={path}")
+    assert code == 2
+    assert re.search(message, err)
+    ours, theirs = (
+        {path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+        for top in (tmp_path / "x", tmp_path / "y")
+    )
+    assert ours == theirs
 
 
 DAMAGES = {

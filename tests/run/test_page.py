@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pytest
 
@@ -77,7 +78,9 @@ def test_one_run(tmp_path):
         assert row in shown.rows, row
     (settings,) = (text for text in shown.text if "aggregator.p_min=-0.5" in text)
     assert "trainer.max_steps=4" in settings.splitlines()
-    assert {"config.yaml", "metrics.csv", "summary.json", "weights.csv", "recall.png"} <= set(shown.links)
+    assert {"config.yaml", "metrics.csv", "summary.json", "weights.csv", "recall.png"} <= {
+        link.removeprefix("./") for link in shown.links
+    }
     assert all((folder / link).exists() for link in shown.links)
 
 
@@ -139,6 +142,17 @@ def test_settings_are_escaped(tmp_path):
     assert "<b>" not in (folder / "report.html").read_text()
 
 
+def test_links_are_to_files_beside_the_page_whatever_their_names(tmp_path):
+    folder = saved.run(tmp_path / "run #1?")
+    for name in ("javascript:alert(1)", "50%.png", 'a "b" & #c?.txt'):
+        (folder / name).write_text("")
+    for where in (folder, tmp_path):
+        shown, _ = write(where, folder)
+        assert all(link.startswith("./") for link in shown.links)
+        found = {(where / unquote(link)).resolve() for link in shown.links}
+        assert found == {path for path in folder.iterdir() if path != where / "report.html"}
+
+
 def test_the_defaults_are_said_to_be(tmp_path):
     folder = saved.run(tmp_path / "run")
     assert "The defaults." in write(folder, folder, default=saved.CONFIG)[0].text
@@ -191,7 +205,7 @@ def test_several_runs(tmp_path, n):
     assert text.index("<h2>Results</h2>") < text.index("a: diverged after 2 rounds") < text.index("<h2>Accuracy")
     assert ["0", "", *["100.00%"] * (n - 1)] in shown.rows
     assert all((tmp_path / "all" / link).resolve().exists() for link in shown.links)
-    assert "../1/metrics.csv" in shown.links
+    assert "./../1/metrics.csv" in shown.links
 
 
 def test_backdoors_have_their_success_rate(tmp_path):

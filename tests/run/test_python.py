@@ -286,9 +286,15 @@ def test_final_models_are_loaded_from_a_folder(tmp_path):
         assert torch.equal(weights(module.model), weights(model))
         assert type(module.client).__name__ == "Gradient"
         assert not module.training
-    path.write_bytes(b"broken")
-    with pytest.raises(DataError, match=r"last\.ckpt cannot be read"):
-        load_model(folder)
+    whole, values = path.read_bytes(), weights(model)[:8].numpy().tobytes()
+    flipped = bytearray(whole)
+    flipped[whole.index(values)] ^= 64  # torch would load it
+    for damaged in (b"broken", bytes(flipped)):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"last\.ckpt cannot be read"):
+            load_model(folder)
+        with pytest.raises(DataError, match=r"last\.ckpt cannot be read"):
+            fl.FederatedModule.load_from_checkpoint(path, model=fl.model.Mlp(8, [4], 10))
     path.unlink()
     with pytest.raises(DataError, match="has reached a checkpoint"):
         load_model(folder)

@@ -1,13 +1,19 @@
 """What a person reads before and after a run."""
 
+import itertools
 import json
+import os
 import re
+import signal
+import warnings
 from math import inf
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import ANY
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from pytorch_lightning.loggers.logger import DummyLogger
 
 from lightning_fl import FederatedModule, Federation, Partition, __version__
@@ -17,6 +23,7 @@ from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.callback.record import Record
+from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.saved import SavedRun, read_summary
 from tests import saved, training
@@ -384,3 +391,44 @@ def test_write_without_anything_to_draw(tmp_path):
     report.write(module, record, report.summarise(module, record, "interrupted"), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clients.csv", "report.html", "summary.json"]
     assert "Interrupted after 0 rounds." in (tmp_path / "report.html").read_text()
+
+
+def test_a_run_killed_while_it_writes_its_results_is_not_finished(tmp_path, monkeypatch):
+    """Wherever that is (SIGKILL, in a process of its own): a folder with a summary has everything else."""
+    module, record = run(folder=tmp_path / "run")
+    summary = report.summarise(module, record, "completed")
+    monkeypatch.setattr(page, "draw", lambda *_: {"recall": Figure()})
+
+    def written(folder, deadly):
+        passed = itertools.count(1)
+
+        def before(function):
+            def watched(*arguments, **settings):
+                if next(passed) == deadly:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*arguments, **settings)
+
+            return watched
+
+        Path.open, Path.replace = before(Path.open), before(Path.replace)
+        report.write(module, record, summary, folder)
+
+    found = []
+    for deadly in range(1, 20):
+        folder = tmp_path / str(deadly)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python fears for the threads that the child does not have
+            child = os.fork()
+        if not child:
+            try:
+                written(folder, deadly)
+            finally:
+                os._exit(0)
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        found.append({path.name for path in folder.glob("*") if path.suffix != ".part"})
+        if not killed:
+            break
+    assert not killed
+    assert found[-1] == {"clients.csv", "recall.png", "report.html", "summary.json"}
+    assert len(found) > 4
+    assert all("summary.json" not in names for names in found[:-1])
