@@ -30,7 +30,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, ch
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, refuse_hidden_state
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.errors import DivergedError, SettingError, check_instance, check_whole
+from lightning_fl.errors import DataError, DivergedError, SettingError, check_instance, check_whole
 from lightning_fl.flower.replies import Answers, Layout, answering, gather, median_metrics
 from lightning_fl.module import begin_anew
 from lightning_fl.parameters import flatten, trainable, unflatten
