@@ -28,6 +28,17 @@ def many(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
+def class_name(z: int, classes: Sequence[str] | None) -> str:
+    """Name a class where the data have names, as much of it as fits beside a line; otherwise say its number.
+
+    >>> class_name(2, None), class_name(0, ["a very long name of a class"])
+    ('class 2', 'a very long name…')
+    """
+    if classes is None:
+        return f"class {z}"
+    return classes[z] if len(classes[z]) <= 17 else f"{classes[z][:16]}…"
+
+
 def shown(folder: str | Path) -> str:
     """Name a folder relative to the working folder, if it is inside."""
     path = Path(folder).absolute()

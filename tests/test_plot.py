@@ -204,6 +204,23 @@ def test_classes_without_test_samples_have_no_curve_and_no_bar():
     np.testing.assert_allclose(cells(plot.recalls({"a": [0.5, None]}, "").axes[0]), [[50, np.nan]])
 
 
+def test_classes_have_their_names():
+    names = ["ant", "bee", "a very long name of a class"]
+    short = ["ant", "bee", "a very long name…"]
+    rows = [{"round": t, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(3)} for t in (1, 2)]
+    assert set(short) < lines(recall_curves(rows, "", names)).keys()
+    axes = plot.recall_drops([0.5, 0.25, 1.0], [0.75, 1.0, 0.5], "", names).axes[0]
+    assert ticks(axes.xaxis) == short
+    assert axes.get_legend_handles_labels()[1][0] == "largest: 75.0, bee"
+    axes = plot.confusion([[3, 1, 0], [0, 1, 0], [0, 9, 1]], "", names).axes[0]
+    assert ticks(axes.xaxis) == ticks(axes.yaxis) == short
+    assert ticks(plot.recalls({"a": [0.5, 0.5, None]}, "", names).axes[0].xaxis) == short
+    assert ticks(plot.partition([[1, 0, 2], [0, 3, 0]], [1], "", names).axes[0].yaxis) == short
+    clients = [{"client": 0, "byzantine": 0, "samples/0": 1, "samples/1": 3}]
+    axes = plot.client_weights([{"round": 1, "0": 1.0}], clients, [], "", names).axes[0]
+    assert "bee" in " ".join(ticks(axes.yaxis))
+
+
 def test_no_drop_at_all_is_zero():
     (first, _) = plot.recall_drops([0.5, 0.5], [0.25, 0.25], "").legends[0].get_texts()
     assert first.get_text() == "largest: 0.0, class 0"

@@ -60,7 +60,12 @@ def participants(module: FederatedModule) -> str:
         *([f"           {note}"] if note else []),
     ]
     rows = [
-        [str(z), str(int(column.sum())), str(int((column > 0).sum())), _range(column[column > 0].tolist())]
+        [
+            str(z) if data.classes is None else f"{z} {data.classes[z]}",
+            str(int(column.sum())),
+            str(int((column > 0).sum())),
+            _range(column[column > 0].tolist()),
+        ]
         for z, column in enumerate(counts.T)
     ]
     shown = rows if len(rows) <= 20 else [*rows[:10], ["..."] * 4, *rows[-5:]]

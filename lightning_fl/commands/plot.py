@@ -64,7 +64,7 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
         f"{named(settings['data'])}, {named(settings['partition'])}, {f'{b} Byzantine' if b else 'no attack'}\n"
         f"{sum(data.clients.sizes):,} samples; {len(data.clients)} clients hold data; server: {server} of each class"
     )
-    figure = plot.partition(data.clients.class_counts().tolist(), data.federation.byzantine_ids, title)
+    figure = plot.partition(data.clients.class_counts().tolist(), data.federation.byzantine_ids, title, data.classes)
     path.parent.mkdir(parents=True, exist_ok=True)
     plot.save(figure, path)
     print(path)

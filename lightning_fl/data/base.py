@@ -177,6 +177,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         match loaded:
             case Samples() as train, Samples() as test:
                 check_alike(train, test)
+                if self.classes is not None and len(self.classes) != train.n_classes:
+                    raise DataError(f"{train.n_classes} classes need as many names, got {len(self.classes)}.")
                 return train, test
         parts = loaded if isinstance(loaded, tuple | list) else [loaded]
         raise SettingError(

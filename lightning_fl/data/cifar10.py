@@ -31,6 +31,8 @@ class Cifar10(FederatedDataModule):
             class, which are decoded once and kept in ``root/CIFAR10``.
     """
 
+    classes = CLASSES
+
     def __init__(self, root: str = "data", tree: str | None = None, eval_batch_size: int = 2000, **settings: Any):
         super().__init__(eval_batch_size=eval_batch_size, **settings)
         self.folder = Path(root) / "cifar-10-batches-py"

@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from lightning_fl import files
+from lightning_fl.text import class_name
 
 Row = dict[str, Any]
 
@@ -110,9 +111,13 @@ def heat_map(
             axes.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
 
 
-def class_ticks(axis: Any, c: int) -> None:
-    """Mark every class, or every fifth or tenth of many."""
-    axis.set_ticks(range(0, c, 1 if c <= 20 else 5 if c <= 50 else 10))
+def class_ticks(axis: Any, c: int, classes: Sequence[str] | None = None) -> None:
+    """Mark every class, by its name if it has one, or every fifth or tenth of many."""
+    if classes is not None and c <= 20:
+        axis.set_ticks(range(c), [class_name(z, classes) for z in range(c)])
+        axis.set_tick_params(rotation=90 if axis.axis_name == "x" else 0)
+    else:
+        axis.set_ticks(range(0, c, 1 if c <= 20 else 5 if c <= 50 else 10))
 
 
 def height(names: Collection[str]) -> float:

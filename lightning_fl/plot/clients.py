@@ -20,15 +20,19 @@ from lightning_fl.plot._parts import (
     stretches,
     wrapped,
 )
+from lightning_fl.text import class_name
 
 
-def partition(counts: Sequence[Sequence[int]], byzantine: Collection[int], title: str) -> Figure:
+def partition(
+    counts: Sequence[Sequence[int]], byzantine: Collection[int], title: str, classes: Sequence[str] | None = None
+) -> Figure:
     """Draw how many samples of each class each client holds.
 
     Args:
         counts: Samples by client (rows) and class.
         byzantine: Numbers of the Byzantine clients; those beyond the rows hold no data.
         title: What the federation is.
+        classes: Names of the classes.  None: their numbers.
     """
     held = np.asarray(counts, dtype=float)
     n, c = max([len(held), *(client + 1 for client in byzantine)]), held.shape[1]
@@ -40,7 +44,7 @@ def partition(counts: Sequence[Sequence[int]], byzantine: Collection[int], title
         label = "Byzantine" if first == min(byzantine) else None
         style = {"facecolor": "none", "edgecolor": BYZANTINE, "hatch": "//"}
         axes.axvspan(first - 0.5, last + 0.5, **style, label=label)
-    class_ticks(axes.yaxis, c)
+    class_ticks(axes.yaxis, c, classes)
     if byzantine:
         figure.legend(loc="outside lower right", frameon=False)
     return figure
@@ -49,7 +53,13 @@ def partition(counts: Sequence[Sequence[int]], byzantine: Collection[int], title
 _MOST_ROUNDS = 600  # columns of a heat map; more rounds are averaged
 
 
-def client_weights(weights: Sequence[Row], clients: Sequence[Row], byzantine: Collection[int], title: str) -> Figure:
+def client_weights(
+    weights: Sequence[Row],
+    clients: Sequence[Row],
+    byzantine: Collection[int],
+    title: str,
+    classes: Sequence[str] | None = None,
+) -> Figure:
     """Draw each client's weight over rounds: honest ones sorted by their largest class, Byzantine ones apart.
 
     Args:
@@ -57,9 +67,10 @@ def client_weights(weights: Sequence[Row], clients: Sequence[Row], byzantine: Co
         clients: Rows of ``clients.csv``; without them clients are sorted by number.
         byzantine: Numbers of the Byzantine clients.
         title: What the run is.
+        classes: Names of the classes.  None: their numbers.
     """
     names = sorted({int(name) for row in weights for name in row if name != "round"})
-    order, groups = _by_main_class(names, clients, byzantine)
+    order, groups = _by_main_class(names, clients, byzantine, classes)
     table = np.array([[100 * number_at(row, str(client)) for row in weights] for client in order])
     table = table.reshape(len(order), len(weights))
     step = -(-table.shape[1] // _MOST_ROUNDS)
@@ -77,16 +88,17 @@ def client_weights(weights: Sequence[Row], clients: Sequence[Row], byzantine: Co
     return figure
 
 
-def label_distributions(clients: Sequence[Row], title: str) -> Figure:
+def label_distributions(clients: Sequence[Row], title: str, classes: Sequence[str] | None = None) -> Figure:
     """Draw the share of each class that clients hold beside what the rule estimated last.
 
     Args:
         clients: Rows of ``clients.csv``.
         title: What the run is.
+        classes: Names of the classes.  None: their numbers.
     """
     by_number = {int(row["client"]): row for row in clients}
     byzantine = [client for client, row in by_number.items() if row["byzantine"]]
-    order, groups = _by_main_class(list(by_number), clients, byzantine)
+    order, groups = _by_main_class(list(by_number), clients, byzantine, classes)
     c = sum(name.startswith("estimate/") for name in max(clients, key=len))
     held, estimated = (
         np.array([[number_at(by_number[client], f"{what}/{z}") for z in range(c)] for client in order])
@@ -101,7 +113,7 @@ def label_distributions(clients: Sequence[Row], title: str) -> Figure:
             np.ma.masked_invalid(table), cmap=MAP, vmin=0, vmax=100, aspect="auto", interpolation="nearest"
         )
         axes.set(title=name, xlabel="Class")
-        class_ticks(axes.xaxis, c)
+        class_ticks(axes.xaxis, c, classes)
     _name_groups(left, groups)
     _name_groups(right, groups)
     unknown = "; light grey: unknown" if np.isnan(held).any() or np.isnan(estimated).any() else ""
@@ -112,7 +124,7 @@ def label_distributions(clients: Sequence[Row], title: str) -> Figure:
 
 
 def _by_main_class(
-    names: Sequence[int], clients: Sequence[Row], byzantine: Collection[int]
+    names: Sequence[int], clients: Sequence[Row], byzantine: Collection[int], classes: Sequence[str] | None
 ) -> tuple[list[int], list[tuple[str, int]]]:
     """Order the clients and name their groups, with the number of clients in each."""
     main: dict[int, int] = {}
@@ -122,7 +134,7 @@ def _by_main_class(
             main[int(row["client"])] = max(counts, key=lambda z: (counts[z], -z))
     honest = sorted((client for client in names if client not in byzantine), key=lambda i: (main.get(i, -1), i))
     attackers = sorted(client for client in names if client in byzantine)
-    labels = [f"class {main[client]}" if client in main else "honest" for client in honest]
+    labels = [class_name(main[client], classes) if client in main else "honest" for client in honest]
     labels += ["Byzantine"] * len(attackers)
     return [*honest, *attackers], [(label, labels.count(label)) for label in dict.fromkeys(labels)]
 

@@ -73,12 +73,15 @@ def _over_rounds(
     return figure
 
 
-def recalls(runs: Mapping[str, Sequence[float | None] | str], title: str) -> Figure:
+def recalls(
+    runs: Mapping[str, Sequence[float | None] | str], title: str, classes: Sequence[str] | None = None
+) -> Figure:
     """Draw the recall of each class by several runs.
 
     Args:
         runs: Recalls of each run by its label, in [0, 1], None where not measured; a text says why there are none.
         title: What is compared.
+        classes: Names of the classes.  None: their numbers.
     """
     c = max([len(values) for values in runs.values() if not isinstance(values, str)], default=1)
     table = np.full((len(runs), c), np.nan)
@@ -91,7 +94,7 @@ def recalls(runs: Mapping[str, Sequence[float | None] | str], title: str) -> Fig
     for i, values in enumerate(runs.values()):
         if isinstance(values, str):
             axes.text((c - 1) / 2, i, values, ha="center", va="center", fontsize=9)
-    class_ticks(axes.xaxis, c)
+    class_ticks(axes.xaxis, c, classes)
     name_rows(axes, runs)
     return figure
 

@@ -20,13 +20,14 @@ from lightning_fl.plot._parts import (
     one_axes,
     round_marker,
 )
+from lightning_fl.text import class_name
 
 # Of ten classes; black is the accuracy's, vermilion the attack's.
 _COLOURS = [HONEST, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4A1D", "#777777", "#6A3D9A", "#A3A500", "#00324D"]
 _SIZE = (PHONE, 3.8)
 
 
-def recall_curves(rows: Sequence[Row], title: str) -> Figure:
+def recall_curves(rows: Sequence[Row], title: str, classes: Sequence[str] | None = None) -> Figure:
     """Draw each class's recall and the accuracy over rounds; with more than 20 classes, the spread of their recalls.
 
     What the attack measured of its own success, such as ``attack/success_rate``, is drawn beside them.
@@ -34,6 +35,7 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
     Args:
         rows: Rows of ``metrics.csv``; those without an evaluation are skipped.
         title: What the run is.
+        classes: Names of the classes.  None: their numbers.
     """
     evaluated = [row for row in rows if row.get("accuracy") not in (None, "")]
     rounds = [int(row["round"]) for row in evaluated]
@@ -54,7 +56,7 @@ def recall_curves(rows: Sequence[Row], title: str) -> Figure:
             style: dict[str, Any] = {"color": _COLOURS[z % len(_COLOURS)], "linestyle": STYLES[z % len(STYLES)]}
             every = max(len(rounds) // 10, 1)  # about ten markers per line, at different rounds for each
             style |= {"marker": MARKERS[z % len(MARKERS)], "markersize": 5, "markevery": (z % every, every)}
-            axes.plot(rounds, table[:, i], linewidth=1.4, label=f"class {z}", **style)
+            axes.plot(rounds, table[:, i], linewidth=1.4, label=class_name(z, classes), **style)
     accuracy = [100 * float(row["accuracy"]) for row in evaluated]
     axes.plot(rounds, accuracy, color="black", linewidth=2.4, label="accuracy", marker=marker)
     attack = sorted({name for row in evaluated for name in row if name.startswith("attack/")})
@@ -94,32 +96,40 @@ def _name_ends(axes: Any) -> None:
         axes.text(1.095, place, line.get_label(), va="center", fontsize=9, fontweight=weight, transform=beside)
 
 
-def recall_drops(recall: Sequence[float | None], reference: Sequence[float | None], title: str) -> Figure:
+def recall_drops(
+    recall: Sequence[float | None],
+    reference: Sequence[float | None],
+    title: str,
+    classes: Sequence[str] | None = None,
+) -> Figure:
     """Draw how much recall each class lost against plain averaging without attack; the largest loss stands out.
 
     Args:
         recall: Recall of each class, in [0, 1]; None where it was not measured.
         reference: That of the reference.
         title: What the run is.
+        classes: Names of the classes.  None: their numbers.
     """
     figure, axes = one_axes("Class", "Recall lost (points)", title, _SIZE)
     drops = 100 * (np.array(reference, float) - np.array(recall, float))
     worst = int(np.nan_to_num(drops, nan=-np.inf).argmax())
     others = [z for z in range(len(drops)) if z != worst and not np.isnan(drops[z])]
-    axes.bar([worst], drops[[worst]], color=BYZANTINE, label=f"largest: {max(drops[worst], 0):.1f}, class {worst}")
+    label = f"largest: {max(drops[worst], 0):.1f}, {class_name(worst, classes)}"
+    axes.bar([worst], drops[[worst]], color=BYZANTINE, label=label)
     axes.bar(others, drops[others], color=HONEST, label="other classes" if others else None)
     axes.axhline(0, color="black", linewidth=0.8)
-    class_ticks(axes.xaxis, len(drops))
+    class_ticks(axes.xaxis, len(drops), classes)
     legend_below(axes)
     return figure
 
 
-def confusion(counts: Sequence[Sequence[int]], title: str) -> Figure:
+def confusion(counts: Sequence[Sequence[int]], title: str, classes: Sequence[str] | None = None) -> Figure:
     """Draw the confusion matrix: which share of a class's test samples is taken for which class.
 
     Args:
         counts: Test samples by true class (rows) and predicted class.
         title: What the run is.
+        classes: Names of the classes.  None: their numbers.
     """
     table = np.asarray(counts, dtype=float)
     sums = table.sum(1, keepdims=True)
@@ -129,8 +139,8 @@ def confusion(counts: Sequence[Sequence[int]], title: str) -> Figure:
     label = "Share of the true class (%)" + ("; grey: no test sample" if np.isnan(shares).any() else "")
     few = len(table) <= 20
     heat_map(figure, axes, shares, label, numbers if few else None, top=100.0 if few else None)
-    class_ticks(axes.xaxis, len(table))
-    class_ticks(axes.yaxis, len(table))
+    class_ticks(axes.xaxis, len(table), classes)
+    class_ticks(axes.yaxis, len(table), classes)
     return figure
 
 

@@ -112,18 +112,18 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
     end = f", diverged after round {run.summary['rounds']}" if run.diverged else ""
     when = f"{title}, round {last['round']}{end}"
     if last["accuracy"] is not None:
-        figures["recall"] = plot.recall_curves(run.evaluations, title + end)
+        figures["recall"] = plot.recall_curves(run.evaluations, title + end, run.classes)
     if run.reference and last["mrd"] is not None:
-        figures["drop"] = plot.recall_drops(last["recall"], run.reference, when)
+        figures["drop"] = plot.recall_drops(last["recall"], run.reference, when, run.classes)
     if run.summary["confusion"]:
-        figures["confusion"] = plot.confusion(run.summary["confusion"], when)
+        figures["confusion"] = plot.confusion(run.summary["confusion"], when, run.classes)
     if any("robustness/kappa" in row for row in run.metrics):
         figures["robustness"] = plot.kappas(run.metrics, run.summary["robustness"]["bound"], title + end)
     if run.weights:
         figures["weights"] = plot.trust_weights(run.weights, run.byzantine, title + end)
-        figures["clients"] = plot.client_weights(run.weights, run.clients, run.byzantine, title + end)
+        figures["clients"] = plot.client_weights(run.weights, run.clients, run.byzantine, title + end, run.classes)
     if any("estimate/0" in row for row in run.clients):
-        figures["labels"] = plot.label_distributions(run.clients, title + end)
+        figures["labels"] = plot.label_distributions(run.clients, title + end, run.classes)
     return figures
 
 
@@ -132,7 +132,8 @@ def compare(runs: Mapping[str, SavedRun], title: str) -> dict[str, Figure]:
     diverged = [label for label, run in runs.items() if run.diverged]
     figures = {"accuracy": plot.accuracies({label: run.evaluations for label, run in runs.items()}, title, diverged)}
     why = {label: "diverged" if run.diverged else "not evaluated" for label, run in runs.items()}
-    figures["recall"] = plot.recalls({label: run.summary["recall"] or why[label] for label, run in runs.items()}, title)
+    recalls = {label: run.summary["recall"] or why[label] for label, run in runs.items()}
+    figures["recall"] = plot.recalls(recalls, title, _classes(runs))
     drops = {label: run.summary["mrd"] for label, run in runs.items()}
     if any(drop is not None for drop in drops.values()):
         missing = {label: "diverged" if run.diverged else "no reference" for label, run in runs.items()}
@@ -290,13 +291,23 @@ def _recalls(runs: Mapping[str, SavedRun]) -> str:
             drops = [None if a is None or b is None else a - b for a, b in pairs]
             columns |= {"reference": run.reference, "drop": drops}
     c = max(map(len, columns.values()))
-    rows = [[str(z), *(_percent(v[z], "no samples") if z < len(v) else "" for v in columns.values())] for z in range(c)]
+    names = _classes(runs)
+    named = [f"{z} {names[z]}" if names else str(z) for z in range(c)]
+    rows = [
+        [named[z], *(_percent(v[z], "no samples") if z < len(v) else "" for v in columns.values())] for z in range(c)
+    ]
     if not rows:
         return ""
     evaluated = "" if others else f", round {run.summary['last_evaluation']['round']}"
     shown = "" if c > 20 or len(columns) > 4 else " open"
     title = f"<summary>Recall of each class{evaluated}</summary>"
     return f"\n<details{shown}>{title}{table(['class', *columns], rows)}</details>"
+
+
+def _classes(runs: Mapping[str, SavedRun]) -> list[str] | None:
+    """Give the classes' names where all runs have the same."""
+    first, *others = (run.classes for run in runs.values())
+    return first if all(other == first for other in others) else None
 
 
 def _settings(name: str, run: SavedRun, default: Config | None, several: bool) -> str:

@@ -22,7 +22,7 @@ _ABSENT: Config = {}  # the value of a setting that has no meaning in a run
 _NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy")
 _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
-    **dict.fromkeys(("n_classes", "byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),
+    **dict.fromkeys(("n_classes", "classes", "byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),
     "first_evaluation": ("accuracy", "recall"),
     "last_evaluation": ("round", *_NUMBERS),
     "mean_weight": ("honest", "byzantine"),
@@ -99,6 +99,12 @@ class SavedRun:
         """Recall of each class by plain averaging without attack; None if no run has measured it."""
         reference: list[float | None] | None = self.summary["reference_recall"]
         return reference
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes; None if the data have none."""
+        classes: list[str] | None = self.summary.get("classes")
+        return classes
 
     @property
     def byzantine(self) -> list[int]:

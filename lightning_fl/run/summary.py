@@ -90,6 +90,7 @@ def summarise(
         "communication": communication,
         "seconds": round(record.seconds, 3),
         "n_classes": module.data.n_classes,
+        "classes": None if module.data.classes is None else list(module.data.classes),
         "byzantine_clients": list(module.data.federation.byzantine_ids),
         "reference_recall": module.reference_recall,
         "confusion": module.confusion,
@@ -148,7 +149,9 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows.append(["accuracy", f"none; {last['accuracy']:.1%} when last measured{evaluation}"])
     elif last["accuracy"] is not None:
         rows.append(["accuracy", f"{last['accuracy']:.2%}{evaluation}"])
-        cells = [f"{z}: {'no samples' if value is None else f'{value:.1%}'}" for z, value in enumerate(last["recall"])]
+        named = summary.get("classes") or range(len(last["recall"]))
+        shares = ["no samples" if value is None else f"{value:.1%}" for value in last["recall"]]
+        cells = [f"{z}: {value}" for z, value in zip(named, shares, strict=True)]
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
         if last.get("validation_accuracy") is not None:
             rows.append(["on validation samples", f"{last['validation_accuracy']:.2%}"])
@@ -228,7 +231,9 @@ def series(run: SavedRun) -> dict[str, tuple[str, list[int], dict[str, list[floa
     if evaluated:
         classes = sorted((name for name in evaluated[0] if name.startswith("recall/")), key=lambda name: int(name[7:]))
         curves = {"accuracy": [100 * row["accuracy"] for row in evaluated]}
-        curves |= {f"class {name[7:]}": [100 * row[name] for row in evaluated] for name in classes}
+        for name in classes:
+            z = int(name[7:])
+            curves[run.classes[z] if run.classes else f"class {z}"] = [100 * row[name] for row in evaluated]
         found["recall"] = ("Recall of each class (%)", [row["round"] for row in evaluated], curves)
     if run.weights:
         attackers = {str(client) for client in run.byzantine}

@@ -13,7 +13,7 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 
 from lightning_fl import DataError
-from lightning_fl.data import _tree, cifar10
+from lightning_fl.data import _files, _tree, cifar10
 from lightning_fl.data.cifar10 import CLASSES, Cifar10
 from tests.data import making
 from tests.data.making import cifar_batch, refuse, sha256s, write
@@ -141,7 +141,7 @@ def test_a_tree_is_decoded_once(tmp_path, tree, monkeypatch, capsys):
     first, _ = ready(tmp_path, tree)
     [name] = kept(tmp_path)
     assert capsys.readouterr().out == f"{tree}: decoded 30 images into {tmp_path / 'CIFAR10' / name}\n"
-    monkeypatch.setattr(_tree.Image, "open", refuse)
+    monkeypatch.setattr(_files.Image, "open", refuse)
     again, _ = ready(tmp_path, tree)
     assert torch.equal(first.inputs, again.inputs)
     assert capsys.readouterr().out == ""

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 from torchvision.datasets import ImageFolder
 
 from lightning_fl import DataError, Federation, SettingError, TensorData
 from lightning_fl.data._items import read
 from lightning_fl.partition.iid import Iid
+from lightning_fl.run.python import train
 
 
 class Stream(IterableDataset):
@@ -207,11 +209,11 @@ def test_bytes_that_may_be_no_pixels_are_asked_for(unchecked):
 
 def test_two_scales_are_not_joined(unchecked):
     white, shade = torch.full((12, 1, 4, 4), 255.0), torch.rand(12, 1, 4, 4)
-    for train, test in [(white, shade), (shade, white), (torch.cat([shade[:6], white[:6]]), shade)]:
+    for ours, others in [(white, shade), (shade, white), (torch.cat([shade[:6], white[:6]]), shade)]:
         with pytest.raises(
             DataError, match=r"one scale, got whole numbers up to 255 \(\w+ sample [06]\) beside .* 0\)"
         ):
-            TensorData((train, Y), (test, Y))
+            TensorData((ours, Y), (others, Y))
     TensorData((white, Y), (white, Y))
     TensorData((shade, Y), (shade.round(), Y))
 
@@ -262,6 +264,15 @@ def test_names_of_classes_are_taken_over():
     assert (data.classes, data.load()[0].n_classes) == (["ant", "bee", "cat", "dog"], 4)
     whole.target_transform = lambda y: 2 - y  # who knows what the numbers mean now
     assert TensorData.from_dataset(whole).classes is None
+
+
+def test_a_run_knows_its_classes_by_name(tmp_path, monkeypatch, unchecked):
+    monkeypatch.chdir(tmp_path)
+    run = train(nn.Linear(2, 3), TensorData((X, Y), (X, Y), Iid(), n_clients=3, classes=list("abc")), rounds=1)
+    assert run.summary["classes"] == ["a", "b", "c"]
+    assert "b" in run.plot()["recall"].axes[0].get_legend_handles_labels()[1]
+    with pytest.raises(DataError, match="3 classes need as many names, got 2"):
+        TensorData((X, Y), (X, Y), n_classes=3, classes=["a", "b"]).setup()
 
 
 def test_names_that_do_not_belong_together_are_refused():

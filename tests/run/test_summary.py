@@ -70,7 +70,10 @@ class Finished:
 
     guarantee = FederatedModule.guarantee
     data = SimpleNamespace(
-        federation=Federation(4, 1, "replacement", "samples"), clients=SimpleNamespace(sizes=[1, 2, 3, 4]), n_classes=2
+        federation=Federation(4, 1, "replacement", "samples"),
+        clients=SimpleNamespace(sizes=[1, 2, 3, 4]),
+        n_classes=2,
+        classes=None,
     )
 
 
@@ -116,6 +119,7 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
         "seconds": 1.235,
         "n_classes": 2,
+        "classes": None,
         "byzantine_clients": [3],
         "reference_recall": [1.0, 0.75],
         "confusion": [[4, 0], [2, 2]],
@@ -229,11 +233,12 @@ def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked, mo
     (tmp_path / "b").mkdir()
     rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(6)}]  # class 6 has no test samples
     monkeypatch.setattr(Finished.data, "n_classes", 7)
+    monkeypatch.setattr(Finished.data, "classes", tuple("abcdefg"))
     shown, lines = results(tmp_path / "a", rows)
     assert shown["max-recall-drop"] == "n/a: no reference run (reference=run makes one)"
     assert shown["weight given"] == "none: not a weighting"
     assert lines[2].startswith("  recall ")
-    assert lines[3].split() == ["5:", "50.0%", "6:", "no", "samples"]  # five classes a line
+    assert lines[3].split() == ["f:", "50.0%", "g:", "no", "samples"]  # five classes a line
     shown, _ = results(tmp_path / "b", [{"round": 1, "loss": 0.5}], "interrupted")
     assert shown["status"] == "interrupted after 1 round, 1.2 s"
     again = f"repeat the command with ckpt_path=auto hydra.run.dir={tmp_path / 'b' / 'files'}"
