@@ -1,8 +1,10 @@
 """Say who takes part, before the first round."""
 
 import pytorch_lightning as pl
+import torch
 
 from lightning_fl.module import FederatedModule
+from lightning_fl.samples import Samples
 from lightning_fl.text import settings, table
 
 
@@ -50,6 +52,7 @@ def participants(module: FederatedModule) -> str:
         *([f"           {beyond}"] if beyond else []),
         f"Model      {type(module.model).__name__}, d = {d:,}",
         f"Data       {type(data).__name__}, {', '.join(samples)} and {len(data.test):,} test samples{corrupted}",
+        f"           {_inputs(data.train)}",
         *(
             [f"           no test sample of class {', '.join(map(str, absent))}: its recall is not measured"]
             if absent
@@ -70,6 +73,17 @@ def participants(module: FederatedModule) -> str:
     ]
     shown = rows if len(rows) <= 20 else [*rows[:10], ["..."] * 4, *rows[-5:]]
     return "\n".join([*lines, "", table(["class", "samples", "held by clients", "samples per holder"], shown)])
+
+
+def _inputs(samples: Samples) -> str:
+    """Say of which shape and scale inputs are when the model gets them."""
+    x, shape = samples.inputs, f"inputs of shape {tuple(samples.inputs.shape[1:])}"
+    if x.dtype == torch.uint8:
+        return f"{shape}: bytes divided by 255{', standardised' if samples.std != (1.0,) else ''}"
+    low, high = x.aminmax()
+    if x.is_floating_point():
+        return f"{shape}: floats from {low:.3g} to {high:.3g}, as they are"
+    return f"{shape}: whole numbers from {low} to {high:,}, as tokens"
 
 
 def _range(values: list[int]) -> str:

@@ -1,6 +1,7 @@
 """Read the user's files, with errors that name file and line."""
 
 import bz2
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def lines(path: Path) -> Iterator[str]:
         with bz2.open(path) if path.suffix == ".bz2" else path.open("rb") as file:
             for line in file:
                 number += 1
-                yield line.decode()
+                yield (line if number > 1 else line.removeprefix(BOM_UTF8)).decode()  # spreadsheets begin with it
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing.") from error
     except UnicodeDecodeError as error:

@@ -1,12 +1,13 @@
 """Who takes part, before the first round."""
 
+import pytest
 import torch
 
-from lightning_fl import Federation, Partition, TensorData
+from lightning_fl import Federation, Partition, Samples, TensorData
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.krum import Krum
-from lightning_fl.callback.participants import Participants, participants
+from lightning_fl.callback.participants import Participants, _inputs, participants
 from lightning_fl.partition.iid import Iid
 from tests import training
 
@@ -44,11 +45,14 @@ def described(n_byzantine=0, placement="supplement", server_samples=2, byzantine
 
 
 def test_participants():
+    x = training.Corners().load()[0].inputs.flatten().tolist()
+    low, high = min(x), max(x)
     assert described(n_byzantine=2) == [
         "Clients    3 honest + 2 Byzantine (Ipm(factor=10.0)), 40.0% of the data weight",
         "Server     Average(), 2 samples of each class",
         "Model      Linear, d = 9",
         "Data       Corners, 18 training and 9 test samples",
+        f"           inputs of shape (2,): floats from {low:.3g} to {high:.3g}, as they are",
         "Partition  Fixed(): 5 to 7 samples and 1 to 2 classes per honest client",
         "",
         "  class  samples  held by clients  samples per holder",
@@ -76,10 +80,28 @@ def test_a_class_without_test_samples_is_told():
     x, y = torch.zeros(9, 2), torch.arange(9) % 3
     data = TensorData((x, y), (x[:2], y[:2]), Iid(), n_clients=3)
     lines = participants(training.fit(training.trainer(), data_=data)).splitlines()
-    assert lines[3:5] == [
+    assert lines[3:6] == [
         "Data       TensorData, 9 training and 2 test samples",
+        "           inputs of shape (2,): floats from 0 to 0, as they are",
         "           no test sample of class 2: its recall is not measured",
     ]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "scaling", "told"),
+    [
+        (torch.zeros(3, 1, 2, 2, dtype=torch.uint8), (), "(1, 2, 2): bytes divided by 255"),
+        (
+            torch.zeros(3, 1, 2, 2, dtype=torch.uint8),
+            ((0.5,), (0.25,)),
+            "(1, 2, 2): bytes divided by 255, standardised",
+        ),
+        (torch.tensor([[-1.5], [0.0], [2.25]]), (), "(1,): floats from -1.5 to 2.25, as they are"),
+        (torch.tensor([[0], [4], [19999]]), (), "(1,): whole numbers from 0 to 19,999, as tokens"),
+    ],
+)
+def test_the_inputs_scale_is_told(inputs, scaling, told):
+    assert _inputs(Samples(inputs, torch.zeros(3, dtype=torch.int64), 1, *scaling)) == f"inputs of shape {told}"
 
 
 def test_what_supplementary_attackers_train_on():
