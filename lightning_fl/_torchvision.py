@@ -3,46 +3,53 @@
 The ordinary torchvision wheel carries operators compiled against CUDA.  Beside a CPU-only torch that file does not
 load, and torchvision (then torchmetrics and pytorch_lightning, which look at it) fails on import with ``operator
 torchvision::nms does not exist``.  Declaring the two schemas that torchvision registers fake kernels for is enough:
-data sets, transforms and models work.  Where the compiled file loads, nothing is declared.
+data sets, transforms and models work.  Where torchvision imports as it is, nothing is declared.
 """
 
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+
+
+class Loader(SourceFileLoader):
+    """Import torchvision; where that fails for want of its operators, declare them and import it again."""
+
+    library: object = None  # the schemas live as long as it does
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run torchvision's own code."""
+        try:
+            super().exec_module(module)
+        except RuntimeError as error:
+            if "operator torchvision::" not in str(error):
+                raise
+            _forget()
+            import torch
+
+            Loader.library = library = torch.library.Library("torchvision", "DEF")
+            for name in ("nms", "qnms"):
+                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            super().exec_module(module)
 
 
 class Finder:
-    """Declare the schemas just before torchvision is imported, whoever imports it; find no module itself."""
+    """Give torchvision, whoever imports it, the loader above; leave other modules to the other finders."""
 
-    asked = False
-    library: object = None  # the schemas live as long as it does
-
-    @classmethod
-    def find_spec(cls, name: str, *where: object) -> ModuleSpec | None:
-        """Look at the name and leave the search to the other finders."""
-        if name == "torchvision" and not cls.asked:
-            cls.asked = True
-            spec = PathFinder.find_spec(name)
-            if spec is not None and spec.origin is not None:
-                cls.library = declare(Path(spec.origin).parent)
-        return None
+    @staticmethod
+    def find_spec(name: str, *where: object) -> ModuleSpec | None:
+        """Find torchvision where it would be found anyway."""
+        spec = PathFinder.find_spec(name) if name == "torchvision" else None
+        if spec is not None and spec.origin is not None:
+            spec.loader = Loader(name, spec.origin)
+        return spec
 
 
-def declare(folder: Path) -> object:
-    """Declare torchvision's schemas if its compiled operators do not load; give what keeps them alive."""
-    import torch
-
-    for compiled in folder.glob("_C.*"):
-        try:
-            torch.ops.load_library(str(compiled))
-        except OSError:
-            continue
-        return None
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
+def _forget() -> None:
+    """Let what has been imported of a torchvision that failed be imported anew."""
+    for name in [name for name in sys.modules if name.startswith("torchvision.")]:
+        del sys.modules[name]
 
 
-if "torchvision" not in sys.modules and sys.platform != "win32":  # there the wheels match each other
+if "torchvision" not in sys.modules:
+    _forget()  # somebody has tried before us, and caught the error
     sys.meta_path.insert(0, Finder)
