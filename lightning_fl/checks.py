@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -16,6 +17,7 @@ from lightning_fl.errors import SettingError, concerning
 from lightning_fl.parameters import trainable
 from lightning_fl.samples import Samples
 from lightning_fl.strategy.client_parallel import ClientParallel
+from lightning_fl.trial import calls, check_trial, random_states
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
@@ -77,54 +79,79 @@ def _refusals(part: str) -> Iterator[None]:
 
 
 def refuse_hidden_state(model: nn.Module) -> None:
-    """Refuse a model with layers that keep batch statistics, or draw what no seed of a round governs."""
+    """Refuse a model that is compiled or has gradient hooks, keeps batch statistics, or draws what no seed governs."""
+    who = type(model).__name__
     for name, module in model.named_modules():
         where = f"{name or 'itself'} ({type(module).__name__})"
+        if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
+            raise SettingError(
+                f"clients need a model that is not compiled, got torch.compile in {where}; give the model as it was "
+                f"before, which torch.compile keeps as _orig_mod."
+            )
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
             raise SettingError(
-                f"{type(model).__name__} mixes the samples of a batch in {where}, so that what is computed together "
+                f"{who} mixes the samples of a batch in {where}, so that what is computed together "
                 f"would change the result; use GroupNorm or LayerNorm."
             )
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
             raise SettingError(
-                f"{type(model).__name__} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
-                f"or LayerNorm."
+                f"{who} keeps batch statistics in {where}, which clients do not upload; use GroupNorm or LayerNorm."
             )
         if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) and module.p > 0:
             raise SettingError(
-                f"{type(model).__name__} draws random numbers in {where}, which no seed of a round governs; use "
-                f"nn.Dropout or set p=0."
+                f"{who} draws random numbers in {where}, which no seed of a round governs; use nn.Dropout or set p=0."
+            )
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise SettingError(
+                f"clients need parameters without gradient hooks, which copies of a model lose, got one on {name} of "
+                f"{who}; freeze whole parameters by requires_grad_(False), or let forward mask the weights."
             )
 
 
-def check_model(model: nn.Module, *data: Samples) -> None:
-    """Check, with one sample of the first, that the model has parameters, takes the data and changes nothing else."""
+def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
+    """Check that the model takes the data, gives what is wanted, and trains as plain autograd would (`check_trial`).
+
+    Args:
+        model: The model, in the mode in which it is trained.
+        client: How clients are computed.
+        data: What it must take; two samples of the first are tried.
+    """
     if not trainable(model):
         raise SettingError(
             f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
         )
-    inputs, _ = data[0].gather(torch.zeros(1, dtype=torch.int64, device=data[0].targets.device))
+    targets = data[0].targets
+    other = (targets != targets[0]).nonzero().flatten().tolist() or [len(targets) - 1]
+    inputs, labels = data[0].gather(torch.tensor([0, other[0]], device=targets.device))
     advice = "choose another model"
     if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest, and any below 0
         low, high = min(int(each.inputs.min()) for each in data), max(int(each.inputs.max()) for each in data)
-        inputs.view(-1)[-1] = low if low < 0 else high
+        inputs.view(2, -1)[:, -1] = low if low < 0 else high
         advice = f"whole numbers, here {low} to {high}, are tokens from 0; give pixels as x.byte(), others as x.float()"
-    name, shape = type(model).__name__, tuple(inputs.shape[1:])
+    name, shape, n_classes = type(model).__name__, tuple(inputs.shape[1:]), data[0].n_classes
     if uses_dropout(model) and not model.training:
         raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
-    states = _random_states(inputs.device)
-    buffers = {where: (buffer, buffer._version, buffer.clone()) for where, buffer in model.named_buffers()}
-    try:
+
+    def once() -> Any:
         keyed = KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)) if uses_dropout(model) else nullcontext()
         with torch.no_grad(), keyed:
-            outputs = model(inputs)
+            return model(inputs[:1])
+
+    states = random_states(inputs.device)
+    buffers = {where: (buffer, buffer._version, buffer.clone()) for where, buffer in model.named_buffers()}
+    try:
+        outputs = once()
     except Exception as error:  # a model may raise anything about what it does not take
         why = " ".join(str(error).split()) or type(error).__name__
         raise SettingError(f"{name} does not take inputs of shape {shape}: {why}; {advice}.") from error
-    if not all(map(torch.equal, states, _random_states(inputs.device))):
+    if states != random_states(inputs.device):
+        drawn = [
+            call.where for call in calls(model, once, lambda _: random_states(inputs.device)) if call.given != call.made
+        ]
         raise SettingError(
-            f"{name} draws random numbers outside nn.Dropout, which no seed of a round governs; use nn.Dropout layers "
-            f"or turn them off."
+            f"{name} draws random numbers outside nn.Dropout, in {drawn[0] if drawn else 'itself'}, which no seed of a "
+            f"round governs; use nn.Dropout layers or turn them off."
         )
     after = dict(model.named_buffers())
     for where, (buffer, version, value) in buffers.items():
@@ -134,19 +161,22 @@ def check_model(model: nn.Module, *data: Samples) -> None:
             raise SettingError(f"{name} changes its buffer {where} in training, which clients do not upload.")
     if not isinstance(outputs, Tensor):
         raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
-    n_classes = data[0].n_classes
-    if outputs.shape != (1, n_classes):
+    if outputs.ndim != 2 or len(outputs) != 1:
+        advice = "keep the batch dimension, which squeeze() and mean() drop"
+        if not outputs.ndim:
+            advice = "give logits, of which clients take the cross-entropy or the model's method sample_losses"
+        raise SettingError(
+            f"{name} must give one row of {n_classes} outputs per sample, (1, {n_classes}) for one, got shape "
+            f"{tuple(outputs.shape)}; {advice}."
+        )
+    if outputs.shape[1] != n_classes:
         raise SettingError(
             f"the data have {n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
             f"model.n_classes={n_classes}."
         )
+    check_trial(model, client, Samples(inputs, labels, n_classes))
 
 
 def _same(before: Tensor, after: Tensor) -> bool:
     """Whether two tensors hold the same; NaN is NaN."""
     return before.shape == after.shape and bool(((before == after) | (before.isnan() & after.isnan())).all())
-
-
-def _random_states(device: torch.device) -> list[Tensor]:
-    """Get the states of torch's global random streams."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]

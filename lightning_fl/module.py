@@ -102,6 +102,8 @@ class FederatedModule(pl.LightningModule):
         Raises:
             SettingError: If it does not.
         """
+        if stage == "predict":  # on any loader
+            return
         data = self.data
         check_trainer(self.trainer)
         self._prepare_metrics(data.n_classes)
@@ -164,7 +166,7 @@ class FederatedModule(pl.LightningModule):
                 self.adversary.check_data(data)
         self.model.to(data.train.targets.device)  # client state is allocated on the model's device
         with concerning("model"):
-            check_model(self.model, data.train, data.test)
+            check_model(self.model, self.client, data.train, data.test)
         if trainer.world_size > len(data.test):
             raise SettingError(
                 f"each of {trainer.world_size} processes needs a test sample, got {len(data.test)}; start fewer."
@@ -222,6 +224,15 @@ class FederatedModule(pl.LightningModule):
         if self.make_schedule is None:
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": self.make_schedule(optimizer)}
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute the model's outputs."""
+        answer: Tensor = self.model(inputs)
+        return answer
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Compute the model's outputs for a batch of inputs, whatever comes with them."""
+        return self(batch[0] if isinstance(batch, (list, tuple)) else batch)
 
     def training_step(self, batch: RoundBatch, batch_idx: int) -> dict[str, Any]:
         """Run one round.

@@ -8,8 +8,10 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from lightning_fl import SettingError, TensorData
 from lightning_fl.checks import check_model, check_trainer, refuse_hidden_state
+from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
+from lightning_fl.run.assemble import make_seeded
 from tests import training
 
 
@@ -38,6 +40,41 @@ class Pair(nn.Linear):
 
     def forward(self, inputs):
         return super().forward(inputs), inputs
+
+
+class Squeezed(nn.Linear):
+    """Loses the batch dimension of a single sample."""
+
+    def forward(self, inputs):
+        return super().forward(inputs).squeeze()
+
+
+class Losing(nn.Linear):
+    """Gives a loss."""
+
+    def forward(self, inputs):
+        return super().forward(inputs).square().mean()
+
+
+class Mean(nn.Linear):
+    """Averages its losses."""
+
+    def sample_losses(self, outputs, targets):
+        return F.cross_entropy(outputs, targets)
+
+
+class Crossed(nn.Linear):
+    """Compares each sample with each other."""
+
+    def sample_losses(self, outputs, targets):
+        return (outputs[:, :1] - targets) ** 2
+
+
+class Stopped(nn.Linear):
+    """Has no gradient."""
+
+    def forward(self, inputs):
+        return super().forward(inputs).detach()
 
 
 class Wordy(nn.Linear):
@@ -74,6 +111,12 @@ class Careless(nn.Linear):
         (Careless(2, 3), "Careless draws random numbers outside nn.Dropout"),
         (world.model().requires_grad_(False), "Linear has no parameter that is trained"),
         (Pair(2, 3), r"Pair must give one tensor, \(batch, classes\), got tuple"),
+        (Squeezed(2, 3), r"Squeezed must give .*, \(1, 3\) for one, got shape \(3,\); keep the batch"),
+        (Losing(2, 3), r"Losing must give one row of 3 .* got shape \(\); give logits, .*sample_losses"),
+        (nn.Linear(2, 5), r"the data have 3 classes, Linear gives outputs of shape \(5,\); set model.n_classes=3"),
+        (Mean(2, 3), r"Mean.sample_losses must give one loss per sample, shape \(1,\), got shape \(\);"),
+        (Crossed(2, 3), r"Crossed.sample_losses must give one loss per sample, shape \(1,\), got shape \(1, 1\)"),
+        (Stopped(2, 3), "Stopped cannot be trained: element 0 of tensors does not require grad"),
         (
             nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5)).eval(),
             r"Sequential has dropout and is in evaluation mode, which turns it off; call train\(\) of it",
@@ -82,9 +125,10 @@ class Careless(nn.Linear):
 )
 def test_refuses_a_model_that_cannot_be_trained_as_it_is(model, message):
     with pytest.raises(SettingError, match=message):
-        check_model(model, data().train)
+        check_model(model, Gradient(), data().train)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of embedding bags in vmap
 @pytest.mark.parametrize("split", [0, 1])
 def test_a_model_must_know_the_largest_token(split):
     tokens, y = torch.ones(12, 3, dtype=torch.int64), torch.arange(12) % 2
@@ -93,8 +137,8 @@ def test_a_model_must_know_the_largest_token(split):
     words = TensorData(*pairs, Iid(), n_clients=3)
     words.setup("fit")
     with pytest.raises(SettingError, match="Sequential does not take inputs of shape"):
-        check_model(nn.Sequential(nn.EmbeddingBag(9, 4), nn.Linear(4, 2)), words.train, words.test)
-    check_model(nn.Sequential(nn.EmbeddingBag(10, 4), nn.Linear(4, 2)), words.train, words.test)
+        check_model(nn.Sequential(nn.EmbeddingBag(9, 4), nn.Linear(4, 2)), Gradient(), words.train, words.test)
+    check_model(nn.Sequential(nn.EmbeddingBag(10, 4), nn.Linear(4, 2)), Gradient(), words.train, words.test)
 
 
 def test_refuses_batch_statistics():
@@ -110,6 +154,31 @@ def test_refuses_layers_that_mix_samples(layer):
     refuse_hidden_state(nn.Sequential(nn.InstanceNorm2d(3), nn.GroupNorm(1, 3)))
 
 
+def hooked(register):
+    model = nn.Sequential(nn.Linear(2, 3))
+    getattr(model[0].weight, register)(lambda gradient: None)
+    return model
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_refuses_gradient_hooks_before_a_copy_loses_them(register):
+    message = "parameters without gradient hooks, .* got one on 0.weight of Sequential"
+    with pytest.raises(SettingError, match=message):
+        refuse_hidden_state(hooked(register))
+    with pytest.raises(SettingError, match=message):
+        make_seeded(hooked(register), 0)
+
+
+@pytest.mark.slow  # imports torch's compiler
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`")
+def test_refuses_what_is_compiled():
+    inside, in_place = nn.Sequential(torch.compile(nn.Linear(2, 3))), nn.Linear(2, 3)
+    in_place.compile()
+    for model, where in [(torch.compile(nn.Linear(2, 3)), "itself"), (inside, "0"), (in_place, "itself")]:
+        with pytest.raises(SettingError, match=rf"not compiled, got torch.compile in {where} .*_orig_mod"):
+            refuse_hidden_state(model)
+
+
 def test_a_buffer_of_nan_that_nobody_writes_is_fine():
     class Masked(nn.Linear):
         def __init__(self):
@@ -118,7 +187,7 @@ def test_a_buffer_of_nan_that_nobody_writes_is_fine():
 
     data = training.data()
     data.setup()
-    check_model(Masked(), data.train)
+    check_model(Masked(), Gradient(), data.train)
 
 
 def test_half_precision_is_refused():

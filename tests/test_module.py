@@ -12,6 +12,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, TensorData, Updates
 from lightning_fl.adversary.gaussian import Gaussian
@@ -783,3 +784,14 @@ def test_rounds_share_their_memory_and_give_it_back(tmp_path):
     trainer(tmp_path, 3, Watched(), Ipm()).fit(fitted, datamodule=data())
     assert (len(places), len(set(places))) == (3, 1)
     assert fitted.storage._kept == []
+
+
+def test_called_and_asked_to_predict():
+    """As any Lightning module; a loader gives inputs, alone or with targets."""
+    module, inputs = training.module(), torch.arange(8.0).view(4, 2)
+    expected = module.model(inputs).detach()
+    assert torch.equal(module(inputs), expected)
+    for data in (inputs, TensorDataset(inputs, torch.arange(4))):
+        with training.quiet():
+            found = training.trainer().predict(module, DataLoader(data, batch_size=3))
+        assert torch.equal(torch.cat(found), expected)

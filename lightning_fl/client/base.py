@@ -168,6 +168,8 @@ class Client(nn.Module, ABC):
                 return ClientResult(rows, losses, sum(batch.sizes))
             if chunk > 1 and fitting >= 2 * chunk:
                 chunk = fitting
+        if any(getattr(module, "scale_grad_by_freq", False) for module in model.modules()):
+            chunk = 1  # vmap pads clients to one size, and an embedding would count the padding
         if chunk == 1:
             for i, indices in enumerate(batch.indices):
                 if at is not None:

@@ -133,10 +133,11 @@ class RobustStrategy(FedAvg):
         self.learning_rate = float(learning_rate)
         self.make_server = partial(SGD, lr=learning_rate) if server is None else server
         check_optimizer(self.make_server)
+        if model is not None and samples is not None:
+            refuse_hidden_state(model)
         self.model = None if model is None else deepcopy(model).train()  # dropout is part of what clients do
         if self.model is not None and samples is not None:
-            refuse_hidden_state(self.model)
-            check_model(self.model, samples)
+            check_model(self.model, self.client, samples)
         if getattr(self.client, "learning_rate", 0) is None:  # the clients', not the server's
             self.client = copy(self.client)
             vars(self.client)["learning_rate"] = self.learning_rate

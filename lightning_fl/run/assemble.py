@@ -17,6 +17,7 @@ from torch import nn
 from lightning_fl import seeding
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.checks import refuse_hidden_state
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, concerning
@@ -83,6 +84,7 @@ def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mod
         SettingError: If what is made is no module.
     """
     if isinstance(model, nn.Module):
+        refuse_hidden_state(model)  # a copy would hide some of it
         copied = deepcopy(model)
         return copied if copied.training else copied.train()
     with torch.random.fork_rng(devices=[]):
