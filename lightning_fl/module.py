@@ -36,6 +36,7 @@ from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.metric.non_finite import NonFinite
 from lightning_fl.metric.robustness import measured_kappa
+from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.parallel import ColumnBlock, Columns, Spread, collect, homes
 from lightning_fl.parameters import flatten, trainable, unflatten
 from lightning_fl.round import Round
@@ -258,7 +259,7 @@ class FederatedModule(pl.LightningModule):
         mean_loss, finite = honest.losses @ shares.to(honest.losses), honest.losses.isfinite().all()
         clock.mark("clients")
 
-        server = ServerOracle(self.model, client, batch.server, this_round)
+        server = ModelOracle(self.model, client, batch.server, this_round)
         try:
             moments = self._attack(rows, batch, server, columns)
             clock.mark("attack")

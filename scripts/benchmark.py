@@ -39,11 +39,12 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 
-from lightning_fl import Aggregation, Aggregator, ClientBatch, Samples, ServerOracle, SettingError, Updates, Weighting
+from lightning_fl import Aggregation, Aggregator, ClientBatch, Samples, SettingError, Updates, Weighting
 from lightning_fl.adversary.lie import lie_factor
 from lightning_fl.aggregator.boba import boba
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.module import FederatedModule
 from lightning_fl.parameters import trainable
 from lightning_fl.products import gram_matrix
@@ -265,7 +266,7 @@ def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f:
         rules[name] = make(compose([f"aggregator={name}", f"f={f}"]).aggregator)
 
     def apply(rule: Any) -> Aggregation:
-        oracle = ServerOracle(model, Gradient(), classes, Round(0, 0.1, 0))
+        oracle = ModelOracle(model, Gradient(), classes, Round(0, 0.1, 0))
         return rule.aggregate(Updates(rows, ids=range(n)), oracle)
 
     theirs = byzfl_rules(f)
@@ -578,7 +579,7 @@ def benchmark_flower(turns: int, n: int = 100, f: int = 10) -> None:
     contenders: dict[str, Callable[[], Any]] = {"reading alone": read}
     rules = {"average": None, "krum": f, "trimmed_mean": f, "nnm_trimmed_mean": f}
     nothing = Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), 1)
-    server = ServerOracle(torch.nn.Linear(1, 1), Gradient(), ClientBatch(nothing, [], []), Round(0, 1.0, 0))
+    server = ModelOracle(torch.nn.Linear(1, 1), Gradient(), ClientBatch(nothing, [], []), Round(0, 1.0, 0))
     for name, tolerated in rules.items():
         strategy = RobustStrategy(name, f=tolerated)
         strategy.configure_train(1, sent, ConfigRecord(), nodes)

@@ -249,9 +249,7 @@ def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggr
         if each is not None:
             check_shape(f"the {name} of {who}", each, updates.n)
     if found.label_distributions is not None:
-        check_shape(
-            f"the label_distributions of {who}", found.label_distributions, updates.n, server.classes.samples.n_classes
-        )
+        check_shape(f"the label_distributions of {who}", found.label_distributions, updates.n, server.n_classes)
     if not isinstance(found.diagnostics, dict):
         raise SettingError(f"the diagnostics of {who} must be a dict, got {type(found.diagnostics).__name__}.")
     for name, value in found.diagnostics.items():

@@ -177,5 +177,5 @@ class Flame(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        rate = server.client.upload_rate(server.round)
+        rate = server.upload_rate
         return _flame(updates, server.parameters, rate, self.noise, server.generator("flame"))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from lightning_fl import Aggregation, ServerOracle, Updates
 from lightning_fl.adversary.base import AttackContext
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 
@@ -42,7 +43,7 @@ def class_clients(data: Samples) -> ClientBatch:
 
 def oracle(learning_rate: float = 0.1, index: int = 0) -> ServerOracle:
     """A server that holds six samples of each class, in the round of that number."""
-    return ServerOracle(model(), Gradient(), class_clients(samples()), Round(index, learning_rate, 0))
+    return ModelOracle(model(), Gradient(), class_clients(samples()), Round(index, learning_rate, 0))
 
 
 def context(

@@ -32,6 +32,7 @@ from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import DataError, DivergedError, SettingError, check_instance, check_whole
 from lightning_fl.flower.replies import Answers, Layout, answering, gather, median_metrics
+from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.module import begin_anew
 from lightning_fl.parameters import flatten, trainable, unflatten
 from lightning_fl.round import Round
@@ -39,7 +40,6 @@ from lightning_fl.run.assemble import make
 from lightning_fl.run.config import check_choices, compose
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.samples import ClientBatch, Samples
-from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.text import settings as settings_of
 from lightning_fl.updates import Updates
 
@@ -359,7 +359,7 @@ class RobustStrategy(FedAvg):
         if len(answers.refused) == len(answers.nodes):
             why = ", ".join(sorted(set(answers.refused.values())))
             raise SettingError(f"no reply of {len(answers.nodes)} counts: {why}; if clients diverge, lower their rate.")
-        server = ServerOracle(self._module, self.client, self.classes, Round(number - 1, self._rate, self.seed))
+        server = ModelOracle(self._module, self.client, self.classes, Round(number - 1, self._rate, self.seed))
         for refused in [True, False] if answers.refused else [True]:
             updates = answers.updates(refused)
             self.rule.check(updates.n, self.n_classes)
@@ -446,7 +446,7 @@ class RobustStrategy(FedAvg):
     def _rehearse(self, d: int) -> None:
         """Ask the rule about small random updates: what it lacks is said before clients work."""
         rows = torch.randn(self._least, d, generator=seeding.generator(self.seed, "rehearsal")) * 1e-3
-        server = ServerOracle(self._module, self.client, self.classes, Round(0, self._rate, self.seed))
+        server = ModelOracle(self._module, self.client, self.classes, Round(0, self._rate, self.seed))
         trusted = getattr(self.rule, "trusted", None)  # a client of which MoNNA needs the update
         first = trusted if isinstance(trusted, int) else 0
         with suppress(DivergedError):  # of such updates

@@ -2,16 +2,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightning_fl import ClientBatch, ServerOracle, SettingError, Updates
+from lightning_fl import ClientBatch, SettingError, Updates
 from lightning_fl.aggregator.server_only import ServerOnly
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
+from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.round import Round
 
 
 def server(classes, data=None):
     data = data or world.samples()
-    return ServerOracle(world.model(), Gradient(), ClientBatch(data, classes, range(len(classes))), Round(0, 0.1, 0))
+    return ModelOracle(world.model(), Gradient(), ClientBatch(data, classes, range(len(classes))), Round(0, 0.1, 0))
 
 
 def gradient(index):

@@ -6,14 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lightning_fl import ServerOracle, SettingError
+from lightning_fl import SettingError
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
+from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 
 
-def convolutional() -> ServerOracle:
+def convolutional() -> ModelOracle:
     """A convolution: one candidate at a time on a CPU, where the linear model takes ten."""
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (9, 1, 4, 4), generator=draw, dtype=torch.uint8)
@@ -22,15 +23,15 @@ def convolutional() -> ServerOracle:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(0.5 * torch.randn(parameter.shape, generator=draw))
-    return ServerOracle(model, Gradient(), world.class_clients(data), Round(0, 0.1, 0))
+    return ModelOracle(model, Gradient(), world.class_clients(data), Round(0, 0.1, 0))
 
 
 @pytest.fixture(params=[world.oracle, convolutional])
-def server(request) -> ServerOracle:
+def server(request) -> ModelOracle:
     return request.param()
 
 
-def samples(server: ServerOracle, classes) -> tuple[torch.Tensor, torch.Tensor]:
+def samples(server: ModelOracle, classes) -> tuple[torch.Tensor, torch.Tensor]:
     """All samples of some classes, scaled by hand."""
     data = server.classes.samples
     chosen = [i for i in range(len(data)) if data.targets[i] in classes]
@@ -40,7 +41,7 @@ def samples(server: ServerOracle, classes) -> tuple[torch.Tensor, torch.Tensor]:
     return x, data.targets[chosen]
 
 
-def at(server: ServerOracle, update: torch.Tensor, rate: float) -> nn.Module:
+def at(server: ModelOracle, update: torch.Tensor, rate: float) -> nn.Module:
     """A copy of the model, moved by -rate * update."""
     model = copy.deepcopy(server.model)
     with torch.no_grad():
@@ -56,7 +57,7 @@ def plain_gradient(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
-def candidates(server: ServerOracle, k: int) -> torch.Tensor:
+def candidates(server: ModelOracle, k: int) -> torch.Tensor:
     return torch.randn(k, len(server.parameters), generator=torch.Generator().manual_seed(1))
 
 
@@ -72,7 +73,7 @@ def test_update_weighs_samples_not_classes():
     """With 6, 2 and 1 samples the whole is not the mean of the classes."""
     data = world.samples()
     indices = [torch.arange(6), torch.arange(6, 8), torch.tensor([12])]
-    server = ServerOracle(world.model(), Gradient(), ClientBatch(data, indices, range(3)), Round(0, 0.1, 0))
+    server = ModelOracle(world.model(), Gradient(), ClientBatch(data, indices, range(3)), Round(0, 0.1, 0))
     chosen = torch.cat(indices)
     expected = plain_gradient(world.model(), data.inputs[chosen], data.targets[chosen])
     torch.testing.assert_close(server.update, expected)
@@ -88,7 +89,7 @@ def test_the_virtual_client_with_all_samples_has_a_number_of_its_own():
             return super().updates(model, batch, this_round, out)
 
     asked, classes = [], world.class_clients(world.samples())
-    server = ServerOracle(
+    server = ModelOracle(
         world.model(), Spy(), ClientBatch(classes.samples, classes.indices, (-1, -2, -3)), Round(0, 0.1, 0)
     )
     assert (len(server.class_updates), len(server.update)) == (3, world.D)
@@ -156,7 +157,7 @@ def test_asking_changes_neither_model_nor_arguments(server):
 
 def test_generator_depends_on_seed_round_and_purpose_only():
     def draw(seed=0, round_=0, purpose="rule"):
-        server = ServerOracle(world.model(), Gradient(), world.class_clients(world.samples()), Round(round_, 0.1, seed))
+        server = ModelOracle(world.model(), Gradient(), world.class_clients(world.samples()), Round(round_, 0.1, seed))
         return [tuple(torch.rand(3, generator=server.generator(purpose)).tolist()) for _ in range(2)]
 
     first, again = draw()
@@ -166,7 +167,7 @@ def test_generator_depends_on_seed_round_and_purpose_only():
 
 def test_without_data_it_says_so():
     empty = ClientBatch(world.samples(), [], [])
-    server = ServerOracle(world.model(), Gradient(), empty, Round(0, 0.1, 0))
+    server = ModelOracle(world.model(), Gradient(), empty, Round(0, 0.1, 0))
     rows = torch.zeros(2, world.D)
     for ask in (
         lambda: server.class_updates,

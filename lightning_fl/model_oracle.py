@@ -1,0 +1,103 @@
+"""What the server computes by itself, from its model and its few labelled samples."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from typing_extensions import override
+
+from lightning_fl.client.base import Client, all_at_once, default_client_chunk
+from lightning_fl.dropout import KeyedDropout
+from lightning_fl.errors import SettingError
+from lightning_fl.loss import mean_loss
+from lightning_fl.parallel import shared
+from lightning_fl.parameters import flatten, trainable, unflatten
+from lightning_fl.round import Round
+from lightning_fl.samples import ClientBatch
+from lightning_fl.server_oracle import ServerOracle
+
+
+@dataclass
+class ModelOracle(ServerOracle):
+    """The server's own computations at this round's parameters; each is made when first asked for.
+
+    Args:
+        model: The global model.
+        client: What clients do; the server's virtual clients do the same.
+        classes: One virtual client per class; empty when the server has no data.
+        round: Which round it is.
+    """
+
+    model: nn.Module
+    client: Client
+    classes: ClientBatch
+    round: Round
+
+    @property
+    @override
+    def n_classes(self) -> int:
+        return self.classes.samples.n_classes
+
+    @property
+    @override
+    def upload_rate(self) -> float:
+        return self.client.upload_rate(self.round)
+
+    @cached_property
+    @override
+    def class_updates(self) -> Float[Tensor, "c d"]:
+        self._need_data()
+        return self.client.updates(self.model, self.classes, self.round).updates
+
+    @cached_property
+    @override
+    def update(self) -> Float[Tensor, " d"]:
+        together = ClientBatch(self.classes.samples, [self._all_samples()], [-1 - len(self.classes)])
+        return self.client.updates(self.model, together, self.round).updates[0]
+
+    @cached_property
+    @override
+    def parameters(self) -> Float[Tensor, " d"]:
+        return flatten(trainable(self.model).values())
+
+    @override
+    def losses_after(self, updates: Float[Tensor, "k d"]) -> Float[Tensor, " k"]:
+        x, y = self.classes.samples.gather(self._all_samples())
+        like = trainable(self.model)
+
+        def loss(vector: Tensor) -> Tensor:
+            parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
+            with KeyedDropout(None):
+                return mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
+
+        def after(rows: Tensor) -> Tensor:
+            moves = self.round.learning_rate * rows
+            return torch.sub(self.parameters, moves, out=moves)
+
+        def losses(candidates: Tensor) -> Tensor:
+            return torch.cat([vmap(loss)(after(rows)) for rows in candidates.split(chunk)])
+
+        chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
+        with torch.no_grad(), all_at_once(self.model, "choose a rule that asks for no losses, or another model"):
+            return shared(losses, updates).nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+    @override
+    def gradient_after(self, update: Float[Tensor, " d"], learning_rate: float) -> Float[Tensor, " d"]:
+        x, y = self.classes.samples.gather(self._all_samples())
+        like = trainable(self.model)
+        vector = (self.parameters - learning_rate * update).requires_grad_()
+        with torch.enable_grad(), KeyedDropout(None):
+            parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
+            loss = mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
+            return torch.autograd.grad(loss, vector)[0]
+
+    def _all_samples(self) -> Tensor:
+        self._need_data()
+        return torch.cat(list(self.classes.indices))
+
+    def _need_data(self) -> None:
+        if not len(self.classes):
+            raise SettingError("this rule needs server data, got none; set data.server_samples to at least 1.")
