@@ -51,7 +51,7 @@ def test_its_names_are_valid_beside_ours(project):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [("# to come\n", "is empty; write into it which class"), ("a: [", "is not YAML")]
+    ("content", "message"), [("# to come\n", "is empty; write into it which class"), ("a: [", "cannot be read")]
 )
 def test_a_configuration_without_content_chooses_nothing(project, monkeypatch, content, message):
     (project / "conf" / "aggregator" / "mine.yaml").write_text(content)

@@ -23,6 +23,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig, OmegaConf
 
+from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -58,9 +59,22 @@ def own_folder() -> Path | None:
             raise SettingError(
                 f"{folder / group / twice[0]} has the name of a configuration of lightning-fl; give it another."
             )
+    _check_sizes(folder)
     if str(folder.parent) not in sys.path:
         sys.path.append(str(folder.parent))
     return folder
+
+
+@cache
+def _check_sizes(folder: Path) -> None:
+    """Check that no file of yours keeps Hydra busy for ever: it writes out aliases of aliases."""
+    for path in sorted(folder.rglob("*.yaml")):
+        try:
+            yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
+        except yaml_file.LimitError as error:
+            raise SettingError(f"{path} cannot be read: {error}.") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            continue  # a run that chooses it says so
 
 
 def take_own(arguments: list[str]) -> list[str]:
@@ -194,9 +208,9 @@ def _check_own(group: str, choice: str) -> None:
     if path is None or not path.exists():
         return
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
+        content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+        raise SettingError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
     if not content:
         raise SettingError(f"{path} is empty; write into it which class and settings it is for (_target_: ...).")
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omegaconf import OmegaConf
+from omegaconf._utils import get_yaml_loader
 
+from lightning_fl import yaml_file
 from lightning_fl.errors import DataError
 from lightning_fl.run.identity import PLACES, Config, comparable, essential
 from lightning_fl.text import many
 
 Row = dict[str, Any]
 
+_LOADER = get_yaml_loader()  # to which 1e-3 is a number
 _ABSENT: Config = {}  # the value of a setting that has no meaning in a run
 # What summary.json holds.  In another version's, missing keys become None, and unknown ones are left out.
 _NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy")
@@ -168,7 +170,7 @@ def saved_config(path: Path) -> Config:
     Raises:
         DataError: If it is missing or broken.
     """
-    return _parsed(path, lambda text: OmegaConf.to_container(OmegaConf.create(text)))
+    return _parsed(path, lambda text: yaml_file.load(text, _LOADER))
 
 
 def contents(config: Config) -> dict[str, str]:

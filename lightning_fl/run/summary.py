@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean as mean
 from typing import Any
 
-from omegaconf import OmegaConf
 from pytorch_lightning.loggers import Logger
 
 from lightning_fl import __version__, files
@@ -22,7 +21,7 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.config import spell
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import SavedRun, kappa_text, trust_shares
+from lightning_fl.run.saved import SavedRun, kappa_text, saved_config, trust_shares
 from lightning_fl.run.version import provenance
 from lightning_fl.text import many, shown
 
@@ -192,7 +191,7 @@ def write(
         default: The default configuration, from which the report says what differs.
     """
     path = folder / "config.yaml"
-    config: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
+    config = saved_config(path) if path.exists() else {}
     table = Table(folder / "clients.csv")
     table.restore(clients(module, record))
     table.flush()

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
-from lightning_fl.study import yaml_file
 
 Axis = list[Any] | Callable[[float], Any]  # a parameter's values, or its value at u in [0, 1]
 
@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, Any]:
         beside = ", ".join(sorted(file.name for file in path.parent.glob("*.yaml"))) or "none"
         raise SettingError(f"a sweep needs a file, got {path} ({error.strerror}); files there: {beside}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        raise SettingError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
     content = content if isinstance(content, dict) else {}
     program, command, metric = content.get("program"), content.get("command"), content.get("metric")
     named = metric if isinstance(metric, dict) else {}

@@ -24,9 +24,9 @@ from typing import Any
 
 import yaml
 
+from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, words
-from lightning_fl.study import yaml_file
 from lightning_fl.study.factors import Choice
 from lightning_fl.study.table_file import check, is_true, labelled, taken_over
 

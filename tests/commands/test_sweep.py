@@ -193,7 +193,7 @@ def test_a_search_goes_on_after_a_kill_in_the_middle_of_a_line(command, tmp_path
 
 def test_a_file_says_each_thing_once(command, tmp_path):
     (tmp_path / "x.yaml").write_text("program: scripts/train.py\nmethod: grid\nmethod: random\n")
-    with pytest.raises(SettingError, match="is not YAML: method occurs twice"):
+    with pytest.raises(SettingError, match="cannot be read: method occurs twice"):
         sweep_file.read(tmp_path / "x.yaml")
 
 
@@ -362,7 +362,7 @@ def test_a_grid_lists_whole_numbers():
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("a: [", "x.yaml is not YAML"),
+        ("a: [", "x.yaml cannot be read"),
         ("", "needs program: scripts/train.py, got None"),
         (content(method="annealing"), "needs method grid, random, bayes, got annealing"),
         (content(metric={"name": "loss"}), "needs metric with name final/accuracy.*got {'name': 'loss'}"),
