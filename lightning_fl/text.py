@@ -1,8 +1,10 @@
 """Descriptions and tables for terminals and documents."""
 
+import re
 from collections.abc import Collection, Sequence
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 from lightning_fl.arguments import arguments
 
@@ -45,8 +47,39 @@ def shown(folder: str | Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
+def plain(text: str) -> str:
+    r"""Keep a name to one line that steers no terminal: names of settings and files may be somebody else's.
+
+    >>> plain("\x1b[2Ja\nb")
+    ' [2Ja b'
+    """
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def for_csv(value: Any) -> Any:
+    """Mark text that a spreadsheet would run as a formula as text.
+
+    >>> for_csv("=1+2"), for_csv("-1.5"), for_csv("-x"), for_csv(-1.5)
+    ("'=1+2", '-1.5', "'-x", -1.5)
+    """
+    if not isinstance(value, str):
+        return value
+    value = plain(value)
+    return value if re.fullmatch(r"(?![=+@＝＋－＠-]).*|-[0-9.]+(e[-+]?[0-9]+)?", value) else f"'{value}"
+
+
+def without_tags(markdown: str) -> str:
+    """Show HTML in Markdown as text, but for comments and line breaks.
+
+    >>> without_tags("a < 1<br><script>")
+    'a < 1<br>&lt;script>'
+    """
+    return re.sub(r"<(?=[A-Za-z/!?])(?!br>|!-- )", "&lt;", markdown)
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lay out a table for the terminal, columns right-aligned."""
+    header, rows = [*map(plain, header)], [[*map(plain, row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [header, *rows]]
     return "\n".join(["  " + line for line in [lines[0], "-" * len(lines[0]), *lines[1:]]])
@@ -65,7 +98,7 @@ def cell(text: str) -> str:
     >>> print(cell("Krum|a"))
     Krum\|a
     """
-    return text.replace("|", "\\|")
+    return plain(text).replace("|", "\\|").replace("](", "]\\(")  # no link
 
 
 def latex(header: Sequence[str], rows: Sequence[Sequence[str]], best: Collection[Place] = ()) -> list[str]:
@@ -104,7 +137,7 @@ def best_places(table: Sequence[Sequence[float | None]], more: Sequence[bool]) -
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    return "".join(_LATEX.get(letter, letter) for letter in plain(text))
 
 
 _LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}

@@ -32,7 +32,8 @@ from lightning_fl.run.saved import (
     texts,
 )
 from lightning_fl.run.version import written
-from lightning_fl.text import Place, best_places, latex, many, markdown, table
+from lightning_fl.text import Place, best_places, for_csv, latex, many, markdown, plain, table, without_tags
+from lightning_fl.text import cell as markdown_cell
 
 Key = tuple[str, str, str]  # panel, row, column
 
@@ -178,11 +179,12 @@ class Comparison:
         self.rows_by = rows or (free.pop(0) if free else "aggregator")
         self.columns_by = columns or (free.pop(0) if free and rows is None else None)
         self.panels_by = list(panels)
-        keys = self._keys(configs)
+        keys: list[Key] = [(plain(panel), plain(row), plain(column)) for panel, row, column in self._keys(configs)]
         self.cells: dict[Key, Cell] = {}
         for key in dict.fromkeys(keys):
             own = [folder for folder, other in zip(self.folders, keys, strict=True) if other == key]
             self.cells[key] = self._cell(own)
+        self.rows_by, self.columns_by = plain(self.rows_by), self.columns_by and plain(self.columns_by)
         self.panels, self.rows, self.columns = (_ordered(part) for part in zip(*self.cells, strict=True))
 
     def _keys(self, configs: Sequence[Config]) -> list[Key]:
@@ -301,11 +303,11 @@ class Comparison:
 
     def markdown(self, worst: bool = False) -> str:
         """Write the tables in Markdown."""
-        lines = [self.caption, ""]
+        lines = [markdown_cell(self.caption), ""]
         for panel, header, rows, best in self.tables(worst):
-            lines += [f"### {panel}", ""] if panel else []
+            lines += [f"### {markdown_cell(panel)}", ""] if panel else []
             lines += [*markdown(header, rows, best), ""]
-        return "\n".join(lines)
+        return without_tags("\n".join(lines))
 
     def latex(self, worst: bool = False) -> str:
         """Write the tables in LaTeX, for the package booktabs."""
@@ -323,9 +325,8 @@ class Comparison:
         for cell in self.cells.values():
             every.update(cell.lost)
         lost = list(dict.fromkeys(["diverged", "interrupted", "unfinished", *every]))
-        writer.writerow(
-            ["panel", self.rows_by, self.columns_by or "column", "runs", "mean", "low", "high", *lost, "values"]
-        )
+        places = ["panel", self.rows_by, self.columns_by or "column"]
+        writer.writerow(map(for_csv, [*places, "runs", "mean", "low", "high", *lost, "values"]))
         for key, cell in self.cells.items():
             half = cell.half
             ends = ["", ""] if half is None or cell.mean is None else [cell.mean - half, cell.mean + half]
@@ -335,7 +336,9 @@ class Comparison:
                 *ends,
                 *(cell.lost[name] for name in lost),
             ]
-            writer.writerow([*key, *(_number(n) for n in numbers), " ".join(f"{value:.6g}" for value in cell.values)])
+            writer.writerow(
+                [*map(for_csv, key), *(_number(n) for n in numbers), " ".join(f"{value:.6g}" for value in cell.values)]
+            )
         return text.getvalue()
 
     def write(self, folder: Path, worst: bool = False) -> list[Path]:

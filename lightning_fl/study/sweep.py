@@ -19,7 +19,7 @@ from lightning_fl.run.version import written
 from lightning_fl.study import sweep_file
 from lightning_fl.study.engine import Execute
 from lightning_fl.study.pool import Outcome, Run
-from lightning_fl.text import markdown, table
+from lightning_fl.text import for_csv, markdown, table, without_tags
 
 Values = dict[str, Any]
 
@@ -199,7 +199,7 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, header, extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: for_csv(value) for name, value in row.items()} for row in rows)
     cells = [[_cell(name, row[name]) for name in header] for row in rows]
     order = f"{'highest' if sweep.maximize else 'lowest'} {sweep.metric} first"
     lines = [f"# {sweep.name}", "", f"Method {sweep.method}, {order}; all with `{' '.join(sweep.fixed)}`.", ""]
@@ -207,7 +207,7 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     with held(sweep.folder, wait=True):  # several processes may share it
         plot.publish(picture, sweep.folder / "sweep.png")
         files.write(sweep.folder / "sweep.csv", text.getvalue().encode())
-        files.write(sweep.folder / "sweep.md", "\n".join(lines).encode())
+        files.write(sweep.folder / "sweep.md", without_tags("\n".join(lines)).encode())
     return table(header, cells)
 
 

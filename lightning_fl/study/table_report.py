@@ -16,7 +16,7 @@ from lightning_fl.study.compare import half_interval
 from lightning_fl.study.grid import MISS, Grid, Record, read, write
 from lightning_fl.study.pool import duration
 from lightning_fl.study.table import MORE_IS_BETTER, TABLES, VALUES, Cell, Table, judge, names
-from lightning_fl.text import best_places, many
+from lightning_fl.text import best_places, for_csv, many, plain, without_tags
 from lightning_fl.text import cell as markdown_cell
 from lightning_fl.text import latex as lay_out
 from lightning_fl.text import table as terminal_table
@@ -229,7 +229,7 @@ def latex(grid: Grid) -> str:
     measured = [line for line in lines if set(line[1:]) != {"-"}]
     numbers = [[None, *(grid.mean(line[0], column) for column in columns)] for line in measured]
     best = best_places(numbers, [True, *(table.columns[column].value in MORE_IS_BETTER for column in columns)])
-    return "\n".join([f"% {table.title}", *lay_out([table.corner, *columns], measured, best), ""])
+    return "\n".join([f"% {plain(table.title)}", *lay_out([table.corner, *columns], measured, best), ""])
 
 
 def figure(grid: Grid) -> Any:
@@ -272,9 +272,10 @@ def report(grid: Grid) -> Path:
     path = grid.folder / f"{grid.stem}.md"
     with held(grid.folder, wait=True):  # several processes may share it
         grid.refresh()
-        files.write(path, f"{markdown(grid)}\n{written()}\n".encode())
+        files.write(path, without_tags(f"{markdown(grid)}\n{written()}\n").encode())
         files.write(path.with_name(f"{grid.stem}.tex"), latex(grid).encode())
-        write(path.with_name(f"{grid.stem}.csv"), grid.rows())
+        rows = [{name: for_csv(value) for name, value in row.items()} for row in grid.rows()]
+        write(path.with_name(f"{grid.stem}.csv"), rows)
         picture = figure(grid)
         if picture is not None:
             plot.publish(picture, path.with_name(f"{grid.stem}.png"))

@@ -15,7 +15,7 @@ from lightning_fl.run.lock import held
 from lightning_fl.run.version import written
 from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Tournament, accuracy
-from lightning_fl.text import latex, many, markdown, table
+from lightning_fl.text import for_csv, latex, many, markdown, table, without_tags
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
 _BEST = 10  # lines of the curve, and of a table in the terminal
@@ -41,7 +41,7 @@ def write(tournament: Tournament) -> Path:
         for name, figure in figures.items():
             plot.publish(figure, pictures[name])
         for name, content in {
-            "tournament.md": "# Tournament\n\n" + as_markdown(tournament, panels),
+            "tournament.md": without_tags("# Tournament\n\n" + as_markdown(tournament, panels)),
             "tournament.csv": as_csv(panels),
             "tournament.tex": as_latex(panels),
         }.items():
@@ -226,7 +226,7 @@ def as_csv(panels: Panels) -> str:
             rest = [one.attack, one.kappa, one.rule_ms, one.played, one.planned]
             row = [skew, byzantine, one.rule, one.rank, one.rate, *numbers, *rest, "; ".join(one.dominated_by)]
             row.append("; ".join(one.left_out))
-            writer.writerow(f"{v:.6g}" if isinstance(v, float) else v for v in [*row, one.refused])
+            writer.writerow(f"{v:.6g}" if isinstance(v, float) else for_csv(v) for v in [*row, one.refused])
     return text.getvalue()
 
 

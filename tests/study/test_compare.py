@@ -1,6 +1,9 @@
 """Many runs in one table."""
 
+import csv
+import io
 import os
+import re
 from collections import Counter
 from math import sqrt
 
@@ -318,3 +321,33 @@ def test_runs_without_an_attack_have_no_number_of_attackers_to_differ_in():
     assert varying([clean, *attacks]) == ["adversary"]
     more = {"adversary": {"_target_": "Lie"}, "federation": {"n_byzantine": 3}}
     assert varying([clean, *attacks, more]) == ["adversary", "federation.n_byzantine"]
+
+
+def test_names_run_nothing_in_a_spreadsheet_a_page_or_a_terminal(tmp_path):
+    """Runs may be somebody else's: their settings are text, whatever stands there."""
+    names = [
+        "=HYPERLINK(1)",
+        "+1+2",
+        "@SUM(1)",
+        "-1+cmd|' /C'!A",
+        "-1.5",
+        "<script>alert(1)</script>",
+        "[x](javascript:a)",
+    ]
+    names.append("a\n\\input{/etc/passwd}\x1b]0;b")
+    config = {"seed": 0, "aggregator": {"_target_": "a.average.Average"}, "trainer": {}, "federation": {}}
+    for i, name in enumerate(names):
+        saved.run(tmp_path / str(i), config=config | {"=note": name})
+    found = Comparison(find([tmp_path]), rows="=note")
+    with io.StringIO(found.csv()) as file:
+        header, *rows = csv.reader(file)
+    assert header[1] == "'=note"
+    assert {row[1] for row in rows} == {
+        *(f"'{name}" for name in names[:4]),
+        *names[4:7],
+        "a \\input{/etc/passwd} ]0;b",
+    }
+    assert not re.search(r"<script|[^\\]\]\(|\x1b", found.markdown())
+    assert "&lt;script>" in found.markdown()
+    assert "\\input" not in found.latex()
+    assert "\x1b" not in found.text()
