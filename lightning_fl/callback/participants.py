@@ -64,7 +64,7 @@ def participants(module: FederatedModule) -> str:
     ]
     rows = [
         [
-            str(z) if data.classes is None else f"{z} {data.classes[z]}",
+            str(z) if data.class_names is None else f"{z} {data.class_names[z]}",
             str(int(column.sum())),
             str(int((column > 0).sum())),
             _range(column[column > 0].tolist()),

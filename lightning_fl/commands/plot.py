@@ -64,7 +64,8 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
         f"{named(settings['data'])}, {named(settings['partition'])}, {f'{b} Byzantine' if b else 'no attack'}\n"
         f"{sum(data.clients.sizes):,} samples; {len(data.clients)} clients hold data; server: {server} of each class"
     )
-    figure = plot.partition(data.clients.class_counts().tolist(), data.federation.byzantine_ids, title, data.classes)
+    counts = data.clients.class_counts().tolist()
+    figure = plot.partition(counts, data.federation.byzantine_ids, title, data.class_names)
     path.parent.mkdir(parents=True, exist_ok=True)
     plot.save(figure, path)
     print(path)

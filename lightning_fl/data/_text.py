@@ -43,7 +43,7 @@ class TextDataModule(FederatedDataModule):
         zero.  Here both have the vector zero too, but a text shows its own length.
     """
 
-    classes: tuple[str, ...]
+    class_names: tuple[str, ...]
     """Names of the classes, in the order of their numbers."""
 
     def __init__(
@@ -103,7 +103,7 @@ class TextDataModule(FederatedDataModule):
             encodings = tokenizer.encode_batch_fast(texts[start : start + 10_000])
             numbers[start : start + 10_000] = torch.from_numpy(np.array([encoding.ids for encoding in encodings]))
         numbers[:, 0].clamp_(min=1)
-        return Samples(numbers, torch.tensor(labels), len(self.classes))
+        return Samples(numbers, torch.tensor(labels), len(self.class_names))
 
 
 def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:

@@ -32,7 +32,7 @@ class AgNews(TextDataModule):
         test_csv: The same for the test file.
     """
 
-    classes = CLASSES
+    class_names = CLASSES
 
     def __init__(self, root: str = "data", train_csv: str | None = None, test_csv: str | None = None, **settings: Any):
         super().__init__(**settings)

@@ -50,7 +50,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         ``validation_share`` to select settings.
     """
 
-    classes: Sequence[str] | None = None
+    class_names: Sequence[str] | None = None
     """Names of the classes, in the order of their numbers, where the data have them."""
 
     def __init__(
@@ -177,8 +177,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         match loaded:
             case Samples() as train, Samples() as test:
                 check_alike(train, test)
-                if self.classes is not None and len(self.classes) != train.n_classes:
-                    raise DataError(f"{train.n_classes} classes need as many names, got {len(self.classes)}.")
+                if self.class_names is not None and len(self.class_names) != train.n_classes:
+                    raise DataError(f"{train.n_classes} classes need as many names, got {len(self.class_names)}.")
                 return train, test
         parts = loaded if isinstance(loaded, tuple | list) else [loaded]
         raise SettingError(

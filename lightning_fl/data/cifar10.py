@@ -31,7 +31,7 @@ class Cifar10(FederatedDataModule):
             class, which are decoded once and kept in ``root/CIFAR10``.
     """
 
-    classes = CLASSES
+    class_names = CLASSES
 
     def __init__(self, root: str = "data", tree: str | None = None, eval_batch_size: int = 2000, **settings: Any):
         super().__init__(eval_batch_size=eval_batch_size, **settings)

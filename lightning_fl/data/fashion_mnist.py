@@ -34,7 +34,7 @@ class FashionMnist(FederatedDataModule):
         standardize: Whether pixels are standardised by mean 0.2860 and deviation 0.3530; otherwise they are in [0, 1].
     """
 
-    classes = tuple(TorchvisionFashionMNIST.classes)
+    class_names = tuple(TorchvisionFashionMNIST.classes)
 
     def __init__(self, root: str = "data", standardize: bool = True, **settings: Any):
         super().__init__(**settings)

@@ -31,7 +31,7 @@ class Newsgroups(TextDataModule):
         root: Folder of data sets; the files are in ``root/20newsgroups``.
     """
 
-    classes = CLASSES
+    class_names = CLASSES
 
     def __init__(self, root: str = "data", **settings: Any):
         super().__init__(**settings)

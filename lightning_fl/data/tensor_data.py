@@ -34,7 +34,7 @@ class TensorData(FederatedDataModule):
         n_byzantine: b, how many attack, in addition to those.
         federation: Who takes part, if these two numbers are not enough; it replaces them.
         n_classes: c.  None: as many as have names, else one more than the largest class number.
-        classes: Names of the classes, in the order of their numbers.  None: they have none.
+        class_names: Names of the classes, in the order of their numbers.  None: they have none.
         settings: See the base class; without ``server_samples`` the server holds 20 of each class, fewer where the
             rarest class has fewer.
 
@@ -59,7 +59,7 @@ class TensorData(FederatedDataModule):
         n_byzantine: int = 0,
         federation: Federation | None = None,
         n_classes: int | None = None,
-        classes: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
         **settings: Any,
     ):
         pairs = [_tensors(split, pair) for split, pair in [("training", train), ("test", test)]]
@@ -67,9 +67,11 @@ class TensorData(FederatedDataModule):
         if federation is None:
             n = (self.partition.n_clients or 100) if n_clients is None else n_clients
             self.federation = Federation(n, n_byzantine, seed=self.seed)
-        self.classes = None if classes is None else list(classes)
+        self.class_names = None if class_names is None else list(class_names)
         if n_classes is None:
-            n_classes = _count(torch.cat([targets for _, targets in pairs])) if classes is None else len(classes)
+            n_classes = (
+                _count(torch.cat([targets for _, targets in pairs])) if class_names is None else len(class_names)
+            )
         self._samples = [Samples(*pair, n_classes) for pair in pairs]
         check_alike(*self._samples)
         _check_scale(*(x for x, _ in pairs))
@@ -124,7 +126,7 @@ class TensorData(FederatedDataModule):
             raise SettingError(f"user={user!r} makes each user a client, got a partition, too; leave one out.")
         if users:
             settings["partition"] = Natural(users)
-        return cls(train, tested, **{"classes": items.classes} | settings)
+        return cls(train, tested, **{"class_names": items.classes} | settings)
 
     def load(self) -> tuple[Samples, Samples]:
         """Return the samples; they are in memory."""

@@ -96,7 +96,7 @@ class Torchvision(FederatedDataModule):
         if len(strangers):
             raise DataError(f"{self.dataset} tests on class {strangers[0]}, which has no training sample.")
         if classes is not None and numbers[-1] < len(classes):
-            self.classes = [classes[z] for z in numbers]
+            self.class_names = [classes[z] for z in numbers]
         scaling = _scaling(inputs) if self.standardize else ()
         return tuple(  # type: ignore[return-value]
             Samples(x, torch.searchsorted(numbers, y), len(numbers), *scaling) for x, y in [(inputs, targets), test]

@@ -89,7 +89,7 @@ def summarise(
         "communication": communication,
         "seconds": round(record.seconds, 3),
         "n_classes": module.data.n_classes,
-        "classes": None if module.data.classes is None else list(module.data.classes),
+        "classes": None if module.data.class_names is None else list(module.data.class_names),
         "byzantine_clients": list(module.data.federation.byzantine_ids),
         "reference_recall": module.reference_recall,
         "confusion": module.confusion,

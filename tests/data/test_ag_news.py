@@ -73,6 +73,12 @@ def test_a_file_of_the_users_own_is_not_verified(tiny):
     assert (len(train), len(test)) == (8, 4)
 
 
+def test_files_of_spreadsheets_are_read(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + TEST.replace(b"\n", b"\r\n"))
+    assert ag_news._read(path) == (["a b", "c d", "e f", "g h"], [0, 1, 2, 3])
+
+
 def test_nothing_is_fetched_for_files_of_the_users_own(tmp_path, monkeypatch):
     monkeypatch.setattr(ag_news, "ensure", refuse)
     write(tmp_path, FILES)

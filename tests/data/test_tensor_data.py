@@ -77,7 +77,7 @@ def test_classes_are_numbered_from_0():
     ):
         TensorData((X, 100 * Y), (X, 100 * Y))
     assert TensorData((X, Y + 1), (X, Y + 1), n_classes=4).load()[0].n_classes == 4
-    assert TensorData((X, Y), (X, Y), classes=list("abcd")).load()[0].n_classes == 4
+    assert TensorData((X, Y), (X, Y), class_names=list("abcd")).load()[0].n_classes == 4
 
 
 def test_a_federation_of_ones_own_replaces_the_two_numbers():
@@ -254,25 +254,25 @@ class Named(Items):
 
 def test_names_of_classes_are_taken_over():
     whole = Named(*zip(X, Y, strict=True))
-    assert TensorData.from_dataset(whole).classes == ["ant", "bee", "cat"]
-    assert TensorData.from_dataset(Subset(whole, range(6)), Subset(whole, [0])).classes == ["ant", "bee", "cat"]
-    assert TensorData.from_dataset(ConcatDataset([whole, whole])).classes == ["ant", "bee", "cat"]
-    assert TensorData.from_dataset(whole, classes=list("abc")).classes == list("abc")
+    assert TensorData.from_dataset(whole).class_names == ["ant", "bee", "cat"]
+    assert TensorData.from_dataset(Subset(whole, range(6)), Subset(whole, [0])).class_names == ["ant", "bee", "cat"]
+    assert TensorData.from_dataset(ConcatDataset([whole, whole])).class_names == ["ant", "bee", "cat"]
+    assert TensorData.from_dataset(whole, class_names=list("abc")).class_names == list("abc")
     huggingface = Items(*({"image": x, "label": y} for x, y in zip(X, Y, strict=True)))
     huggingface.features = {"image": None, "label": SimpleNamespace(names=["ant", "bee", "cat", "dog"])}
     data = TensorData.from_dataset(huggingface)
-    assert (data.classes, data.load()[0].n_classes) == (["ant", "bee", "cat", "dog"], 4)
+    assert (data.class_names, data.load()[0].n_classes) == (["ant", "bee", "cat", "dog"], 4)
     whole.target_transform = lambda y: 2 - y  # who knows what the numbers mean now
-    assert TensorData.from_dataset(whole).classes is None
+    assert TensorData.from_dataset(whole).class_names is None
 
 
 def test_a_run_knows_its_classes_by_name(tmp_path, monkeypatch, unchecked):
     monkeypatch.chdir(tmp_path)
-    run = train(nn.Linear(2, 3), TensorData((X, Y), (X, Y), Iid(), n_clients=3, classes=list("abc")), rounds=1)
+    run = train(nn.Linear(2, 3), TensorData((X, Y), (X, Y), Iid(), n_clients=3, class_names=list("abc")), rounds=1)
     assert run.summary["classes"] == ["a", "b", "c"]
     assert "b" in run.plot()["recall"].axes[0].get_legend_handles_labels()[1]
     with pytest.raises(DataError, match="3 classes need as many names, got 2"):
-        TensorData((X, Y), (X, Y), n_classes=3, classes=["a", "b"]).setup()
+        TensorData((X, Y), (X, Y), n_classes=3, class_names=["a", "b"]).setup()
 
 
 def test_names_that_do_not_belong_together_are_refused():

@@ -15,7 +15,7 @@ TEST = ["c d b", "", "b a\tb  a b a", "?!", "!"]
 
 
 class Toy(TextDataModule):
-    classes = ("even", "odd")
+    class_names = ("even", "odd")
 
     def read(self):
         return (TRAIN, [0, 1]), (TEST, [0, 1, 0, 1, 0])

@@ -119,7 +119,7 @@ def test_split_folders_are_no_classes(tmp_path):
     data = Torchvision("ImageFolder", root, side=4, standardize=False)
     data.prepare_data()
     train, test = data.load()
-    assert data.classes == ["ant", "bee"]
+    assert data.class_names == ["ant", "bee"]
     assert (train.inputs[:, 0, 0, 0].tolist(), train.targets.tolist()) == ([10, 20], [0, 1])
     assert (test.inputs[:, 0, 0, 0].tolist(), test.targets.tolist()) == ([30, 40], [0, 1])
     assert train.inputs.shape == (2, 3, 4, 4)
@@ -132,7 +132,7 @@ def test_a_folder_of_classes_gives_a_fifth(tmp_path):
     data = Torchvision("ImageFolder", root)
     assert data.load()[0].n_classes == 2
     assert [len(samples) for samples in data.load()] == [5, 1]
-    assert data.classes == ["car", "train"]
+    assert data.class_names == ["car", "train"]
 
 
 def test_folders_that_do_not_fit_are_refused(tmp_path):

@@ -73,7 +73,7 @@ class Finished:
         federation=Federation(4, 1, "replacement", "samples"),
         clients=SimpleNamespace(sizes=[1, 2, 3, 4]),
         n_classes=2,
-        classes=None,
+        class_names=None,
     )
 
 
@@ -233,7 +233,7 @@ def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked, mo
     (tmp_path / "b").mkdir()
     rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(6)}]  # class 6 has no test samples
     monkeypatch.setattr(Finished.data, "n_classes", 7)
-    monkeypatch.setattr(Finished.data, "classes", tuple("abcdefg"))
+    monkeypatch.setattr(Finished.data, "class_names", tuple("abcdefg"))
     shown, lines = results(tmp_path / "a", rows)
     assert shown["max-recall-drop"] == "n/a: no reference run (reference=run makes one)"
     assert shown["weight given"] == "none: not a weighting"
