@@ -29,7 +29,15 @@ def main() -> None:
         sys.exit(2)
     else:
         sys.argv = [f"lightning-fl {command}", *rest]
+        run(command)
+
+
+def run(command: str) -> None:
+    """Run one command on ``sys.argv``; Ctrl-C while its modules are imported is quiet, too."""
+    try:
         import_module(f"lightning_fl.commands.{command}").main()
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

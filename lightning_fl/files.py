@@ -12,16 +12,18 @@ from typing import Any
 from lightning_fl.errors import RESUME, DataError
 
 
-def write(path: Path, content: bytes | memoryview) -> None:
+def write(path: Path, content: bytes | memoryview | str) -> None:
     """Write a file so that a reader finds the old content or the new one, even after a kill or a power cut.
 
     Args:
         path: The file; its folder is created if needed.  ``NAME.part`` holds the new content until it is whole.
-        content: What to write.
+        content: What to write; text as UTF-8, in which names of files that are none are escaped.
 
     Raises:
         DataError: If it cannot be written; the old file is untouched.
     """
+    if isinstance(content, str):
+        content = content.encode(errors="backslashreplace")
     part = path.with_name(f"{path.name}.part")
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Compare any number of runs: a table over seeds, with pictures.  The same as ``lightning-fl compare``."""
 
-from lightning_fl.commands.compare import main
+from lightning_fl.__main__ import run
 
 if __name__ == "__main__":
-    main()
+    run("compare")

@@ -1,6 +1,6 @@
 """Let rules compete under every attack and degree of label skew.  The same as ``lightning-fl tournament``."""
 
-from lightning_fl.commands.tournament import main
+from lightning_fl.__main__ import run
 
 if __name__ == "__main__":
-    main()
+    run("tournament")

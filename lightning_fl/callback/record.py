@@ -229,7 +229,7 @@ class Table:
         else:
             writer.writeheader()
             writer.writerows(self.rows)
-            files.write(self.path, text.getvalue().encode())
+            files.write(self.path, text.getvalue())
         self._written = len(self.rows)
 
     def sync(self) -> None:

@@ -7,6 +7,7 @@ python scripts/train.py -m +aggregator=average,boba          several runs
 python scripts/train.py --help                               every group and setting
 """
 
+import logging
 import os
 import sys
 import time
@@ -24,43 +25,72 @@ from omegaconf import DictConfig
 from lightning_fl.commands import explained_by
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import CONF, check_choices, own_folder, settle, spelled, take_own
-from lightning_fl.run.explain import explained
+from lightning_fl.run.explain import explain, explained
+from lightning_fl.text import many
 
 _trained: list[Path] = []  # folders of the runs of this process
 _sweeps: list[tuple[Path, float]] = []  # folders of -m, and when it started: launchers may train in other processes
+_made: list[Path] = []  # folders that were not there before, the innermost first
+_refused: list[str] = []  # runs of -m that could not be, and why
 
 
 class Sweeps(Callback):
-    """Note where ``-m`` puts its runs."""
+    """Note where runs go, and which folders are about to be made for them."""
+
+    def on_run_start(self, config: DictConfig, **more: Any) -> None:
+        """Note the folders that Hydra will make."""
+        _made.extend(_missing(Path(config.hydra.run.dir)))
 
     def on_multirun_start(self, config: DictConfig, **more: Any) -> None:
-        """Note the folder and the time."""
+        """Note the folder of ``-m`` and the time."""
         _sweeps.append((Path(config.hydra.sweep.dir), time.time()))
+        _made.extend(_missing(Path(config.hydra.sweep.dir)))
+
+
+def _missing(folder: Path) -> list[Path]:
+    """List a folder and its parents as far as they are not there, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _leave_nothing() -> None:
+    """Remove the folders that Hydra has made for a run that never began, as far as they are empty."""
+    own = HydraConfig.get().runtime.output_dir if HydraConfig.initialized() else None
+    for folder in [*([Path(own)] if own else []), *_made]:
+        with suppress(OSError):
+            if [path.name for path in folder.iterdir()] == ["multirun.yaml"]:  # of -m
+                (folder / "multirun.yaml").unlink()
+            folder.rmdir()
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")
 def run(config: DictConfig) -> None:
     """Train what the command line asks for."""
     with explained():
-        from lightning_fl.run.check import several
-        from lightning_fl.run.command import carry_out  # not earlier: a wrong name is reported before torch is imported
-
         try:
-            given, many = HydraConfig.get().overrides, HydraConfig.get().mode == RunMode.MULTIRUN
+            logging.getLogger("torch").setLevel(logging.WARNING)  # Ctrl-C while it is imported is none of its business
+            from lightning_fl.run.check import several
+            from lightning_fl.run.command import (
+                carry_out,
+            )  # not earlier: a wrong name is reported before torch is there
+
+            given, several_runs = HydraConfig.get().overrides, HydraConfig.get().mode == RunMode.MULTIRUN
             if config.ckpt_path == "auto":
-                _need_folder([*given.hydra, *given.task], "hydra.sweep.dir" if many else "hydra.run.dir")
+                _need_folder([*given.hydra, *given.task], "hydra.sweep.dir" if several_runs else "hydra.run.dir")
             settled = settle(config)
-            if many and several(config.trainer):
+            if several_runs and several(config.trainer):
                 raise SettingError(
                     f"-m trains one run after the other in one process, got trainer.devices={config.trainer.devices}; "
                     f"train each by a command of its own."
                 )
             _trained.append(Path(str(settled.run_dir)))
-            carry_out(settled, others=many)
-        except Exception:
-            with suppress(OSError):  # Hydra has made the folder; it stays if anything is in it
-                Path(HydraConfig.get().runtime.output_dir).rmdir()
-            raise
+            carry_out(settled, others=several_runs)
+        except BaseException as error:
+            _leave_nothing()
+            message = explain(error) if _sweeps and isinstance(error, Exception) else None
+            if message is None:  # of -m in other processes, Hydra reports the first error
+                raise
+            _refused.append(f"#{HydraConfig.get().job.num} {HydraConfig.get().job.override_dirname}: {message}")
+            print(f"Error: {message}", file=sys.stderr)  # the other runs of -m go on
 
 
 def _need_folder(overrides: Sequence[str], setting: str) -> None:
@@ -107,7 +137,11 @@ def main() -> None:
         sys.argv[1:] = [*flags, *(["--config-dir", str(own)] if own else []), *rest]  # Hydra wants flags first
         _trained.clear()
         _sweeps.clear()
+        _made.clear()
+        _refused.clear()
         try:
             run()
         finally:
             _compare()
+        if _refused:
+            raise SettingError("\n  ".join([f"{many(len(_refused), 'run')} could not be trained:", *_refused]))

@@ -151,10 +151,20 @@ def settle(config: DictConfig) -> DictConfig:
 def spelled(arguments: Sequence[str]) -> list[str]:
     """Treat +GROUP=x as GROUP=x, whether or not the group has a default, and --NAME=x as NAME=x.
 
-    The latter is how W&B's agent spells the parameters of a sweep file without a command.
+    The latter is how W&B's agent spells the parameters of a sweep file without a command.  A value of letters and signs
+    that Hydra would not read, as in a path, is quoted.
     """
     arguments = [re.sub(rf"^--(?!({_FLAGS})=)(?=[a-z_][\w.]*=)", "", argument) for argument in arguments]
-    return [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
+    arguments = [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
+    return [argument if argument.startswith("-") else _quoted(argument) for argument in arguments]
+
+
+def _quoted(argument: str) -> str:
+    """Quote the value of NAME=VALUE if it is one word with a sign that Hydra reserves, such as ü, = or ~."""
+    name, equals, value = argument.partition("=")
+    if not equals or re.search(r"""[][{}()'",\s\\]""", value) or re.fullmatch(r"[\w/.:+$%*@?|-]*", value, re.ASCII):
+        return argument
+    return f"{name}='{os.path.expanduser(value)}'"
 
 
 def spell(command: str, *arguments: str) -> str:

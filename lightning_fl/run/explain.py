@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any
 
 from hydra.errors import HydraException, OverrideParseException
@@ -24,7 +25,7 @@ _MEANT = {"rounds": "trainer.max_steps", "epochs": "trainer.max_steps", "n_clien
 _MEANT |= dict.fromkeys(["lr", "learning_rate", "server.learning_rate"], "server.lr")
 # Errors that a disk can raise about a file.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
-_DISK |= {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_DISK |= {errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 @contextmanager
@@ -33,6 +34,7 @@ def explained() -> Iterator[None]:
 
     A command stopped by Ctrl-C ends with exit code 130, by SIGTERM with 143.
     """
+    _ready_streams()
     try:
         yield
         sys.stdout.flush()
@@ -53,6 +55,27 @@ def explained() -> Iterator[None]:
         sys.exit(2)
 
 
+def _ready_streams() -> None:
+    """Let stdout and stderr take any text: a closed one leads nowhere, and ASCII escapes other letters."""
+    for number, name in [(1, "stdout"), (2, "stderr")]:
+        stream = getattr(sys, name)
+        if stream is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)  # else the next file would get its number, and its text
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _stdout_fails() -> bool:
+    """Whether stdout cannot be written, as to a full disk; what waits there is dropped then."""
+    try:
+        print(flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
 def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | None:
     """Say in a few lines what is wrong with ``arguments`` (by default the command line's).
 
@@ -67,7 +90,8 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     if isinstance(cause, ProcessError):
         return f"{cause}; {RESUME}."
     if isinstance(cause, OSError) and cause.errno in _DISK:
-        return f"{cause.filename or 'a file'}: {cause.strerror}; fix that, then run this again."
+        where = cause.filename or ("standard output" if _stdout_fails() else "a file")
+        return f"{where}: {cause.strerror}; fix that, then run this again."
     missing = re.search(r"Could not override '([^']+)'", str(error))
     if missing:
         return _no_setting(missing[1], sys.argv[1:] if arguments is None else arguments)
@@ -80,7 +104,10 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
         advice = install(extra) if extra else f"choose one of {', '.join(_LAUNCHERS)}"
         return f"there is no launcher {launcher[1]} here; {advice}."
     if isinstance(cause, OverrideParseException):
-        return f"settings are written NAME=VALUE, without blanks around =, lists as [1,2], got {cause.override!r}."
+        return (
+            f"settings are written NAME=VALUE, without blanks around =, lists as [1,2], text with brackets, commas or "
+            f"quotes inside quotes (\"NAME='a, b'\"), got {cause.override!r}."
+        )
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         value = f" in {cause.value!r}" if isinstance(getattr(cause, "value", None), str) else ""
         return f"{cause.full_key} cannot be read: {str(cause.msg).splitlines()[0]}{value}; correct its value."

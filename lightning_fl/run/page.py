@@ -102,7 +102,7 @@ def write(
     for name, figure in figures.items():
         plot.save(figure, pictures[name])
     shown = page(dict(zip(names, runs, strict=True)), title, pictures, folder, default)
-    files.write(folder / "report.html", shown.encode())
+    files.write(folder / "report.html", shown)
     return pictures
 
 

@@ -62,9 +62,9 @@ def train(
     def begin(trainer: pl.Trainer, module: pl.LightningModule) -> None:  # the checkpoint, if any, has been read
         if trainer.is_global_zero:
             _clear(folder, start)
-            files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)).encode())
+            files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)))
             if found:
-                files.write(contents_path(folder), json.dumps(found).encode())
+                files.write(contents_path(folder), json.dumps(found))
 
     trainer = make_trainer(
         config, folder, [record, stop, checkpoint, LambdaCallback(on_fit_start=begin), *shown, *callbacks]

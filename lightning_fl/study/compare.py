@@ -360,7 +360,7 @@ class Comparison:
             "compare.tex": self.latex(worst),
         }
         for name, content in texts.items():
-            files.write(folder / name, content.encode())
+            files.write(folder / name, content)
         for path in folder.glob("curves_[0-9]*.p*"):  # of more rows, compared earlier
             path.unlink()
         pictures = [path for name, figure in figures.items() for path in plot.publish(figure, folder / name)]

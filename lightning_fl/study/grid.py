@@ -333,4 +333,4 @@ def write(path: Path, rows: Sequence[Record]) -> None:
     writer.writeheader()
     for row in rows:
         writer.writerow({k: f"{row[k]:.6g}" if isinstance(row.get(k), float) else row.get(k) for k in FIELDS})
-    files.write(path, text.getvalue().encode())
+    files.write(path, text.getvalue())

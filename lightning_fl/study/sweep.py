@@ -206,8 +206,8 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     lines += [*markdown(header, cells), "", "![](sweep.png)", "", written(), ""]
     with held(sweep.folder, wait=True):  # several processes may share it
         plot.publish(picture, sweep.folder / "sweep.png")
-        files.write(sweep.folder / "sweep.csv", text.getvalue().encode())
-        files.write(sweep.folder / "sweep.md", without_tags("\n".join(lines)).encode())
+        files.write(sweep.folder / "sweep.csv", text.getvalue())
+        files.write(sweep.folder / "sweep.md", without_tags("\n".join(lines)))
     return table(header, cells)
 
 

@@ -272,8 +272,8 @@ def report(grid: Grid) -> Path:
     path = grid.folder / f"{grid.stem}.md"
     with held(grid.folder, wait=True):  # several processes may share it
         grid.refresh()
-        files.write(path, without_tags(f"{markdown(grid)}\n{written()}\n").encode())
-        files.write(path.with_name(f"{grid.stem}.tex"), latex(grid).encode())
+        files.write(path, without_tags(f"{markdown(grid)}\n{written()}\n"))
+        files.write(path.with_name(f"{grid.stem}.tex"), latex(grid))
         rows = [{name: for_csv(value) for name, value in row.items()} for row in grid.rows()]
         write(path.with_name(f"{grid.stem}.csv"), rows)
         picture = figure(grid)

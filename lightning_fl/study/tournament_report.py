@@ -45,9 +45,9 @@ def write(tournament: Tournament) -> Path:
             "tournament.csv": as_csv(panels),
             "tournament.tex": as_latex(panels),
         }.items():
-            files.write(tournament.folder / name, content.encode())
+            files.write(tournament.folder / name, content)
         found = tournament.folder / "tournament.html"
-        files.write(found, as_page(tournament, panels, pictures).encode())
+        files.write(found, as_page(tournament, panels, pictures))
     return found
 
 
