@@ -6,6 +6,7 @@ lightning-fl reproduce boba_2_mnist          measure a table of a paper
 lightning-fl compare FOLDER FOLDER           compare any number of runs, over seeds
 lightning-fl tournament --quick              let rules compete under every attack and label skew
 lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes
+lightning-fl list aggregator                 what can be chosen, a sentence on each
 
 lightning-fl COMMAND --help explains each of them.
 """

@@ -1,6 +1,6 @@
 """What a run's parts must be, checked before any training; each function raises a SettingError if one is not."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.client.base import Client
@@ -18,6 +18,71 @@ from lightning_fl.parameters import trainable
 from lightning_fl.samples import Samples
 from lightning_fl.strategy.client_parallel import ClientParallel
 from lightning_fl.trial import calls, check_trial, random_states
+
+_NO_ROUNDS = "a run has trainer.max_steps rounds, each on all of its clients"
+_ALL_SAMPLES = "every evaluation is of all test samples"
+_ONE_STEP = "the server steps once per round, by its own optimizer (server=...)"
+_OURS: dict[str, tuple[str, tuple[object, ...]]] = {
+    # Settings of Lightning's trainer that have no meaning for rounds, and the values that change nothing.
+    "fast_dev_run": (f"{_NO_ROUNDS}; for a short one set trainer.max_steps=1 and logger=none", ()),
+    "min_steps": ("a run has trainer.max_steps rounds", ()),
+    "max_epochs": ("a run is one epoch of trainer.max_steps rounds", (-1,)),
+    "min_epochs": ("a run is one epoch of trainer.max_steps rounds", (0,)),
+    "limit_train_batches": (_NO_ROUNDS, (1.0,)),
+    "limit_val_batches": (f"{_ALL_SAMPLES}; 0 leaves only the last one", (1.0, 0, 0.0)),
+    "limit_test_batches": (_ALL_SAMPLES, (1.0,)),
+    "overfit_batches": (_NO_ROUNDS, (0, 0.0)),
+    "check_val_every_n_epoch": ("trainer.val_check_interval counts rounds", (1,)),
+    "accumulate_grad_batches": (_ONE_STEP, (1,)),
+    "gradient_clip_val": (_ONE_STEP, ()),
+    "gradient_clip_algorithm": (_ONE_STEP, ()),
+    "barebones": ("a run leaves its record", ()),
+}
+_ELSEWHERE = {"logger": "choose logger=...", "default_root_dir": "set hydra.run.dir=FOLDER"}
+
+
+def check_trainer_settings(given: Mapping[str, Any], spelled: str = "", taken: Collection[str] = ()) -> None:
+    """Check that settings of Lightning's trainer have a meaning for federated rounds.
+
+    Args:
+        given: The settings.
+        spelled: What stands before their names.
+        taken: Those that the caller has a meaning for.
+
+    Raises:
+        SettingError: If one has none.
+    """
+    for key, (why, harmless) in (_OURS | {key: (why, ()) for key, why in _ELSEWHERE.items()}).items():
+        value = given.get(key)
+        known = any(type(value) is type(other) and value == other for other in (None, False, *harmless))
+        if key not in taken and not known:
+            raise SettingError(f"{spelled}{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
+
+
+def check_rounds(trainer: pl.Trainer) -> None:
+    """Check what a trainer that somebody has made is to do: so many rounds, and nothing that has no meaning for them.
+
+    Raises:
+        SettingError: If it is something else.
+    """
+    if trainer.max_steps < 1:
+        raise SettingError("a run needs its number of rounds; set trainer.max_steps to at least 1.")
+    check_trainer_settings({key: getattr(trainer, key, None) for key in _OURS})
+
+
+def check_monitors(trainer: pl.Trainer, known: Collection[str]) -> None:
+    """Check that what callbacks such as EarlyStopping watch is measured; Lightning would find out after some rounds.
+
+    Raises:
+        SettingError: If it is not.
+    """
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        watched = getattr(callback, "monitor", None)
+        if isinstance(watched, str) and watched not in known and not watched.startswith("attack/"):
+            raise SettingError(
+                f"{type(callback).__name__} needs a monitor that every evaluation measures, got {watched}; choose one "
+                f"of {', '.join(known)}."
+            )
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
@@ -49,21 +114,43 @@ def check_server_data(rule: Aggregator, client: Client, n_samples: int, advice: 
 
 
 def check_optimizer(
-    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+    make_optimizer: Callable[[Sequence[nn.Parameter]], Optimizer],
     make_schedule: Callable[[Optimizer], LRScheduler] | None = None,
+    like: Sequence[Tensor] = (),
 ) -> None:
-    """Check the server's optimizer and schedule: make both for a dummy parameter, and let them step."""
-    parameter = nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
+    """Check the server's optimizer and schedule: make both for zeros, and let them step.
+
+    Args:
+        make_optimizer: Makes the optimizer.
+        make_schedule: Makes the schedule.  None: there is none.
+        like: What the optimizer is to train; by default one number.
+    """
+    parameters = [nn.Parameter(torch.zeros_like(value)) for value in like or [torch.zeros(1)]]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
     with _refusals("server"):
-        optimizer = make_optimizer([parameter])
+        optimizer = make_optimizer(parameters)
+        taken = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if left := sum(id(parameter) not in taken for parameter in parameters):
+            raise SettingError(
+                f"the optimizer must train every parameter that requires a gradient, got {len(parameters) - left} of "
+                f"{len(parameters)}; give it the others, or turn their requires_grad off."
+            )
     with _refusals("schedule"):
         schedule = None if make_schedule is None else make_schedule(optimizer)
     with _refusals("server"):
         optimizer.step()
     if schedule is not None:
         with _refusals("schedule"):
-            schedule.step()
+            step(schedule, 0.0)
+
+
+def step(schedule: LRScheduler, loss: float) -> None:
+    """Let a schedule go on to the next round; one that waits for a plateau watches the honest clients' mean loss."""
+    if isinstance(schedule, ReduceLROnPlateau):
+        schedule.step(loss)
+    else:
+        schedule.step()
 
 
 @contextmanager

@@ -26,7 +26,16 @@ from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
 from lightning_fl.aggregator.mixing import told_fewer
-from lightning_fl.checks import check_model, check_optimizer, check_server_data, check_trainer, refuse_hidden_state
+from lightning_fl.checks import (
+    check_model,
+    check_monitors,
+    check_optimizer,
+    check_rounds,
+    check_server_data,
+    check_trainer,
+    refuse_hidden_state,
+    step,
+)
 from lightning_fl.client.base import Client, check_result
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
@@ -144,6 +153,7 @@ class FederatedModule(pl.LightningModule):
             SettingError: If it does not.
         """
         check_trainer(trainer)
+        check_rounds(trainer)
         self.aggregator = _only(trainer, Aggregator) or Average()
         self.adversary = _only(trainer, Adversary)
         if data.federation.n_byzantine and self.adversary is None:
@@ -177,11 +187,20 @@ class FederatedModule(pl.LightningModule):
             raise SettingError(
                 f"each of {trainer.world_size} processes needs a parameter of the model, got {d}; start fewer."
             )
-        check_optimizer(self.make_optimizer, self.make_schedule)
+        check_optimizer(self.make_optimizer, self.make_schedule, list(trainable(self.model).values()))
+        if type(self) is FederatedModule:  # another one may measure more
+            check_monitors(trainer, self._measures(data))
         numbers = data.federation.n * d
         numbers *= 2 if trainer.world_size > 1 else 1  # each process's rows, and its columns of all
         like = next(iter(trainable(self.model).values()))
         self.storage.check(numbers // trainer.num_nodes, like.dtype, trainer.strategy.root_device)
+
+    def _measures(self, data: FederatedDataModule) -> list[str]:
+        """Name what callbacks may watch; what an attack measures of itself begins with attack/."""
+        held = data.test.targets.bincount(minlength=data.n_classes).tolist()
+        known = ["loss", "accuracy", *(f"recall/{z}" for z, n in enumerate(held) if n)]
+        known += ["mrd"] if self.reference_recall is not None else []
+        return known + (["validation_accuracy"] if data.validation is not None else [])
 
     @property
     def data(self) -> FederatedDataModule:
@@ -221,7 +240,7 @@ class FederatedModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Make the server's optimizer and schedule."""
-        optimizer = self.make_optimizer(p for p in self.model.parameters() if p.requires_grad)
+        optimizer = self.make_optimizer([p for p in self.model.parameters() if p.requires_grad])
         if self.make_schedule is None:
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": self.make_schedule(optimizer)}
@@ -291,7 +310,7 @@ class FederatedModule(pl.LightningModule):
             return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
         kappa = measured_kappa(updates, update, h, read["deviation"])
         clock.mark("robustness")
-        self._server_step(update)
+        self._server_step(update, loss)
         clock.mark("server")
 
         metrics = {
@@ -355,7 +374,7 @@ class FederatedModule(pl.LightningModule):
         for logger in self.loggers:
             logger.log_metrics(metrics, self.trainer.global_step)
 
-    def _server_step(self, update: Float[Tensor, " d"]) -> None:
+    def _server_step(self, update: Float[Tensor, " d"], loss: float) -> None:
         optimizer: Any = self.optimizers()
         schedule: Any = self.lr_schedulers()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -364,7 +383,7 @@ class FederatedModule(pl.LightningModule):
         self._previous_update = update.clone()  # the optimizer may write into the gradients
         optimizer.step()
         if schedule is not None:
-            schedule.step()
+            step(schedule, loss)
 
     def _stop(self, batch: RoundBatch, reason: str) -> dict[str, Any]:
         """Stop as diverged; the parameters stay as the last finished round left them."""

@@ -4,9 +4,10 @@ python scripts/catalogue.py
 """
 
 import argparse
-import re
 from html import escape
 from pathlib import Path
+
+from lightning_fl.run.config import sentence
 
 ROOT = Path(__file__).resolve().parents[1]
 GROUPS = {
@@ -19,23 +20,11 @@ GROUPS = {
     "model": "models",
     "server": "servers",
     "schedule": "schedules",
+    "callbacks": "callbacks",
     "logger": "loggers",
     "experiment": "experiments",
 }
 PAGE = ROOT / "CATALOGUE.md"
-
-
-def sentence(path: Path) -> str:
-    """What a file of conf says of itself: the first sentence of its first comment, "" if it has none."""
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("# @package")]
-    comment = []
-    for line in lines:
-        if not line.startswith("# "):
-            break
-        comment.append(line[2:].strip())
-    text = " ".join(comment)
-    end = re.search(r"\.(?=  | [A-Z]|$)", text)
-    return text[: end.end()] if end else ""
 
 
 def catalogue() -> str:

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from lightning_fl import SettingError, TensorData
-from lightning_fl.checks import check_model, check_trainer, refuse_hidden_state
+from lightning_fl.checks import check_model, check_optimizer, check_trainer, refuse_hidden_state
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
@@ -193,3 +193,43 @@ def test_a_buffer_of_nan_that_nobody_writes_is_fine():
 def test_half_precision_is_refused():
     with pytest.raises(SettingError, match=r"float32.*got trainer.precision=bf16-mixed"):
         check_trainer(training.trainer(precision="bf16-mixed"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_epochs": 3}, "^max_epochs is not for federated rounds, got 3"),
+        ({"min_steps": 2}, "^min_steps is not"),
+        ({"limit_train_batches": 2}, "^limit_train_batches is not"),
+        ({"limit_val_batches": 1}, "^limit_val_batches is not for federated rounds, got 1: every evaluation is of all"),
+        ({"limit_val_batches": 0.5}, "^limit_val_batches is not"),
+        ({"overfit_batches": 2}, "^limit_train_batches is not"),
+        ({"fast_dev_run": True}, "^fast_dev_run is not"),
+        ({"max_steps": -1}, "needs its number of rounds"),
+    ],
+)
+def test_a_trainer_made_by_hand_is_refused_what_the_command_line_refuses(settings, message):
+    settings = {"rounds": settings.pop("max_steps", 2), **settings}
+    with pytest.raises(SettingError, match=message):
+        training.fit(training.trainer(**settings))
+
+
+def test_a_trainer_may_be_told_what_it_does_anyway():
+    settings = {"max_epochs": -1, "limit_val_batches": 0, "limit_train_batches": 1.0, "accumulate_grad_batches": 1}
+    trainer = training.trainer(rounds=2, **settings)
+    training.fit(trainer)
+    assert trainer.global_step == 2
+
+
+def test_an_optimizer_gets_all_parameters_in_any_groups():
+    def halves(parameters):
+        return torch.optim.SGD([{"params": list(parameters)[:1]}, {"params": list(parameters)[1:], "lr": 0.5}], lr=1.0)
+
+    module = training.module()
+    module.make_optimizer = halves
+    before = [parameter.detach().clone() for parameter in module.model.parameters()]
+    training.fit(training.trainer(rounds=1), module)
+    moved = [parameter - old for parameter, old in zip(module.model.parameters(), before, strict=True)]
+    assert all(change.abs().max() > 0 for change in moved)
+    with pytest.raises(SettingError, match="must train every parameter that requires a gradient, got 1 of 2; give it"):
+        check_optimizer(lambda parameters: torch.optim.SGD(parameters[:1]), None, [torch.ones(3, 2), torch.ones(3)])

@@ -5,10 +5,12 @@ python scripts/train.py +aggregator=boba adversary=mimic     another attack
 python scripts/train.py experiment=boba_mnist                a setting of a paper
 python scripts/train.py -m +aggregator=average,boba          several runs
 python scripts/train.py --help                               every group and setting
+python scripts/train.py aggregator=boba --help               a choice's settings, explained
 """
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -24,9 +26,9 @@ from omegaconf import DictConfig
 
 from lightning_fl.commands import explained_by
 from lightning_fl.errors import DataError, SettingError
-from lightning_fl.run.config import CONF, check_choices, own_folder, settle, spelled, take_own
+from lightning_fl.run.config import CONF, GROUPS, check_choices, file_of, own_folder, settle, spelled, take_own
 from lightning_fl.run.explain import explain, explained
-from lightning_fl.text import many
+from lightning_fl.text import many, shown
 
 _trained: list[Path] = []  # folders of the runs of this process
 _sweeps: list[tuple[Path, float]] = []  # folders of -m, and when it started: launchers may train in other processes
@@ -128,9 +130,14 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors come through, to be explained here
     with explained():
         arguments = take_own(spelled(sys.argv[1:]))
-        if {"-h", "--help"} & {*arguments}:
-            print(explained_by(__doc__))
         check_choices(arguments)
+        if {"-h", "--help"} & {*arguments}:
+            chosen = [argument.split("=", 1) for argument in arguments if argument.partition("=")[0] in GROUPS]
+            files = [file_of(group, name) for group, given in chosen for name in re.findall(r"[\w.-]+", given)]
+            if files:
+                print("\n".join(f"{shown(path)}\n\n{path.read_text('utf-8')}" for path in files))
+                return
+            print(explained_by(__doc__))
         own = own_folder()
         flags = [argument for argument in arguments if argument in {"-m", "--multirun"}]
         rest = [argument for argument in arguments if argument not in flags]

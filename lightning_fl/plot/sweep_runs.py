@@ -103,7 +103,7 @@ def _sweep_panel(
             foot = min(found) - 0.05 * depth * max(max(found) - min(found), 1.0)
             axes.plot(places[str(row[name])], foot, color=colour, marker=_LOST.get(row["status"], _OTHER), markersize=7)
     for status in dict.fromkeys(row["status"] for own in lost.values() for row in own):
-        label = f"no {metric}" if status == "completed" else status
+        label = f"no {metric}" if status in ("completed", "stopped early") else status
         axes.plot([], [], color="black", linestyle="", marker=_LOST.get(status, _OTHER), label=label)
     axes.margins(x=0.05 if finite else 0.12)
     low, high = axes.get_ylim()

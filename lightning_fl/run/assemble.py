@@ -11,6 +11,7 @@ import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 
@@ -113,7 +114,7 @@ def make_module(config: DictConfig, reference: Sequence[float] | None = None) ->
 
 
 def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callback | None], **more: Any) -> pl.Trainer:
-    """Instantiate the trainer with rule and attack; see `add_loggers`.
+    """Instantiate the trainer with rule, attack and chosen callbacks; see `add_loggers`.
 
     Args:
         config: What ``conf/train.yaml`` composes.
@@ -123,7 +124,13 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
     """
     if config.trainer.accelerator == "auto" and torch.backends.mps.is_available():
         more = {"accelerator": "cpu"} | more  # MPS has no float64
-    everyone = [make(config.get("aggregator")), make(config.get("adversary")), *callbacks]
+    further = list((config.get("callbacks") or {}).values())
+    listed = config.trainer.get("callbacks") or []
+    further += [listed] if "_target_" in listed else list(listed)
+    chosen = [make(node) for node in further if node]
+    if more.get("enable_checkpointing") is False:
+        chosen = [callback for callback in chosen if not isinstance(callback, Checkpoint)]
+    everyone = [make(config.get("aggregator")), make(config.get("adversary")), *callbacks, *chosen]
     given = {"callbacks": [callback for callback in everyone if callback is not None], "logger": False}
     ready = partial(make, config.trainer, default_root_dir=str(folder), **(given | more))
     return over_processes(ready, config.trainer.get("strategy"))

@@ -1,7 +1,7 @@
 """Check what composition cannot check of a run's settings."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lightning_fl.checks import check_trainer_settings
 from lightning_fl.errors import SettingError, install
 from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, no_such, spelled
 from lightning_fl.run.explain import explain
@@ -64,6 +65,7 @@ def check(config: DictConfig) -> None:
     for key in [*GROUPS, "federation", "trainer"]:
         _check_part(key, given.get(key))
     _check_loggers(given.get("logger") or {})
+    _check_callbacks(given)
     check_trainer_settings(given["trainer"], "trainer.")
     for key in ("checkpoint_every", "trainer.max_steps", "trainer.val_check_interval", "trainer.log_every_n_steps"):
         rounds: Any = OmegaConf.select(config, key)
@@ -90,34 +92,13 @@ _KINDS: dict[str, Any] = {
 }
 _PACKAGES = {"TensorBoardLogger": ["tensorboard", "tensorboardX"], "MLFlowLogger": ["mlflow"]}  # the first as an extra
 _NEEDED = ("data", "partition", "model", "client", "server", "federation", "trainer")
-_NO_ROUNDS = "a run has trainer.max_steps rounds, each on all of its clients"
-_ALL_SAMPLES = "every evaluation is of all test samples"
-_ONE_STEP = "the server steps once per round, by its own optimizer (server=...)"
-_OURS = {  # settings of Lightning's trainer that have no meaning for rounds, or are decided elsewhere
-    "max_epochs": "a run is one epoch of trainer.max_steps rounds",
-    "min_epochs": "a run is one epoch of trainer.max_steps rounds",
-    "min_steps": "a run has trainer.max_steps rounds",
-    "fast_dev_run": f"{_NO_ROUNDS}; for a short one set trainer.max_steps=1 and logger=none",
-    "limit_train_batches": _NO_ROUNDS,
-    "limit_val_batches": _ALL_SAMPLES,
-    "limit_test_batches": _ALL_SAMPLES,
-    "overfit_batches": _NO_ROUNDS,
-    "check_val_every_n_epoch": "trainer.val_check_interval counts rounds",
-    "accumulate_grad_batches": _ONE_STEP,
-    "gradient_clip_val": _ONE_STEP,
-    "gradient_clip_algorithm": _ONE_STEP,
-    "callbacks": "choose aggregator=... and adversary=...",
-    "logger": "choose logger=...",
-    "default_root_dir": "set hydra.run.dir=FOLDER",
-    "barebones": "a run leaves its record",
-}
 
 
 def _check_part(key: str, given: Any) -> None:
     """Check that a group or node is a part with settings of the right types, or empty where that is allowed."""
     if isinstance(given, dict) and "_target_" in given:
         check_kinds(given, key)
-    elif key == "logger" and isinstance(given, dict):  # several, by name; see `_check_loggers`
+    elif key in ("callbacks", "logger") and isinstance(given, dict):  # several, by name; see `_check_loggers`
         return
     elif key not in GROUPS:
         raise SettingError(f"{key} needs its settings ({key}.NAME=VALUE changes one), got {given!r}.")
@@ -142,21 +123,21 @@ def _check_loggers(given: dict[str, Any]) -> None:
             raise SettingError(f"logger={name} needs {package}, got none; {install(package)}.")
 
 
-def check_trainer_settings(given: dict[str, Any], spelled: str = "", taken: Collection[str] = ()) -> None:
-    """Check that settings of Lightning's trainer have a meaning for federated rounds.
-
-    Args:
-        given: The settings.
-        spelled: What stands before their names.
-        taken: Those that the caller has a meaning for.
-
-    Raises:
-        SettingError: If one has none.
-    """
-    for key, why in _OURS.items():
-        value = given.get(key)
-        if key not in taken and value is not None and value is not False:
-            raise SettingError(f"{spelled}{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
+def _check_callbacks(given: dict[str, Any]) -> None:
+    """Check every callback, and that one that tells loggers has one."""
+    chosen = given.get("callbacks") or {}
+    for name, node in {"callbacks": chosen}.items() if "_target_" in chosen else chosen.items():
+        if not isinstance(node, dict) or "_target_" not in node:
+            raise SettingError(
+                f"callbacks stand by their names, got {name}={node!r}; choose by callbacks=[early_stopping], and give "
+                f"a file of your own in conf/callbacks the first line # @package callbacks.NAME."
+            )
+        check_kinds(node, f"callbacks.{name}")
+    if not given.get("logger") and "LearningRateMonitor" in f"{chosen} {given['trainer'].get('callbacks')}":
+        raise SettingError(
+            "LearningRateMonitor needs a logger, got none; choose one by logger=..., or leave it out: metrics.csv has "
+            "the learning rate of each round."
+        )
 
 
 def check_folder(folder: Path, given: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 _FLAGS = "config-(dir|path|name)|cfg|package|info|experimental-rerun"  # options of Hydra that take a value
 _SWITCHES = "help|hydra-help|version|resolve|run|multirun|shell-completion"  # those that take none
-_SEVERAL = ("experiment", "logger", "method")  # groups of which a run may have several, in brackets
+_SEVERAL = ("callbacks", "experiment", "logger", "method")  # groups of which a run may have several, in brackets
 OWN = "LIGHTNING_FL_CONF"  # an environment variable, so that processes started from here inherit it
 
 
@@ -107,6 +107,21 @@ def choices(group: str) -> list[str]:
     """List the choices of a group."""
     own = own_folder()
     return sorted([*_ours(group), *(path.stem for path in (own / group).glob("*.yaml"))] if own else _ours(group))
+
+
+def file_of(group: str, choice: str) -> Path:
+    """Find the file of a choice: ours, or one's own."""
+    own = own_folder()
+    ours = CONF / group / f"{choice}.yaml"
+    return ours if ours.exists() or own is None else own / group / ours.name
+
+
+def sentence(path: Path) -> str:
+    """What a file of conf says of itself: the first sentence of its first comment, "" if it has none."""
+    lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("# @package")]
+    text = " ".join(line[2:].strip() for line in takewhile(lambda line: line.startswith("# "), lines))
+    end = re.search(r"\.(?=  | [A-Z]|$)", text)
+    return text[: end.end()] if end else ""
 
 
 def compose(arguments: Sequence[str]) -> DictConfig:
@@ -248,8 +263,9 @@ def check_choices(arguments: Sequence[str]) -> None:
             continue  # Hydra's own: glob(*), choice(a,b)
         if named is None:
             raise SettingError(f"{key} needs the name of a choice, got {given!r}; valid: {', '.join(choices(group))}.")
-        if "," in given and group == "logger" and named[1] and not several:
-            raise SettingError(f"several loggers of a run stand in brackets, got {given}; give logger=[{given}].")
+        if "," in given and group in ("callbacks", "logger") and named[1] and not several:
+            what = group if group.endswith("s") else f"{group}s"
+            raise SettingError(f"several {what} of a run stand in brackets, got {given}; give {group}=[{given}].")
         if "," in given and all(given.split(",")) and (not several if named[1] else group not in _SEVERAL):
             raise SettingError(
                 f"a run has one choice of {group}, got {given} (train.py -m {group}={named[1] or named[2]} trains them "

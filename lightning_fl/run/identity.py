@@ -57,6 +57,7 @@ ADDED: dict[str, Config] = {
 PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "updates_dir", "logger"}
 PLACES |= {"data.root", "data.corruption_cache", "trainer.enable_progress_bar"}
 _WATCHING = {"ckpt_path", "checkpoint_every", "trainer.log_every_n_steps", "trainer.enable_model_summary"}
+_WATCHING |= {"callbacks.model_checkpoint", "callbacks.learning_rate_monitor", "trainer.profiler"}
 _COMPUTING = {f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes", "strategy")}
 _BESIDE = PLACES | _WATCHING | _COMPUTING
 

@@ -40,10 +40,17 @@ def check_kinds(node: Mapping[str, Any], path: str) -> None:
             continue
         if key not in names and not opened:
             raise SettingError(f"{no_such('setting', where, sorted(names), like=key)} {path} is {target}.")
-        if isinstance(value, dict) and "_target_" in value:
+        if _is_part(value):
             check_kinds(value, where)
         else:
             check_kind(where, value, hints.get(key, Any), finite=target.startswith(_FRAMEWORKS))
+            for i, part in enumerate(value if isinstance(value, list) else []):
+                if _is_part(part):
+                    check_kinds(part, f"{where}[{i}]")
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, dict) and "_target_" in value
 
 
 def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
@@ -113,6 +120,8 @@ def _fits(value: Any, hint: Any) -> bool:
     """Tell whether a value that YAML can hold fits a type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any or isinstance(hint, TypeVar):
+        return True
+    if _is_part(value) and isinstance(hint, type) and hint not in _NAMES:  # an element of a list
         return True
     if origin in (Union, UnionType):
         return any(_fits(value, one) for one in inner)

@@ -1,13 +1,15 @@
 """Let one process at a time use a folder."""
 
+import errno
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from lightning_fl import files
 from lightning_fl.errors import SettingError
@@ -16,8 +18,44 @@ from lightning_fl.errors import SettingError
 _PATIENCE = 5.0
 
 
+# How a file system says that it has no locks, as some NFS and FUSE ones do.
+_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
+_without: set[Path] = set()  # folders without locks that were spoken of
+
+
 class BusyError(SettingError):
     """Another process holds the folder."""
+
+
+def acquired(path: Path, timeout: float = 0.0, **more: Any) -> BaseFileLock:
+    """Take a lock that the system releases when its holder ends, however it ends.
+
+    Where the file system has no locks, a file ``NAME.held`` stands for one; a killed holder leaves it.
+
+    Args:
+        path: The file to lock.
+        timeout: Seconds to wait for another holder; below 0 for ever.
+        more: Further settings of `filelock.FileLock`.
+
+    Raises:
+        Timeout: If another process holds it for longer.
+    """
+    lock: BaseFileLock = FileLock(path, **more)
+    try:
+        lock.acquire(timeout)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        lock = SoftFileLock(f"{path}.held", **more)
+        if path.parent not in _without:
+            _without.add(path.parent)
+            print(
+                f"{path.parent} is on a file system without locks ({error.strerror}): while a process uses it, "
+                f"{Path(lock.lock_file).name} is there; if one was killed, remove that file.",
+                file=sys.stderr,
+            )
+        lock.acquire(timeout)
+    return lock
 
 
 @contextmanager
@@ -37,9 +75,9 @@ def held(folder: Path, wait: bool = False) -> Iterator[None]:
     note = folder / ".holder"
     with files.explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.resolve() / ".lock", is_singleton=True)
+        path = folder.resolve() / ".lock"
         try:
-            lock.acquire(timeout=_PATIENCE if wait else 0)
+            lock = acquired(path, _PATIENCE if wait else 0.0, is_singleton=True)
         except Timeout:
             if not wait:
                 raise BusyError(
@@ -47,7 +85,7 @@ def held(folder: Path, wait: bool = False) -> Iterator[None]:
                     f"folder (hydra.run.dir=FOLDER)."
                 ) from None
             print(f"Waiting for {_holder(note)}, which is busy in {folder} ...", file=sys.stderr)
-            lock.acquire()
+            lock = acquired(path, -1.0, is_singleton=True)
     try:
         with files.explained(note):
             note.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")

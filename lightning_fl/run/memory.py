@@ -65,7 +65,11 @@ def fit(
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Suppress what Lightning says about devices, and its advice on data loaders, which a federation does not use."""
+    """Suppress what Lightning says about devices, and its advice on data loaders, which a federation does not use.
+
+    A profiler that was asked for reports all the same.
+    """
+    logging.getLogger("pytorch_lightning.profilers").setLevel(logging.INFO)
     levels = {talk: talk.level for talk in map(logging.getLogger, ("pytorch_lightning", "lightning_fabric"))}
     for talk in levels:
         talk.setLevel(logging.WARNING)

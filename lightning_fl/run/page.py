@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from lightning_fl import files, plot
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import SavedRun, changed, flat, kappa_text, labels, trust_shares
+from lightning_fl.run.saved import COMPLETED, SavedRun, changed, flat, kappa_text, labels, trust_shares
 from lightning_fl.text import many
 
 # What each picture is called, and what it shows.
@@ -220,7 +220,7 @@ def _status(name: str, run: SavedRun, several: bool) -> str:
     if several and run.diverged and last["accuracy"] is not None:
         text += f"; accuracy {last['accuracy']:.1%} in round {last['round']}"
     text = escape(text)
-    lines = [f"<p>{text}.</p>" if run.status == "completed" else f'<p class="bad">{text}.</p>']
+    lines = [f"<p>{text}.</p>" if run.status in COMPLETED else f'<p class="bad">{text}.</p>']
     beyond = run.summary.get("guarantee")
     if beyond:
         lines.append(f'<p class="bad">{escape(name if several else "The rule")}: {escape(beyond)}.</p>')

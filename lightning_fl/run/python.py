@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ import pytorch_lightning as pl
 import torch
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
+from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -22,10 +24,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from lightning_fl import plot
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.arguments import is_open, takers
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.callback.round_checkpoint import WholeFiles
+from lightning_fl.checks import check_trainer_settings
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, check_finite, check_instance, check_whole
@@ -33,7 +37,6 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import make_module, make_seeded, over_processes
-from lightning_fl.run.check import check_trainer_settings
 from lightning_fl.run.config import own_folder
 from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
@@ -60,7 +63,8 @@ class Run:
 
     Args:
         model: The final model, on the CPU.
-        status: "completed", "interrupted" or "diverged"; ``summary["reason"]`` says why a run ended early.
+        status: "completed", "stopped early" (by a callback), "interrupted" or "diverged"; ``summary["reason"]`` says
+            why a run ended early.
         accuracy: Of the last evaluation, in [0, 1].  None: the run diverged.
         recall: Recall of each class, in [0, 1]; None for a class without test samples.  None: the run diverged.
         metrics: One record per round; if evaluated, with accuracy and recall.  ``pandas.DataFrame`` takes it.
@@ -98,7 +102,7 @@ def train(
     rule: Aggregator | None = None,
     attack: Adversary | None = None,
     rounds: int = 100,
-    lr: float = 0.1,
+    lr: float | None = None,
     seed: int = 0,
     client: Client | None = None,
     optimizer: Callable[..., Optimizer] = SGD,
@@ -124,7 +128,7 @@ def train(
         rule: What the server does.  None: the plain average.
         attack: What the Byzantine clients send.  None: there are none, whatever the data's federation says.
         rounds: How many rounds, at least 1.
-        lr: The server's rate.
+        lr: The server's rate, at least 0.  None: the optimizer's own, as of ``partial(SGD, lr=0.5)``, or else 0.1.
         seed: Seed of everything that is drawn.
         client: What every client computes.  None: one gradient of all its samples.
         optimizer: The server's, made from the model's parameters and ``lr``.
@@ -145,12 +149,6 @@ def train(
     """
     for name, value in [("rounds", rounds), ("evaluate_every", evaluate_every)]:
         check_whole(name, value, 1)
-    if not isinstance(lr, Real | Tensor):
-        raise SettingError(f"lr must be a number, got {lr!r}.")
-    lr = float(lr)  # a schedule would write into a tensor
-    check_finite("lr", lr)
-    if lr < 0:
-        raise SettingError(f"lr must be at least 0, got {lr}.")
     check_instance("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
     if rule is not None:
         check_instance("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")
@@ -173,12 +171,13 @@ def train(
     check_trainer_settings(trainer, taken=("callbacks", "logger", "default_root_dir"))
     further = trainer.pop("callbacks", None) or []
     module = FederatedModule(
-        make_seeded(model, seed), deepcopy(client), partial(optimizer, lr=lr), schedule, reference_recall, updates_dir
+        make_seeded(model, seed), deepcopy(client), _at(lr, optimizer), schedule, reference_recall, updates_dir
     )
     data = data.reseeded(seed, attacked=attack is not None)
     record, stop = Record(None), GracefulStop()
     callbacks = [deepcopy(rule), deepcopy(attack), record, stop, RoundBar() if progress else None]
     callbacks += further if isinstance(further, Sequence) else [further]
+    keeps = any(isinstance(callback, Checkpoint) for callback in callbacks)
     if torch.backends.mps.is_available():
         trainer = {"accelerator": "cpu"} | trainer  # MPS has no float64
     quiet: dict[str, Any] = {
@@ -190,7 +189,7 @@ def train(
         "num_sanity_val_steps": 0,
         "log_every_n_steps": 1,
         "logger": False,
-        "enable_checkpointing": False,
+        "enable_checkpointing": keeps,
         "enable_model_summary": False,
         "enable_progress_bar": progress,
     }
@@ -210,6 +209,26 @@ def train(
         title,
         report.clients(module, record),
     )
+
+
+def _at(lr: object, optimizer: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
+    """Let an optimizer have a rate: the given one, its own, or 0.1."""
+    own = optimizer.keywords.get("lr") if isinstance(optimizer, partial) else None
+    if lr is None:
+        with suppress(TypeError, ValueError):  # no signature
+            _, parameters = next(takers(optimizer))
+            if own is not None or not (is_open(parameters) or "lr" in [taken.name for taken in parameters]):
+                return optimizer
+        return partial(optimizer, lr=0.1)
+    if not isinstance(lr, Real | Tensor):
+        raise SettingError(f"lr must be a number, got {lr!r}.")
+    rate = float(lr)  # a schedule would write into a tensor
+    check_finite("lr", rate)
+    if rate < 0:
+        raise SettingError(f"lr must be at least 0, got {rate}.")
+    if own is not None:
+        raise SettingError(f"the server has one rate, got lr={rate:g} and an optimizer with lr={own:g}; leave one out.")
+    return partial(optimizer, lr=rate)
 
 
 def load_module(folder: str | Path) -> FederatedModule:

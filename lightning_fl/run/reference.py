@@ -11,7 +11,7 @@ from lightning_fl.run.assemble import check_together, make_data, make_module, ma
 from lightning_fl.run.config import settle
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
-from lightning_fl.run.saved import finished
+from lightning_fl.run.saved import COMPLETED, finished
 from lightning_fl.run.train import end_if_stopped, train
 
 
@@ -34,6 +34,8 @@ def reference_recall(config: DictConfig) -> list[float | None] | None:
     plain = config.copy()
     OmegaConf.set_struct(plain, False)  # groups left unchosen have no key; allow adding them
     plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": "auto", "f": None})
+    plain.callbacks = {}  # a reference goes to its end
+    plain.trainer.update({"callbacks": None, "profiler": None})
     plain.trainer.update({"devices": 1, "num_nodes": 1})  # whichever of several processes comes first trains it
     settle(plain)
     folder = Path(config.reference_dir) / identity(plain)
@@ -59,7 +61,7 @@ def _recall(folder: Path) -> list[float | None]:
             f"reference needs the folder of a finished run, got {folder} ({type(error).__name__}: {error}); "
             f"use reference=run to train one."
         ) from error
-    if status != "completed":
+    if status not in COMPLETED:
         raise SettingError(f"reference needs a completed run, got one that is {status}: {folder}.")
     if not recall:
         raise SettingError(f"reference needs a run with an evaluation, got one without: {folder}.")

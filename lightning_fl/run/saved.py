@@ -32,6 +32,8 @@ _SUMMARY: dict[str, tuple[str, ...]] = {
     "communication": ("floats_up", "floats_down", "sample_gradients"),
     "provenance": ("command", "date", "versions", "processor"),
 }
+# How a run has ended that has a result.
+COMPLETED = ("completed", "stopped early")
 _FIRST = ["aggregator", "adversary", "client", "partition", "data", "federation", "model"]
 _DAMAGED = "the file is damaged: train the run again, or give another one"
 _NOTHING = {"aggregator": "average", "adversary": "no attack", "schedule": "constant rate"}
@@ -78,7 +80,7 @@ class SavedRun:
 
     @property
     def status(self) -> str:
-        """Completed, interrupted or diverged."""
+        """Completed, stopped early, interrupted or diverged."""
         return str(self.summary["status"])
 
     @property
@@ -148,7 +150,7 @@ def finished(folder: Path) -> dict[str, Any] | None:
         summary = read_summary(folder / "summary.json")
     except DataError:
         return None
-    return summary if summary["status"] in ("completed", "diverged") else None
+    return summary if summary["status"] in (*COMPLETED, "diverged") else None
 
 
 def last_checkpoint(folder: Path) -> Path:

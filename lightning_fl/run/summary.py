@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean as mean
 from typing import Any
 
+from pytorch_lightning.callbacks import EarlyStopping, Timer
 from pytorch_lightning.loggers import Logger
 
 from lightning_fl import __version__, files
@@ -29,13 +30,22 @@ SCHEMA = 1  # of summary.json; raised when a key changes its meaning, not when o
 
 
 def outcome(module: FederatedModule, stop: GracefulStop) -> tuple[str, str | None]:
-    """Tell whether training was "completed", was "interrupted" or has "diverged", and why it ended early."""
+    """Tell whether training was "completed", "stopped early" or "interrupted" or "diverged", and why it ended early.
+
+    A callback that has judged the results stops it early; a signal or the trainer's time interrupts it.
+    """
     done, planned = module.trainer.global_step, module.trainer.max_steps
     if module.diverged:
         return "diverged", module.diverged
     if done >= planned:
         return "completed", None
-    return "interrupted", f"stopped by {stop.received or f'the trainer after {done} of {planned} rounds'}"
+    if stop.received:
+        return "interrupted", f"stopped by {stop.received}"
+    callbacks: list[Any] = module.trainer.callbacks  # type: ignore[attr-defined]
+    if any(isinstance(callback, Timer) and (callback.time_remaining() or 1) <= 0 for callback in callbacks):
+        return "interrupted", f"stopped by the trainer's time after {done} of {planned} rounds"
+    names = [type(callback).__name__ for callback in callbacks if isinstance(callback, EarlyStopping)]
+    return "stopped early", f"stopped by {' or '.join(names) or 'a callback'} after {done} of {planned} rounds"
 
 
 def summarise(
@@ -46,9 +56,9 @@ def summarise(
     Args:
         module: The trained module.
         record: Its rows.
-        status: "completed", "interrupted" or "diverged".
+        status: "completed", "stopped early", "interrupted" or "diverged".
         version: Of the code that trained it.
-        reason: Why it was interrupted, where that is known.
+        reason: Why it ended early, where that is known.
 
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The recall of a class without test samples is null, and so

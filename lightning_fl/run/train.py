@@ -24,7 +24,7 @@ from lightning_fl.run.assemble import add_loggers, check_together, make_data, ma
 from lightning_fl.run.check import check_folder
 from lightning_fl.run.config import default_settings
 from lightning_fl.run.lock import held
-from lightning_fl.run.saved import contents, contents_path, last_checkpoint, starting_point
+from lightning_fl.run.saved import COMPLETED, contents, contents_path, finished, last_checkpoint, starting_point
 from lightning_fl.run.version import version
 
 
@@ -60,6 +60,7 @@ def train(
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
 
     def begin(trainer: pl.Trainer, module: pl.LightningModule) -> None:  # the checkpoint, if any, has been read
+        trainer.should_stop = stopped_before
         if trainer.is_global_zero:
             _clear(folder, start)
             files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)))
@@ -77,6 +78,8 @@ def train(
             check_folder(folder, settings)  # again: another command may have trained into it since
             add_loggers(trainer, config)
         start = starting_point(config.ckpt_path, folder)
+        # By a callback; the same command again finds the checkpoint of its last round.
+        stopped_before = start == last_checkpoint(folder) and (finished(folder) or {}).get("status") == COMPLETED[1]
         for logger in trainer.loggers:
             # A sweep's agent locks its parameters' names: "aggregator" stays "boba", and its settings would be lost.
             logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
@@ -130,5 +133,5 @@ def _clear(folder: Path, start: Path | None) -> None:
         last.unlink(missing_ok=True)
     results = ["summary.json", "clients.csv", "report.html", *(f"{name}.png" for name in page.CAPTIONS)]
     contents_path(folder).unlink(missing_ok=True)
-    for name in [*results, *(["metrics.csv", "weights.csv"] if start is None else [])]:
+    for name in [*results, *(["metrics.csv", "weights.csv", "checkpoints/best.ckpt"] if start is None else [])]:
         (folder / name).unlink(missing_ok=True)

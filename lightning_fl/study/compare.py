@@ -20,6 +20,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.identity import Config, alike, comparable
 from lightning_fl.run.saved import (
+    COMPLETED,
     Part,
     SavedRun,
     differing,
@@ -231,7 +232,7 @@ class Comparison:
 
     def _preference(self, folder: Path) -> tuple[bool, bool, int]:
         summary = finished(folder) or {}
-        completed = summary.get("status") == "completed"
+        completed = summary.get("status") in COMPLETED
         return completed, completed and self._value(summary) is not None, (folder / "config.yaml").stat().st_mtime_ns
 
     def _cell(self, folders: Sequence[Path]) -> Cell:
@@ -242,10 +243,10 @@ class Comparison:
                 continue
             run = SavedRun.read(folder)
             value = self._value(run.summary)
-            if run.status == "completed" and value is not None:
+            if run.status in COMPLETED and value is not None:
                 values.append(self._scale * value)
             else:
-                lost[f"{self.metric} not recorded" if run.status == "completed" else run.status] += 1
+                lost[f"{self.metric} not recorded" if run.status in COMPLETED else run.status] += 1
             column = _CURVES[self.metric]
             rows = run.evaluations if self.metric == "accuracy" else run.metrics
             points = {int(row["round"]): self._scale * row[column] for row in rows if column in row}

@@ -11,17 +11,20 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from joblib import Parallel, delayed
 from omegaconf import DictConfig
 
 from lightning_fl._threads import n_cores, n_threads
@@ -117,8 +120,39 @@ def each(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], workers
     Yields:
         What each call gives, as it comes.
     """
-    parallel = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-    yield from parallel(delayed(function)(*arguments) for arguments in calls)
+    if workers == 1:
+        yield from (function(*arguments) for arguments in calls)
+        return
+    begun = (max(n_threads() // workers, 1), Path.cwd(), dict(os.environ))
+    waiting, active = iter(calls), set[Future[Any]]()
+    pool = ProcessPoolExecutor(workers, _context(), _end_with_parent, begun)
+    try:
+        while True:
+            # One more than there are workers, so that none waits for the next.
+            active |= {pool.submit(function, *arguments) for arguments in islice(waiting, workers + 1 - len(active))}
+            if not active:
+                return
+            done, active = wait_for(active, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    except BaseException:
+        for worker in [*pool._processes.values()]:
+            worker.terminate()  # a run ends after its round
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent(threads: int, place: Path, environment: Mapping[str, str]) -> None:
+    """Make a worker that stays like its parent, and let it end when that has ended, however it did."""
+    import torch
+
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while nothing is trained; see `each`
+    os.environ.update(environment)
+    os.chdir(place)
+    torch.set_num_threads(threads)
 
 
 def sharing(workers: int) -> str:
@@ -132,13 +166,18 @@ def sharing(workers: int) -> str:
 def _start(run: Run, workers: int) -> BaseProcess:
     """Start a worker for one run."""
     run.folder.mkdir(parents=True, exist_ok=True)
+    threads = max(n_threads() // workers, 1)
+    process: BaseProcess = _context().Process(target=work, args=(run, threads, Path.cwd(), dict(os.environ)))
+    process.start()
+    return process
+
+
+def _context() -> Any:
+    """Choose how workers start: forked from a server that has imported torch, where the system can."""
     methods = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     context.set_forkserver_preload([__name__, "lightning_fl.run.command"])
-    threads = max(n_threads() // workers, 1)
-    process: BaseProcess = context.Process(target=work, args=(run, threads, Path.cwd(), dict(os.environ)))
-    process.start()
-    return process
+    return context
 
 
 def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from traceback import format_exc
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, Timeout
 
 from lightning_fl import files
 from lightning_fl._threads import settle_threads
@@ -28,7 +28,8 @@ from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, words
 from lightning_fl.run.identity import identity
-from lightning_fl.run.lock import held
+from lightning_fl.run.lock import acquired, held
+from lightning_fl.run.saved import COMPLETED
 from lightning_fl.study.engine import each
 from lightning_fl.study.factors import Choice, Factors
 from lightning_fl.study.table import TABLES
@@ -270,7 +271,7 @@ class Tournament:
             row = self.row(cell)
             if row is None:
                 return None
-            if row["status"] == "completed" and row["validation_accuracy"] is None:
+            if row["status"] in COMPLETED and row["validation_accuracy"] is None:
                 raise SettingError(
                     f"{rule} needs validation samples to choose its rate, got none; leave data.validation_share as it "
                     "is, or give one rate (--rates 0.1)."
@@ -343,7 +344,7 @@ class Tournament:
         with held(self.folder, wait=True):
             if not (self.file.exists() and self.file.read_bytes().startswith(_HEAD)):  # or of other columns
                 files.write(self.file, b"".join([_HEAD, *map(_line, read(self.file))]))
-        taken: dict[str, FileLock] = {}
+        taken: dict[str, BaseFileLock] = {}
         left: list[Cell] = []
 
         def calls() -> Iterator[tuple[Cell, list[str], str]]:
@@ -372,12 +373,12 @@ class Tournament:
         self.refresh()
         yield from (self.row(cell) for cell in left)
 
-    def _take(self, cell: Cell) -> FileLock | None:
+    def _take(self, cell: Cell) -> BaseFileLock | None:
         """Claim a cell; None if another process plays it or has played it."""
-        lock = FileLock(self.folder / "playing" / f"{self.name(cell)}.lock", thread_local=False)
-        Path(lock.lock_file).parent.mkdir(exist_ok=True)
+        path = self.folder / "playing" / f"{self.name(cell)}.lock"
+        path.parent.mkdir(exist_ok=True)
         try:
-            lock.acquire(timeout=0)
+            lock = acquired(path, thread_local=False)
         except Timeout:
             return None
         self.refresh()
@@ -397,7 +398,7 @@ class Tournament:
         self._read[self.file] = self._read.get(self.file, 0) + len(added)  # unless another process has added, too
 
 
-def _free(lock: FileLock) -> None:
+def _free(lock: BaseFileLock) -> None:
     Path(lock.lock_file).unlink(missing_ok=True)
     lock.release()
 

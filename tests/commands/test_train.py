@@ -16,11 +16,13 @@ from omegaconf import OmegaConf
 
 import lightning_fl
 from lightning_fl.callback.graceful_stop import GracefulStop
+from lightning_fl.commands import list as list_
 from lightning_fl.commands import parser_of, sweep, train
 from lightning_fl.contract import conf
 from lightning_fl.data.mnist import CHECKSUMS
 from lightning_fl.run import check, reference
 from lightning_fl.run.config import spell
+from lightning_fl.study.compare import Comparison
 from tests import saved
 from tests.commands.command import outcome
 
@@ -293,6 +295,14 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["trainer.max_steps=0"], "trainer.max_steps counts rounds and must be at least 1, got 0"),
         (["trainer.val_check_interval=0"], "trainer.val_check_interval counts rounds and must be at least 1, got 0"),
         (["+aggregator=zeno", "aggregator.rho=-1"], "zeno needs a finite rho >= 0, got -1"),
+        (
+            ["callbacks=early_stopping", "callbacks.early_stopping.monitor=x"],
+            "needs a monitor that.*got x",
+        ),
+        (["callbacks=learning_rate_monitor"], "LearningRateMonitor needs a logger, got none"),
+        (["callbacks=[early_stoping]"], "there is no callbacks early_stoping; did you mean early_stopping"),
+        (["callbacks=early_stopping,model_checkpoint"], "several callbacks of a run stand in brackets"),
+        (["+callbacks.mine=3"], "callbacks stand by their names, got mine=3"),
         (["~data"], "a run needs a choice of data, got none; valid: .*mnist_5k"),
         (["adversary.factor=", "trainer.max_steps=1"], "adversary.factor needs a number"),
     ],
@@ -362,6 +372,46 @@ def test_a_run_that_ends_early_is_not_completed(command, tmp_path):
     code, _, _ = command("+trainer.max_time=00:00:00:01", "trainer.max_steps=100000", "hydra.run.dir=x")
     assert code == 130
     assert summary(tmp_path / "x")["status"] == "interrupted"
+
+
+def test_a_run_that_a_callback_stops_has_a_result(command, tmp_path):
+    shared = "trainer.val_check_interval=1", "adversary=none", "partition=iid", "trainer.max_steps=9"
+    chosen = "callbacks=[early_stopping,model_checkpoint]", "callbacks.early_stopping.stopping_threshold=0.2"
+    code, out, err = command(*shared, *chosen, "hydra.run.dir=x/0")
+    assert (code, err) == (0, "")
+    before = summary(tmp_path / "x/0")
+    rounds, accuracy = before["rounds"], before["accuracy"]
+    assert rounds < 9
+    assert accuracy >= 0.2
+    assert re.search(rf"status +stopped early after {rounds} round", out)
+    assert [row["accuracy"] >= "0.2" for row in read(tmp_path / "x/0/metrics.csv")] == [False] * (rounds - 1) + [True]
+    assert sorted(path.name for path in (tmp_path / "x/0/checkpoints").iterdir()) == ["best.ckpt", "last.ckpt"]
+    assert command(*shared, *chosen, "hydra.run.dir=x/0", "ckpt_path=auto")[0] == 0  # as a queue repeats it
+    assert {**summary(tmp_path / "x/0"), "seconds": 0} == {**before, "seconds": 0}
+    again = (
+        "{_target_: pytorch_lightning.callbacks.EarlyStopping, monitor: accuracy, mode: max, stopping_threshold: 0.2}"
+    )
+    assert command(*shared, f"+trainer.callbacks=[{again}]", "seed=1", "hydra.run.dir=x/1")[0] == 0
+    assert summary(tmp_path / "x/1")["status"] == "stopped early"
+    found = Comparison([tmp_path / "x/0", tmp_path / "x/1"])
+    assert "stopped early" not in found.text()
+    assert "mean of 1 completed run" in found.text()
+
+
+def test_help_of_a_choice_is_its_file(command, capsys, monkeypatch):
+    code, out, _ = command("aggregator=boba", "callbacks=[early_stopping]", "--help")
+    assert code == 0
+    for path in ("aggregator/boba.yaml", "callbacks/early_stopping.yaml"):
+        assert (ROOT / "conf" / path).read_text() in out
+    assert command("aggregator=bobba", "--help")[0] == 2
+    for arguments, line in [
+        ([], r"aggregator +\d+: .*krum"),
+        (["logger"], "none +No logger; metrics.csv is written in"),
+    ]:
+        monkeypatch.setattr(sys, "argv", ["lightning-fl list", *arguments])
+        code, out, _ = outcome(list_.main, capsys)
+        assert code == 0
+        assert re.search(f"^{line}", out, re.M)
 
 
 def test_a_corrupt_file_and_unreachable_sources_are_named(command, tmp_path, monkeypatch):

@@ -47,8 +47,8 @@ def test_letters_that_the_terminal_lacks_are_escaped(monkeypatch):
     ],
 )
 def test_stdout_that_takes_nothing(tmp_path, out, code, message):
-    run = "from lightning_fl.run.explain import explained\nwith explained():\n  print(1)\n  open('x', 'w').write('y')"
+    run = "from lightning_fl.run.explain import explained\nwith explained():\n  print(1, flush=True)\n  open('x', 'w')"
     script = f'exec {sys.executable} -c "{run}" {out}'
     done = subprocess.run(script, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, message)
-    assert (tmp_path / "x").read_text() == "y"
+    assert (tmp_path / "x").exists() == (code == 0)

@@ -25,12 +25,18 @@ def test_a_name_is_that_of_the_result():
         "updates_dir=elsewhere",
         *["checkpoint_every=3", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=7"],
         *["trainer.accelerator=cpu", "trainer.devices=2", "+trainer.strategy=ddp", "trainer.num_nodes=2"],
-        *["+aggregator=boba", "seed=0"],
+        *[
+            "+aggregator=boba",
+            "seed=0",
+            "callbacks=[model_checkpoint,learning_rate_monitor]",
+            "+trainer.profiler=simple",
+        ],
     ]:
         assert name("experiment=boba_mnist", same) == first, same
     for other in [
         *["seed=1", "aggregator=krum", "server.lr=0.2", "trainer.max_steps=3", "adversary=none"],
         *["trainer.val_check_interval=7", "reference=run", "+trainer.precision=64"],
+        "callbacks=early_stopping",
     ]:
         assert name("experiment=boba_mnist", other) != first, other
 

@@ -1,5 +1,6 @@
 """One process at a time in a folder."""
 
+import errno
 import os
 import socket
 import threading
@@ -88,3 +89,22 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(DataError, match="taken/run cannot be written: "), held(tmp_path / "taken" / "run"):
         pass
+
+
+def test_a_file_stands_for_the_lock_where_the_file_system_has_none(tmp_path, monkeypatch, capsys):
+    class Without(lock.FileLock):
+        def acquire(self, *given, **more):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(lock, "FileLock", Without)
+    with held(tmp_path), held(tmp_path, wait=True):
+        assert (tmp_path / ".lock.held").exists()
+        with pytest.raises(lock.Timeout):
+            lock.acquired(tmp_path / ".lock")
+    assert not (tmp_path / ".lock.held").exists()
+    with held(tmp_path):
+        pass
+    assert capsys.readouterr().err == (
+        f"{tmp_path} is on a file system without locks (No locks available): while a process uses it, .lock.held is "
+        f"there; if one was killed, remove that file.\n"
+    )

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.optim import SGD
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 import lightning_fl as fl
 from lightning_fl import DataError, Federation, SettingError, TensorData
@@ -380,6 +381,47 @@ def test_a_run_that_the_trainer_stops_says_so():
             trainer.should_stop = trainer.global_step == 2
 
     run = train(net, data(), rounds=5, callbacks=Enough())
-    assert "status='interrupted', accuracy=0." in repr(run)
+    assert "status='stopped early', accuracy=0." in repr(run)
     summary = run.summary
-    assert (summary["status"], summary["reason"]) == ("interrupted", "stopped by the trainer after 2 of 5 rounds")
+    assert (summary["status"], summary["reason"]) == ("stopped early", "stopped by a callback after 2 of 5 rounds")
+
+
+def test_lightnings_callbacks_and_profilers_work(tmp_path, caplog):
+    best = ModelCheckpoint(tmp_path / "wanted", "best", monitor="accuracy", mode="max")
+    stop = EarlyStopping("accuracy", mode="max", patience=2)
+    with caplog.at_level("INFO", "pytorch_lightning.profilers.profiler"):
+        run = train(net, data(), rounds=30, evaluate_every=1, callbacks=[best, stop], profiler="simple")
+    accuracies = [row["accuracy"] for row in run.metrics]
+    rounds = next(t for t in range(2, 31) if max(accuracies[t - 2 : t]) <= max(accuracies[: t - 2], default=-1))
+    assert (run.status, len(run.metrics)) == ("stopped early", rounds)
+    assert run.summary["reason"] == f"stopped by EarlyStopping after {rounds} of 30 rounds"
+    kept = torch.load(tmp_path / "wanted/best.ckpt", weights_only=True)
+    assert kept["global_step"] == accuracies.index(max(accuracies)) + 1
+    assert "run_training_batch" in caplog.text
+    with pytest.raises(SettingError, match="EarlyStopping needs a monitor that every evaluation measures, got acuracy"):
+        train(net, data(), rounds=3, callbacks=EarlyStopping("acuracy"))
+
+
+def test_the_rate_is_the_given_one_or_the_optimizers_own():
+    def rate(**settings):
+        return train(net, data(), rounds=1, **settings).metrics[0]["learning_rate"]
+
+    assert rate() == 0.1
+    assert rate(optimizer=partial(SGD, momentum=0.9)) == 0.1
+    assert rate(optimizer=partial(SGD, lr=0.5)) == 0.5
+    assert rate(optimizer=lambda parameters: SGD(parameters, lr=0.25)) == 0.25
+    assert rate(optimizer=lambda parameters, lr: SGD(parameters, lr=lr), lr=0.75) == 0.75
+    with pytest.raises(SettingError, match=r"the server has one rate, got lr=0.2 and an optimizer with lr=0.5"):
+        rate(optimizer=partial(SGD, lr=0.5), lr=0.2)
+
+
+def test_a_rate_may_wait_for_a_plateau_of_the_loss():
+    schedule = partial(ReduceLROnPlateau, factor=0.5, patience=1, threshold=0.05, threshold_mode="abs")
+    rows = train(net, data(), rounds=20, lr=8.0, schedule=schedule).metrics
+    rate, best, waited = 8.0, float("inf"), 0
+    for row in rows:
+        assert row["learning_rate"] == rate
+        best, waited = (row["loss"], 0) if row["loss"] < best - 0.05 else (best, waited + 1)
+        if waited > 1:
+            rate, waited = rate / 2, 0
+    assert rate < 8.0

@@ -1,8 +1,12 @@
 """Runs found again by their settings: names, locks, several at a time, stopped and continued."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -189,3 +193,33 @@ def test_progress_says_how_long_the_rest_takes(fake):
     assert line == "[  2/112, 1 failed] x: failed: ValueError: no; about 1 h 51 min left"
     line = progress.line(pool.Outcome(fake("y"), {**summary, "status": "diverged"}, seconds=2.0))
     assert "y: diverged after 200 rounds in 2 s" in line
+
+
+def test_calls_in_this_process_and_in_others(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert list(pool.each(divmod, [(7, 2), (9, 2)])) == [(3, 1), (4, 1)]
+    assert sorted(pool.each(divmod, iter([(7, 2), (9, 2), (11, 2), (13, 2)]), 2)) == [(3, 1), (4, 1), (5, 1), (6, 1)]
+    assert [path.samefile(tmp_path) for path in pool.each(Path.cwd, [()], 2)] == [True]
+    with pytest.raises(ZeroDivisionError):
+        list(pool.each(divmod, [(1, 0)], 2))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="Linux")
+def test_workers_end_with_a_killed_parent_and_leave_nothing(tmp_path):
+    work = "import os, time; open(f'{os.getpid()}', 'w').write(open('/proc/self/maps').read()); time.sleep(99)"
+    code = f"from lightning_fl.study import pool\nlist(pool.each(exec, [({work!r},)] * 2, 2))"
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    workers = [f"/proc/{path.name}" for path in tmp_path.iterdir()]
+    left = set(re.findall(r"/dev/shm/sem\S+", "".join(path.read_text() for path in tmp_path.iterdir())))
+    assert len(workers) == 2
+    assert left
+    parent.kill()
+    parent.wait()
+    while any(map(os.path.exists, [*workers, *left])) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not list(filter(os.path.exists, [*workers, *left]))
