@@ -218,7 +218,7 @@ def write(
         print(f"No pictures ({why}); {spell('plot', shown(folder))} draws them.", file=sys.stderr)
         pictures = {}
     rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(summary, indent=2))
-    files.write(folder / "summary.json", f"{rows}\n".encode())  # last: a run with a summary is finished
+    files.write(folder / "summary.json", f"{rows}\n")  # last: a run with a summary is finished
     for name, picture in pictures.items():
         for logger in module.trainer.loggers:
             if hasattr(logger, "log_image"):
