@@ -108,8 +108,9 @@ class Entries:
         """Choose by what ``tournament.yaml`` has.
 
         Args:
-            rules: Labels; None: all of conf/aggregator, your own included, and those with client momentum.
-            attacks: Names; None: all of conf/adversary.
+            rules: Labels; None: all of conf/aggregator, your own included, and those with client momentum, except those
+                that the file calls younger than the standing.
+            attacks: Names; None: all of conf/adversary, with the same exception.
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
             quick: Whether to play the small tournament of ten minutes.
@@ -134,8 +135,10 @@ class Entries:
             if (known | extra).get(label, overrides) != overrides:
                 raise SettingError(f"there is a rule called {label} already; give --add another label.")
             extra[label] = overrides
-        listed = rules if rules is not None else small.get("rules", list(known))
-        attacked = attacks if attacks is not None else small.get("attacks", choices("adversary"))
+        since = ours["since"]
+        listed = rules if rules is not None else small.get("rules", [label for label in known if label not in since])
+        attacked = attacks if attacks is not None else small.get("attacks")
+        attacked = [name for name in choices("adversary") if name not in since] if attacked is None else attacked
         _check_free(more, _OPTIONS)
         replaced = {override.partition("=")[0] for override in more}
         parts = [ours[part] for part in ("data", "model") if part not in replaced]
