@@ -19,7 +19,7 @@ from lightning_fl._threads import in_threads
 # Entries sorted at a time: 2^18 of them (1 to 2 MB) fit a core's cache, 2^26 a GPU's memory.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
 # Relative difference that is rounding.
-_ROUNDING = 2.0**-40
+ROUNDING = 2.0**-40
 
 
 def reduce_columns(
@@ -110,7 +110,7 @@ def smallest(values: Float[Tensor, "m n"], k: int) -> Bool[Tensor, "m n"]:
     tensor([[False,  True,  True, False]])
     """
     last = kth_smallest(values.clone(memory_format=torch.contiguous_format), k)[:, None]
-    rounding = _ROUNDING * last.abs()
+    rounding = ROUNDING * last.abs()
     below, ties = values < last - rounding, (values - last).abs() <= rounding
     return below | (ties & (ties.cumsum(1) <= k - below.sum(1, keepdim=True)))
 

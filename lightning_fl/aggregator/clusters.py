@@ -40,14 +40,15 @@ def agglomerate(distances: Float64[Tensor, "n n"], linkage: Linkage) -> Iterator
 
     Yields:
         After each of the n - 1 joins, for every row the first row of its cluster.  Of pairs of clusters equally near,
-        up to rounding, the first by their first rows is joined.
+        up to rounding, the one that holds most rows is joined, and of these the first by their first rows: so rows of
+        zeros, which are equally near to all, decide nothing by their order.
     """
     n = len(distances)
     apart = distances.clone().fill_diagonal_(inf).cpu().numpy()
     sizes, label = np.ones(n), np.arange(n)
     for _ in range(n - 1):
         near = apart <= apart.min() * (1 + _ROUNDING)
-        a, b = divmod(int(near.argmax()), n)  # a < b, the first pair of the first row
+        a, b = divmod(int((near * (sizes[:, None] + sizes)).argmax()), n)  # a < b, the first pair of the first row
         if linkage == "average":
             joined = (sizes[a] * apart[a] + sizes[b] * apart[b]) / (sizes[a] + sizes[b])
         else:

@@ -10,13 +10,16 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, check_integer
 from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
-from lightning_fl.columns import smallest
+from lightning_fl.columns import ROUNDING, smallest
 from lightning_fl.errors import SettingError
 from lightning_fl.products import squared_distances
 from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa
 from lightning_fl.updates import Updates
+
+# Squared distance between rows, relative to that from which they are seen, below which they are one and the same.
+_EQUAL = 2.0**-30
 
 
 def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:
@@ -33,8 +36,31 @@ def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:
     keep = min(n - f, len(rows))
     distances = squared_distances(gram[rows][:, rows]).fill_diagonal_(-1)  # itself first, even if others are equal
     matrix = torch.eye(n, dtype=gram.dtype, device=gram.device)
-    matrix[rows[:, None], rows] = smallest(distances, keep).to(gram) / keep
+    matrix[rows[:, None], rows] = _nearest(distances, keep) / keep
     return matrix
+
+
+def _nearest(distances: Float64[Tensor, "m m"], keep: int) -> Float64[Tensor, "m m"]:
+    """Say how far each row counts as near: 1 or 0, and a share where other rows compete for the last places.
+
+    >>> _nearest(torch.tensor([[-1.0, 4.0, 4.0], [4.0, -1.0, 9.0], [4.0, 9.0, -1.0]]).double(), keep=2)
+    tensor([[1.0000, 0.5000, 0.5000],
+            [1.0000, 1.0000, 0.0000],
+            [1.0000, 0.0000, 1.0000]], dtype=torch.float64)
+    """
+    chosen = smallest(distances, keep)
+    last = distances.masked_fill(~chosen, -1).amax(1, keepdim=True)
+    ties = (distances - last).abs() <= ROUNDING * last.abs()
+    near = chosen.to(distances)
+    # Which of equal rows counts is all the same; others share the places, else their order would decide.
+    row = (ties & ~chosen).any(1).nonzero().flatten()
+    tied = ties[row].to(distances)
+    apart = (tied @ distances.clamp(min=0) * tied).sum(1) / tied.sum(1).square()  # the mean over pairs
+    row = row[apart > _EQUAL * last[row, 0]]
+    tied = ties[row].to(distances)
+    share = (near[row] * tied).sum(1, keepdim=True) / tied.sum(1, keepdim=True)
+    near[row] = torch.where(ties[row], share, near[row])
+    return near
 
 
 def _check(n: int, f: int) -> None:
@@ -59,9 +85,9 @@ def nearest_neighbor_mixing(updates: Float[Tensor, "n d"], f: int) -> Float[Tens
         SettingError: If updates are not a floating-point matrix, f is out of range, or no row is finite.
 
     Note:
-        Of equally near updates, up to rounding, the first ones count.  Some public code takes n - f others beside x_i.
-        A row with NaN or inf counts as one of the f, is never a neighbour, and becomes a row of NaN.  Data weights are
-        not used.
+        Equally near updates, up to rounding, share the last places, as clipped ones do for a row of zeros.  Some
+        public code takes n - f others beside x_i.  A row with NaN or inf counts as one of the f, is never a neighbour,
+        and becomes a row of NaN.  Data weights are not used.
 
     >>> nearest_neighbor_mixing(torch.tensor([[0.0], [1.0], [5.0]]), f=1)
     tensor([[0.5000],

@@ -1,6 +1,8 @@
 """Laws of every rule in conf/aggregator.  A rule's exemptions are data here, not part of the rule."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -40,6 +42,7 @@ BAD = {
     "huge": [1e30, -2e30, 3e30],
     "huge copies": [1e30, 1e30, 1e30],
     "broken": [float("nan"), float("inf"), 1e30],
+    "zeros": [0.0, 0.0, 0.0],
 }
 
 
@@ -93,6 +96,25 @@ def test_asking_twice_gives_the_same_answer(name):
     assert torch.equal(apply(rule, rows), first)
 
 
+def rounds(rule: Aggregator, numbers: Iterable[int]) -> list[torch.Tensor]:
+    """What the rule makes of the rounds of these numbers."""
+    found = []
+    for t in numbers:
+        rows = Updates(world.honest_updates(H, seed=t), ids=range(H))
+        found.append(rule.aggregate(rows, world.oracle(index=t)).update.clone())
+        rule.on_train_batch_end(None, None, None, None, t)
+    return found
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_its_memory_goes_on_from_a_checkpoint(name):
+    """Two rounds, saved and loaded into a fresh rule, and two more are four rounds."""
+    whole, first, later = rounds(make(name), range(4)), make(name), make(name)
+    rounds(first, range(2))
+    later.load_state_dict(deepcopy(first.state_dict()))
+    assert all(torch.equal(a, b) for a, b in zip(rounds(later, (2, 3)), whole[2:], strict=True))
+
+
 @pytest.mark.parametrize("named", [True, False], ids=["clients", "rows"])
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("name", [name for name in RULES if name not in ORDER_MATTERS])
@@ -116,7 +138,7 @@ def test_the_order_of_rows_is_irrelevant(name, bad, named):
         if plain.weights is not None:
             expected, found = plain.weights.double(), torch.empty(len(rows), dtype=torch.float64)
             found[order] = other.weights.double()
-            if bad == "huge copies":  # which of the copies counts is all the same
+            if bad in ("huge copies", "zeros"):  # which of the copies counts is all the same
                 expected[H:], found[H:] = expected[H:].sort().values, found[H:].sort().values
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 

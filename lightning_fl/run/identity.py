@@ -32,6 +32,8 @@ RESULTS = "0.1.0"  # the version in which all numbers last changed
 # By class, the version in which its own numbers last changed, if that was after `RESULTS`.
 REVISED = {
     "lightning_fl.adversary.adaptive.Adaptive": "0.2.0",  # more lines, and what opt_ipm and opt_alie try
+    "lightning_fl.aggregator.arc.Arc": "0.2.0",  # before NNM: clipped rows equally far from a row of zeros share places
+    "lightning_fl.aggregator.clipped_clustering.ClippedClustering": "0.2.0",  # rows of zeros join the largest cluster
     "lightning_fl.aggregator.correntropy.Correntropy": "0.2.0",  # half of the weight is no majority, however rounded
     "lightning_fl.aggregator.rejection.AverageRejection": "0.2.0",  # ties are drawn, not decided by row order
 }
