@@ -24,7 +24,8 @@ def once(function: Callable[[nn.Module, _S], _T]) -> Callable[[nn.Module, _S], _
     @wraps(function)
     def ask(model: nn.Module, samples: _S) -> _T:
         trained = (name for name, value in model.named_parameters() if value.requires_grad)
-        kind, answers = (function, model.training, *trained), _known.setdefault(model, {})
+        mixed = any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+        kind, answers = (function, model.training, mixed, *trained), _known.setdefault(model, {})
         if kind not in answers:
             answers[kind] = function(model, samples)
         answer: _T = answers[kind]
@@ -45,6 +46,20 @@ def numbers_per_sample(model: nn.Module, samples: Samples) -> int:
     with torch.no_grad(), KeyedDropout(None), _Counter() as counter:
         model(x)
     return (x.numel() + counter.numbers) // 2
+
+
+@once
+def uses_dropout(model: nn.Module, samples: Samples) -> bool:
+    """Tell whether the model drops anything, in training and as it is.
+
+    Args:
+        model: The model.
+        samples: Any that it takes.
+    """
+    x, _ = samples.gather(torch.arange(2, device=samples.targets.device) % len(samples))
+    with torch.no_grad(), KeyedDropout(None) as keyed:
+        model(x)
+    return keyed.layer > 0
 
 
 class _Counter(TorchFunctionMode):

@@ -1,24 +1,29 @@
 """What a run's parts must be, checked before any training; each function raises a SettingError if one is not."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.client.base import Client
-from lightning_fl.dropout import KeyedDropout, uses_dropout
+from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import SettingError, concerning
 from lightning_fl.parameters import trainable
 from lightning_fl.samples import Samples
 from lightning_fl.strategy.client_parallel import ClientParallel
 from lightning_fl.trial import calls, check_trial, random_states
 
+# What runs a module that is inside, or made from it, in its own way.
+_WRAPPERS = (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)
+# What Lightning takes for these.
+_PRECISIONS = {"32", "32-true", "64", "64-true", "16", "16-mixed", "bf16", "bf16-mixed"}
 _NO_ROUNDS = "a run has trainer.max_steps rounds, each on all of its clients"
 _ALL_SAMPLES = "every evaluation is of all test samples"
 _ONE_STEP = "the server steps once per round, by its own optimizer (server=...)"
@@ -57,6 +62,7 @@ def check_trainer_settings(given: Mapping[str, Any], spelled: str = "", taken: C
         known = any(type(value) is type(other) and value == other for other in (None, False, *harmless))
         if key not in taken and not known:
             raise SettingError(f"{spelled}{key} is not for federated rounds, got {value!r}: {why}; leave it out.")
+    check_precision(given.get("precision"), f"{spelled}precision")
 
 
 def check_rounds(trainer: pl.Trainer) -> None:
@@ -86,20 +92,47 @@ def check_monitors(trainer: pl.Trainer, known: Collection[str]) -> None:
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
-    """Check that rounds can be computed on it: with our strategy if by several processes, in float32."""
+    """Check that rounds can be computed on it: with our strategy if by several processes, in a type that they know."""
     if trainer.world_size > 1 and not isinstance(trainer.strategy, ClientParallel):
         raise SettingError(
             f"a round over {trainer.world_size} processes needs lightning_fl's strategy ClientParallel, got "
             f"{type(trainer.strategy).__name__}; leave trainer.strategy out, or give the trainer "
             f"strategy=ClientParallel()."
         )
-    if trainer.precision != "32-true":
-        raise SettingError(
-            f"a round computes in float32, its inner products in float64, got trainer.precision={trainer.precision}; "
-            f"leave it at 32-true."
-        )
+    check_precision(trainer.precision)
     if trainer.strategy.root_device.type == "mps":
         raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
+
+
+def check_precision(given: object, name: str = "precision") -> None:
+    """Check the trainer's precision.
+
+    Args:
+        given: As typed; None: not set.
+        name: Of the setting, for the error.
+    """
+    if given is not None and str(given) not in _PRECISIONS:
+        raise SettingError(
+            f"{name} must be 32-true, 64-true (the whole round), or bf16-mixed or 16-mixed (clients' passes; updates "
+            f"stay float32), got {given}."
+        )
+
+
+def parameter_type(model: nn.Module) -> torch.dtype:
+    """Find the type in which a round computes, that of all the parameters that are trained."""
+    trained = trainable(model)
+    if not trained:
+        raise SettingError(
+            f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
+        )
+    types = {value.dtype: name for name, value in trained.items()}
+    if len(types) > 1 or not types.keys() <= {torch.float32, torch.float64}:
+        named = ", ".join(f"{name} of {str(dtype).removeprefix('torch.')}" for dtype, name in types.items())
+        raise SettingError(
+            f"{type(model).__name__} needs trained parameters of one type, float32 or float64, got {named}; call "
+            f"float() or double() of it, or freeze the others; for faster passes set trainer.precision=bf16-mixed."
+        )
+    return next(iter(types))
 
 
 def check_server_data(rule: Aggregator, client: Client, n_samples: int, advice: str) -> None:
@@ -166,7 +199,7 @@ def _refusals(part: str) -> Iterator[None]:
 
 
 def refuse_hidden_state(model: nn.Module) -> None:
-    """Refuse a model that is compiled or has gradient hooks, keeps batch statistics, or draws what no seed governs."""
+    """Refuse a model that is wrapped or has gradient hooks, keeps batch statistics, or draws what no seed governs."""
     who = type(model).__name__
     for name, module in model.named_modules():
         where = f"{name or 'itself'} ({type(module).__name__})"
@@ -175,14 +208,25 @@ def refuse_hidden_state(model: nn.Module) -> None:
                 f"clients need a model that is not compiled, got torch.compile in {where}; give the model as it was "
                 f"before, which torch.compile keeps as _orig_mod."
             )
+        if isinstance(module, _WRAPPERS):
+            raise SettingError(
+                f"clients need plain modules, which can be computed with other parameters, got {where}; give the "
+                f"module inside, as it was before it was scripted or spread over devices."
+            )
+        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+            raise SettingError(
+                f"{who} does not know the size of {where} yet; call it on a sample where it is made, or use the layer "
+                f"that is not lazy."
+            )
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
             raise SettingError(
                 f"{who} mixes the samples of a batch in {where}, so that what is computed together "
                 f"would change the result; use GroupNorm or LayerNorm."
             )
-        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and module.training:
             raise SettingError(
-                f"{who} keeps batch statistics in {where}, which clients do not upload; use GroupNorm or LayerNorm."
+                f"{who} keeps batch statistics in {where}, which clients do not upload; use GroupNorm or LayerNorm, or "
+                f"freeze them by eval() of that layer."
             )
         if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) and module.p > 0:
             raise SettingError(
@@ -194,6 +238,12 @@ def refuse_hidden_state(model: nn.Module) -> None:
                 f"clients need parameters without gradient hooks, which copies of a model lose, got one on {name} of "
                 f"{who}; freeze whole parameters by requires_grad_(False), or let forward mask the weights."
             )
+    for name, value in model.named_parameters():
+        if any(stride == 0 and size > 1 for stride, size in zip(value.stride(), value.shape, strict=True)):
+            raise SettingError(
+                f"{who} has one number in many places of {name} (expand()), which no optimizer can change; add "
+                f".clone() where it is made."
+            )
 
 
 def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
@@ -204,10 +254,7 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
         client: How clients are computed.
         data: What it must take; two samples of the first are tried.
     """
-    if not trainable(model):
-        raise SettingError(
-            f"{type(model).__name__} has no parameter that is trained; leave requires_grad on for one at least."
-        )
+    parameter_type(model)
     targets = data[0].targets
     other = (targets != targets[0]).nonzero().flatten().tolist() or [len(targets) - 1]
     inputs, labels = data[0].gather(torch.tensor([0, other[0]], device=targets.device))
@@ -217,12 +264,11 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
         inputs.view(2, -1)[:, -1] = low if low < 0 else high
         advice = f"whole numbers, here {low} to {high}, are tokens from 0; give pixels as x.byte(), others as x.float()"
     name, shape, n_classes = type(model).__name__, tuple(inputs.shape[1:]), data[0].n_classes
-    if uses_dropout(model) and not model.training:
+    if not model.training and any(isinstance(x, nn.modules.dropout._DropoutNd) and x.p for x in model.modules()):
         raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
 
     def once() -> Any:
-        keyed = KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)) if uses_dropout(model) else nullcontext()
-        with torch.no_grad(), keyed:
+        with torch.no_grad(), KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)):
             return model(inputs[:1])
 
     states = random_states(inputs.device)

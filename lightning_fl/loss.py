@@ -43,3 +43,8 @@ def mean_loss(
     if hasattr(model, "sample_losses"):
         return sample_losses(model, outputs, targets).mean()
     return F.cross_entropy(outputs, targets)
+
+
+def loss_of(model: nn.Module, x: Tensor, y: Int64[Tensor, " batch"]) -> Float[Tensor, ""]:
+    """Compute the mean loss of a model on inputs and their classes."""
+    return mean_loss(model, model(x), y)

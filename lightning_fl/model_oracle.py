@@ -6,15 +6,15 @@ from functools import cached_property
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from typing_extensions import override
 
-from lightning_fl.client.base import Client, all_at_once, default_client_chunk
+from lightning_fl.client.base import Client, computed_at_once, default_client_chunk
 from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import SettingError
-from lightning_fl.loss import mean_loss
+from lightning_fl.loss import loss_of
 from lightning_fl.parallel import shared
-from lightning_fl.parameters import flatten, trainable, unflatten
+from lightning_fl.parameters import call_at, flatten, trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.server_oracle import ServerOracle
@@ -71,17 +71,20 @@ class ModelOracle(ServerOracle):
         def loss(vector: Tensor) -> Tensor:
             parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
             with KeyedDropout(None):
-                return mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
+                found: Tensor = call_at(parameters, loss_of, self.model, x, y)
+                return found
 
         def after(rows: Tensor) -> Tensor:
             moves = self.round.learning_rate * rows
             return torch.sub(self.parameters, moves, out=moves)
 
         def losses(candidates: Tensor) -> Tensor:
-            return torch.cat([vmap(loss)(after(rows)) for rows in candidates.split(chunk)])
+            return torch.cat([each(after(rows)) for rows in candidates.split(chunk)])
 
         chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
-        with torch.no_grad(), all_at_once(self.model, "choose a rule that asks for no losses, or another model"):
+        together = computed_at_once(self.model, self.classes.samples)
+        each = vmap(loss) if together else lambda rows: torch.stack([loss(row) for row in rows])
+        with torch.no_grad():
             return shared(losses, updates).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
     @override
@@ -91,7 +94,7 @@ class ModelOracle(ServerOracle):
         vector = (self.parameters - learning_rate * update).requires_grad_()
         with torch.enable_grad(), KeyedDropout(None):
             parameters = dict(zip(like, unflatten(vector, list(like.values())), strict=True))
-            loss = mean_loss(self.model, functional_call(self.model, parameters, (x,)), y)
+            loss = call_at(parameters, loss_of, self.model, x, y)
             return torch.autograd.grad(loss, vector)[0]
 
     def _all_samples(self) -> Tensor:

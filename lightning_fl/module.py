@@ -1,6 +1,7 @@
 """One federated round as one Lightning training step."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from copy import copy, deepcopy
 from functools import partial
 from itertools import islice, pairwise
@@ -12,6 +13,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from jaxtyping import Float, Int64
+from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -33,6 +35,7 @@ from lightning_fl.checks import (
     check_rounds,
     check_server_data,
     check_trainer,
+    parameter_type,
     refuse_hidden_state,
     step,
 )
@@ -176,8 +179,15 @@ class FederatedModule(pl.LightningModule):
                     self.adversary.check(len(honest), len(byzantine), data.n_classes)
                 self.adversary.check_data(data)
         self.model.to(data.train.targets.device)  # client state is allocated on the model's device
-        with concerning("model"):
+        with concerning("model"), trainer.precision_plugin.forward_context(), self._in_full():
+            if trainer.precision == "64-true":
+                self.model.double()
+            data.place(data.train.targets.device, parameter_type(self.model))
+            self.client.passes = nullcontext
             check_model(self.model, self.client, data.train, data.test)
+        if isinstance(trainer.precision_plugin, MixedPrecision):
+            trainer.precision_plugin.scaler = None  # the server steps in float32: nothing is to be scaled back
+        self.client.passes = trainer.precision_plugin.forward_context
         if trainer.world_size > len(data.test):
             raise SettingError(
                 f"each of {trainer.world_size} processes needs a test sample, got {len(data.test)}; start fewer."
@@ -261,6 +271,14 @@ class FederatedModule(pl.LightningModule):
             What the round's record holds: metrics, the rule's trust in each client if it is a weighting, and what it
             believes about their labels, if anything.
         """
+        with self._in_full():
+            return self._round(batch)
+
+    def _in_full(self) -> torch.autocast:
+        """Leave mixed precision, which Lightning enters for a whole step, to the clients' passes."""
+        return torch.autocast(self.device.type, enabled=False)
+
+    def _round(self, batch: RoundBatch) -> dict[str, Any]:
         clock = _Clock(self.device)
         h, b = len(batch.honest), len(batch.byzantine)
         parameters = trainable(self.model)
@@ -415,7 +433,8 @@ class FederatedModule(pl.LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count one batch of test samples."""
         inputs, targets = batch
-        self.metrics.update(outputs(self.model, inputs, self.data.test), targets)
+        with self._in_full():
+            self.metrics.update(outputs(self.model, inputs, self.data.test), targets)
 
     test_step = validation_step
 

@@ -1,10 +1,12 @@
 """A model's parameters as one flat vector."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import functional_call
 
 
 def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " d"]:
@@ -16,6 +18,24 @@ def unflatten(vector: Float[Tensor, "*batch d"], like: Sequence[Tensor]) -> list
     """Cut a flat vector (or a batch of them) into views shaped like the given tensors."""
     parts = vector.split([tensor.numel() for tensor in like], dim=-1)
     return [part.view((*vector.shape[:-1], *tensor.shape)) for part, tensor in zip(parts, like, strict=True)]
+
+
+class _Inside(nn.Module):
+    def __init__(self, model: nn.Module, function: Callable[..., Any]):
+        super().__init__()
+        self.model, self.function = model, function
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.function(self.model, *arguments)
+
+
+def call_at(parameters: Mapping[str, Tensor], function: Callable[..., Any], model: nn.Module, *arguments: Any) -> Any:
+    """Call ``function(model, *arguments)`` while the model has other parameters.
+
+    A loss that reads them and a backward pass that computes something again see these, too.
+    """
+    named = {f"model.{name}": value for name, value in parameters.items()}
+    return functional_call(_Inside(model, function), named, arguments)
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:

@@ -22,6 +22,8 @@ class Samples:
         n_classes: c; every target is in [0, c).
         mean, std: Per channel (or one number), subtracted and divided after scaling; for uint8 inputs; others are taken
             as they are.
+        dtype: Type of what is gathered, unless it is whole numbers; a run computes in its model's.  None: float32 for
+            uint8, others as they are.
 
     Raises:
         DataError: If inputs or targets are no such tensors, there are none, they differ in number, or a target is out
@@ -34,6 +36,7 @@ class Samples:
     n_classes: int
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         check_whole("n_classes", self.n_classes, 1)
@@ -58,27 +61,30 @@ class Samples:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def to(self, device: torch.device) -> "Samples":
-        """Move to a device."""
-        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
+    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> "Samples":
+        """Move to a device, to be gathered in a type; None: as before."""
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device), dtype=dtype or self.dtype)
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Gather inputs, scaled and normalised, and targets; the results take the shape of ``indices`` in front."""
         flat = indices.reshape(-1)
         inputs = self.inputs.index_select(0, flat)  # several times faster than inputs[indices]
         if inputs.dtype == torch.uint8:
-            scale, shift = self._affine(inputs.device)
-            inputs = inputs.float().mul_(scale).add_(shift)
+            inputs = inputs.to(self.dtype or torch.float32)
+            scale, shift = self._affine(inputs)
+            inputs.mul_(scale).add_(shift)
+        elif inputs.is_floating_point():
+            inputs = inputs.to(self.dtype or inputs.dtype)
         shape = tuple(indices.shape)
         return inputs.view(*shape, *inputs.shape[1:]), self.targets.index_select(0, flat).view(shape)
 
-    def _affine(self, device: torch.device) -> tuple[Any, Any]:
+    def _affine(self, like: Tensor) -> tuple[Any, Any]:
         """Scale and shift that turn bytes into normalised inputs: numbers, or tensors that broadcast over pixels."""
         scale = [1 / (255 * std) for std in self.std]
         shift = [-mean / std for mean, std in zip(self.mean, self.std, strict=True)]
         if len(scale) == 1:
             return scale[0], shift[0]
-        return torch.tensor(scale, device=device)[:, None, None], torch.tensor(shift, device=device)[:, None, None]
+        return like.new_tensor(scale)[:, None, None], like.new_tensor(shift)[:, None, None]
 
     def batches(self, size: int) -> "Batches":
         """All samples in order, ``size`` at a time."""

@@ -6,7 +6,7 @@ of it may change a client's gradient, so a model has to treat each sample by its
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lightning_fl._models import tensors_in
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
+from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys
 from lightning_fl.errors import SettingError
 from lightning_fl.loss import sample_losses
 from lightning_fl.parameters import flatten, unflatten
@@ -114,11 +114,11 @@ class _Trial:
     def plain(self, rows: slice) -> _Plain:
         """Compute some of the samples by plain autograd."""
         with _explained(self.model, "cannot be trained"), torch.enable_grad():
-            with KeyedDropout(self.keys[rows]) if uses_dropout(self.model) else nullcontext():
+            with KeyedDropout(self.keys[rows]):
                 outputs = self.model(self.samples.inputs[rows])
             losses = sample_losses(self.model, outputs, self.samples.targets[rows])
             found = torch.autograd.grad(losses.mean(), self.like, allow_unused=True, materialize_grads=True)
-        return _Plain(outputs.detach(), losses.detach(), flatten(found))
+        return _Plain(outputs.detach(), losses.detach(), flatten(part.to_dense() for part in found))
 
     def by_clients(self, chunk: int | None, at: Tensor | None) -> Tensor:
         """Compute both clients' gradients; they are the same client, so what it drops of the first sample is, too."""

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from lightning_fl import SettingError, TensorData
-from lightning_fl.checks import check_model, check_optimizer, check_trainer, refuse_hidden_state
+from lightning_fl.checks import check_model, check_optimizer, check_trainer, parameter_type, refuse_hidden_state
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
@@ -91,13 +91,6 @@ class Masked(nn.Linear):
         return super().forward(inputs * mask)
 
 
-class Careless(nn.Linear):
-    """Draws by itself."""
-
-    def forward(self, inputs):
-        return super().forward(F.dropout(inputs, 0.5, self.training))
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -108,7 +101,6 @@ class Careless(nn.Linear):
             r"Wordy does not take inputs of shape \(2,\): Wrong height! Expected 224, got 2; choose",
         ),
         (Masked(2, 3), r"Masked does not take inputs of shape \(2,\): .*argument: 'mask'; choose another model"),
-        (Careless(2, 3), "Careless draws random numbers outside nn.Dropout"),
         (world.model().requires_grad_(False), "Linear has no parameter that is trained"),
         (Pair(2, 3), r"Pair must give one tensor, \(batch, classes\), got tuple"),
         (Squeezed(2, 3), r"Squeezed must give .*, \(1, 3\) for one, got shape \(3,\); keep the batch"),
@@ -145,6 +137,34 @@ def test_refuses_batch_statistics():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     with pytest.raises(SettingError, match=r"Sequential keeps batch statistics in 1 \(BatchNorm1d\).*use GroupNorm"):
         refuse_hidden_state(model)
+
+
+def test_batch_statistics_that_are_frozen_are_fine():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3).eval())
+    refuse_hidden_state(model)
+    check_model(model, Gradient(), data().train)
+
+
+def expanded():
+    layer = nn.Linear(2, 3)
+    layer.bias = nn.Parameter(torch.zeros(1).expand(3))
+    return layer
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.jit.script(nn.Linear(2, 3)), "plain modules.*got itself .RecursiveScriptModule.; give the mod"),
+        (lambda: nn.Sequential(nn.DataParallel(nn.Linear(2, 3))), "plain modules.*got 0 .DataParallel.; give the mod"),
+        (lambda: nn.Sequential(nn.LazyLinear(3)), "Sequential does not know the size of 0 .LazyLinear. yet; call it"),
+        (expanded, r"Linear has one number in many places of bias \(expand\(\)\).*; add .clone\(\) where it is made"),
+    ],
+    ids=["scripted", "parallel", "lazy", "expanded"],
+)
+def test_refuses_modules_that_no_client_can_train(make, message):
+    with pytest.raises(SettingError, match=message):
+        training.module().__class__(make())
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d, nn.BatchNorm2d])
@@ -191,8 +211,23 @@ def test_a_buffer_of_nan_that_nobody_writes_is_fine():
 
 
 def test_half_precision_is_refused():
-    with pytest.raises(SettingError, match=r"float32.*got trainer.precision=bf16-mixed"):
-        check_trainer(training.trainer(precision="bf16-mixed"))
+    with pytest.raises(SettingError, match=r"precision must be 32-true, 64-true .*, got bf16-true"):
+        check_trainer(training.trainer(precision="bf16-true"))
+
+
+def test_a_type_of_parameters_is_refused_by_name():
+    complex_, half, head = nn.Linear(2, 3), nn.Linear(2, 3).bfloat16(), nn.Linear(2, 3)
+    complex_.bias = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+    head.bias = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    for model, got in [
+        (complex_, "weight of float32, bias of complex64"),
+        (half, "bias of bfloat16"),
+        (head, "weight of float32, bias of float64"),
+    ]:
+        with pytest.raises(SettingError, match=f"trained parameters of one type, float32 or float64, got {got}; call"):
+            parameter_type(model)
+        model.requires_grad_(False)
+    assert parameter_type(nn.Sequential(half, nn.Linear(3, 3))) == torch.float32
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import vmap
 
-from lightning_fl import Round, SettingError
+from lightning_fl import ClientBatch, Round, Samples, SettingError
+from lightning_fl._models import uses_dropout
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.client.saga import Saga
 from lightning_fl.contract import world
-from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
+from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys
 from tests import training
 
 
@@ -73,6 +75,100 @@ def test_channels_are_dropped_as_a_whole(layer):
     assert out.unique().tolist() == pytest.approx([0, 4 / 3])
     assert torch.equal(out.amin(2), out.amax(2))
     assert abs((out == 0).float().mean() - 0.25) < 0.03  # 2,000 channels: three standard deviations
+
+
+@pytest.mark.filterwarnings("ignore:dropout")
+@pytest.mark.parametrize("layer", [nn.Dropout1d, nn.Dropout2d, nn.Dropout3d])
+@pytest.mark.parametrize("dims", [2, 3, 4, 5])
+def test_what_is_dropped_as_a_whole_is_what_torch_drops(layer, dims):
+    """Where torch gives the same for all of a pair of samples and channels, or for all of a sample."""
+    x = torch.ones(40, *[7] * (dims - 1))
+
+    def shared(out):
+        return [torch.equal(out.amin(tuple(range(k, dims))), out.amax(tuple(range(k, dims)))) for k in range(1, dims)]
+
+    torch.manual_seed(0)
+    if layer is nn.Dropout1d and dims > 3:
+        with pytest.raises(RuntimeError):
+            layer(0.5)(x)
+        return
+    expected = shared(layer(0.5)(x))
+    with KeyedDropout(torch.arange(40)):
+        assert shared(layer(0.5)(x)) == expected
+
+
+class Layer(nn.Module):
+    """A layer of torch's with a head."""
+
+    def __init__(self, layer, **settings):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.settings, self.out = layer(), settings, nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = self.layer(x, x, x, **self.settings) if isinstance(self.layer, nn.MultiheadAttention) else self.layer(x)
+        return self.out((h[0] if isinstance(h, tuple) else h).mean(1))
+
+
+def attention(p):
+    return nn.MultiheadAttention(8, 2, dropout=p, batch_first=True)
+
+
+RECURRENT = {"num_layers": 2, "batch_first": True, "bidirectional": True}
+LAYERS = {
+    "attention": lambda p=0.3: Layer(lambda: attention(p), need_weights=False),
+    "attention with weights": lambda p=0.3: Layer(lambda: attention(p)),
+    "causal attention": lambda p=0.3: Layer(
+        lambda: attention(p), need_weights=False, attn_mask=torch.ones(5, 5).tril() == 0, is_causal=True
+    ),
+    "transformer": lambda p=0.3: Layer(lambda: nn.TransformerEncoderLayer(8, 2, 16, p, batch_first=True)),
+    "lstm": lambda p=0.3: Layer(lambda: nn.LSTM(8, 4, dropout=p, **RECURRENT)),
+    "gru": lambda p=0.3: Layer(lambda: nn.GRU(8, 4, dropout=p, **RECURRENT)),
+    "rnn": lambda p=0.3: Layer(lambda: nn.RNN(8, 4, dropout=p, **RECURRENT)),
+}
+
+
+def sequences():
+    draw = torch.Generator().manual_seed(0)
+    samples = Samples(torch.randn(9, 5, 8, generator=draw), torch.arange(9) % 3, 3)
+    return minibatches(ClientBatch(samples, torch.arange(9).split([4, 2, 3]), range(3)), None, Round(0, 0.1, 0))[0]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_torchs_own_layers_drop_by_the_rounds_seed(name, capsys):
+    batch, model = sequences(), LAYERS[name]()
+    state = torch.get_rng_state()
+    loop = Gradient(client_chunk=1).gradients(model, batch).updates
+    found = Gradient().gradients(model, batch).updates
+    torch.testing.assert_close(found, loop, rtol=1e-4, atol=1e-6)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert ("each is computed by itself" in capsys.readouterr().err) == (name in ("lstm", "gru", "rnn"))
+    plain = Gradient(client_chunk=1).gradients(LAYERS[name](0.0), batch).updates
+    assert ((loop - plain).norm(dim=1) > 0.01 * plain.norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_torchs_own_layers_without_what_is_dropped(name):
+    """Every number is kept by keys whose draws are all 1, up to the factor 1 / (1 - p), which p this small hides."""
+    x, model = sequences().samples.inputs, LAYERS[name](1e-12)
+    with KeyedDropout(torch.arange(9)):
+        found = model(x)
+    torch.testing.assert_close(found, LAYERS[name](0.0)(x))
+
+
+def test_attention_drops_the_share_that_it_says_and_scales_the_rest():
+    """Of equal keys all weights are 1 / 50; values tell them apart."""
+    zeros, values = torch.zeros(40, 2, 50, 50), torch.eye(50).expand(40, 2, 50, 50)
+    with KeyedDropout(torch.arange(40)):
+        weights = F.scaled_dot_product_attention(zeros, zeros, values, dropout_p=0.2)
+    assert weights.unique().tolist() == pytest.approx([0, 1 / 40])  # (1 / 50) / 0.8
+    assert abs((weights == 0).float().mean() - 0.2) < 0.003  # 200,000 weights: three standard deviations
+
+
+def test_packed_sequences_drop_nothing_between_layers():
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(3, 5, 8), torch.tensor([5, 4, 2]), batch_first=True)
+    with KeyedDropout(torch.arange(3)), pytest.raises(SettingError, match="needs a padded batch, got a packed"):
+        nn.LSTM(8, 4, 2, dropout=0.5)(packed)
 
 
 def test_draws_are_as_good_as_independent():
@@ -161,8 +257,9 @@ def test_saga_draws_too():
 
 
 def test_a_batch_that_names_no_round_is_refused():
-    assert uses_dropout(dropping())
-    assert not uses_dropout(dropping(0.0))
+    assert uses_dropout(dropping(), world.samples())
+    assert not uses_dropout(dropping(0.0), world.samples())
+    assert not uses_dropout(dropping().eval(), world.samples())
     with pytest.raises(SettingError, match="dropout draws by round and step"):
         Gradient().gradients(dropping(), clients())
 

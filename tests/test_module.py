@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.plugins.precision import MixedPrecision
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
@@ -33,6 +34,7 @@ from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.normalized import Normalized
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.rsa import Rsa
@@ -100,6 +102,78 @@ def test_a_round_is_what_the_slow_loop_does(tmp_path):
             parameter.data -= (0.1 * (8 * mean + 2 * (-2.0 * mean)) / 10).float()
     for parameter, expected in zip(run.model.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(parameter, expected, rtol=1e-5, atol=1e-6)
+
+
+def in_float64(rounds, inputs, targets, parts):
+    """Gradients of the clients' means by autograd, averaged, at rate 0.1."""
+    model = world.model().double()
+    for _ in range(rounds):
+        losses = [nn.functional.cross_entropy(model(inputs[part]), targets[part]) for part in parts]
+        gradients = torch.autograd.grad(sum(losses) / len(losses), list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter -= 0.1 * gradient
+    return model
+
+
+@pytest.mark.parametrize(("rule", "in_bytes"), [(Average(), True), (TrimmedMean(0), False)])
+def test_a_whole_round_in_double_precision(rule, in_bytes):
+    """Inputs and parameters that float32 would round."""
+    x, y = world.samples().inputs.double() / 3, world.samples().targets
+    x = (20 * x + 128).byte() if in_bytes else x
+    parts = [torch.arange(0, 18, 2), torch.arange(1, 18, 2)]
+    held = TensorData((x, y), (x, y), parts, n_clients=2, server_samples=1)
+    run = training.module()
+    training.fit(training.trainer([rule], 4, precision="64-true"), run, held)
+    expected = in_float64(4, x.double() / 255 if in_bytes else x, y, parts)
+    for parameter, wanted in zip(run.model.parameters(), expected.parameters(), strict=True):
+        assert parameter.dtype == torch.float64
+        torch.testing.assert_close(parameter, wanted, rtol=1e-13, atol=1e-15)
+    with torch.no_grad():
+        right = expected(x.double() / 255 if in_bytes else x).argmax(1) == y
+    assert run.evaluation["accuracy"] == pytest.approx(right.double().mean().item(), abs=1e-6)
+
+
+class HalfOnCpu(MixedPrecision):
+    """Float16, which Lightning replaces by bfloat16 on a CPU."""
+
+    def __init__(self):
+        super().__init__("16-mixed", "cpu")
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+def test_mixed_precision_is_for_the_clients_passes_alone(precision):
+    """The rule, the server and the evaluation compute in float32, as does everything in the next run."""
+    seen = []
+
+    class Watching(nn.Linear):
+        def forward(self, x):
+            found = super().forward(x)
+            seen.append((self.training, found.dtype))
+            return found
+
+    class Asking(Average):
+        def aggregate(self, updates, server):
+            assert (updates.rows @ updates.rows.T).dtype == updates.dtype == torch.float32
+            return super().aggregate(updates, server)
+
+    def trained(**settings):
+        run = FederatedModule(Watching(2, 3), client)
+        run.model.load_state_dict(world.model().state_dict())
+        training.fit(training.trainer([Asking()], 3, **settings), run)
+        return torch.cat([parameter.detach().flatten() for parameter in run.model.parameters()])
+
+    client = Gradient()
+    mixed = trained(**({"plugins": [HalfOnCpu()]} if precision == "16-mixed" else {"precision": precision}))
+    low = torch.bfloat16 if precision == "bf16-mixed" else torch.float16
+    assert (True, low) in seen
+    assert (False, torch.float32) in seen
+    assert (False, low) not in seen
+    seen.clear()
+    plain = trained()
+    assert {dtype for _, dtype in seen} == {torch.float32}
+    assert mixed.dtype == torch.float32
+    assert 1e-6 < (mixed - plain).norm() / plain.norm() < 0.01
 
 
 @pytest.mark.parametrize("n_byzantine", [0, 3])

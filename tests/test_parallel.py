@@ -73,6 +73,8 @@ def cases(folder):
         found[f"client {name}"] = settings(client=name, adversary="label_flip")
         found[f"client {name}"]["federation"]["participation"] = 0.7
     found["rows in files"] = settings(aggregator="krum", adversary="lie") | {"updates_dir": str(folder)}
+    for precision in ("64-true", "bf16-mixed"):
+        found[f"in {precision}"] = settings(f"trainer.precision={precision}", aggregator="krum", adversary="lie")
     found["rate of uploads"] = settings(client="raga", adversary="gaussian")
     found["rate of uploads"]["client"]["learning_rate"] = 0.01
     for name in conf.names("method"):

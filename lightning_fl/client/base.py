@@ -1,25 +1,28 @@
 """What a client computes: all clients of a round as one batched computation."""
 
+import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int64
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl import seeding
-from lightning_fl._models import numbers_per_sample
-from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart
-from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys, uses_dropout
+from lightning_fl._models import numbers_per_sample, once, uses_dropout
+from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, trial
+from lightning_fl.dropout import KeyedDropout, client_keys, keys_in_order, sample_keys
 from lightning_fl.errors import SettingError, check_choice, check_whole
 from lightning_fl.images import arranged, at_a_time, convolves_on_cpu
-from lightning_fl.loss import mean_loss, sample_losses
-from lightning_fl.parameters import trainable, unflatten
+from lightning_fl.loss import loss_of, sample_losses
+from lightning_fl.parameters import call_at, trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.rows import check_shape
 from lightning_fl.samples import ClientBatch, Samples
@@ -100,6 +103,7 @@ class Client(nn.Module, ABC):
         if client_chunk is not None:
             check_whole("client_chunk", client_chunk, 1)
         self.client_chunk = client_chunk
+        self.passes: Callable[[], AbstractContextManager[None]] = nullcontext  # autocast, in mixed precision
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
         """Make what outlives a round, as buffers in the order of client numbers; called before training.
@@ -159,30 +163,43 @@ class Client(nn.Module, ABC):
         d = sum(value.numel() for value in like)
         rows = like[0].new_empty(len(batch), d) if out is None else out
         losses = like[0].new_empty(len(batch))
+        with self.passes():
+            self._compute(model, batch, rows, losses, at)
+        return ClientResult(rows, losses, sum(batch.sizes))
+
+    def _compute(self, model: nn.Module, batch: ClientBatch, rows: Tensor, losses: Tensor, at: Tensor | None) -> None:
+        """Write all gradients and losses."""
+        parameters = trainable(model)
+        like = list(parameters.values())
+        d = rows.shape[1]
         keys = _keys(model, batch, like[0].device)
         chunk = self.client_chunk or default_client_chunk(model, d, like[0].device)
         if self.client_chunk is None and sum(batch.sizes) <= _FEW_SAMPLES * len(batch) and min(batch.ids) >= 0:
             numbers = numbers_per_sample(model, batch.samples)
             fitting = clients_that_fit(numbers, batch.sizes, d, like[0].device)
             if fitting > 1 and _side_by_side(model, batch, fitting, keys, rows, losses, at):
-                return ClientResult(rows, losses, sum(batch.sizes))
+                return
             if chunk > 1 and fitting >= 2 * chunk:
                 chunk = fitting
         if any(getattr(module, "scale_grad_by_freq", False) for module in model.modules()):
             chunk = 1  # vmap pads clients to one size, and an embedding would count the padding
+        if chunk > 1 and self.client_chunk is None and not computed_at_once(model, batch.samples):
+            chunk = 1
+        scale = _loss_scale(rows.device)
         if chunk == 1:
             for i, indices in enumerate(batch.indices):
                 if at is not None:
                     parameters = dict(zip(parameters, unflatten(at[i], like), strict=True))
                 key = None if keys is None else keys[i]
-                losses[i] = _one_gradient(model, parameters, batch.samples, indices, key, out=rows[i])
-            return ClientResult(rows, losses, sum(batch.sizes))
+                losses[i] = _one_gradient(model, parameters, batch.samples, indices, key, scale, out=rows[i])
         # Clients of about the same size share a chunk, so that little is padded.
-        for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk):
+        for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk) if chunk > 1 else []:
             if at is not None:
                 parameters = dict(zip(parameters, unflatten(at[clients.to(at.device)], like), strict=True))
-            _chunk_gradients(model, parameters, None if at is None else 0, batch, clients, keys, rows, losses)
-        return ClientResult(rows, losses, sum(batch.sizes))
+            _chunk_gradients(model, parameters, None if at is None else 0, batch, clients, keys, scale, rows, losses)
+        if scale != 1:
+            rows /= scale
+            losses /= scale
 
 
 def minibatches(
@@ -335,7 +352,7 @@ def _side_by_side(
         return False
     for start in range(0, len(batch), chunk):
         part = slice(start, start + chunk)
-        drawn = None if keys is None else _keys_in_order(keys[part], batch.sizes[part])
+        drawn = None if keys is None else keys_in_order(keys[part], batch.sizes[part])
         own = None if at is None else at[part]
         try:
             fill(model, batch.samples, batch.indices[part], drawn, rows[part], losses[part], own)
@@ -344,15 +361,9 @@ def _side_by_side(
     return True
 
 
-def _keys_in_order(keys: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The keys of all samples, one client after the other."""
-    every = sample_keys(keys, max(sizes))
-    return every[torch.arange(max(sizes), device=keys.device) < torch.tensor(sizes, device=keys.device)[:, None]]
-
-
 def _keys(model: nn.Module, batch: ClientBatch, device: torch.device) -> Tensor | None:
     """Give each client's key for dropout; None for a model without dropout."""
-    if not uses_dropout(model):
+    if not uses_dropout(model, batch.samples):
         return None
     if batch.drawing is None:
         raise SettingError(
@@ -368,9 +379,13 @@ def _one_gradient(
     samples: Samples,
     indices: Tensor,
     key: Tensor | None,
+    scale: float,
     out: Tensor,
 ) -> Tensor:
-    """Write the gradient of the mean loss over one client's samples, a slice of them at a time; give the loss."""
+    """Write the gradient of the mean loss over one client's samples, a slice of them at a time; give the loss.
+
+    Both are scaled.
+    """
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     loss = out.new_zeros(())
     if convolves_on_cpu(model, out.device):
@@ -382,12 +397,44 @@ def _one_gradient(
         x, y = samples.gather(part)
         x = arranged(model, x)
         with torch.enable_grad(), nullcontext() if keys is None else KeyedDropout(keys[k]):
-            share = mean_loss(model, functional_call(model, leaves, (x,)), y) * (len(part) / len(indices))
-            share.backward()
-        loss += share.detach()
-    gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves.values()]
+            loss += call_at(leaves, _back, model, x, y, scale * (len(part) / len(indices)))
+    gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.to_dense() for leaf in leaves.values()]
     torch.cat([gradient.flatten() for gradient in gradients], out=out)
     return loss
+
+
+def _back(model: nn.Module, x: Tensor, y: Tensor, share: float) -> Tensor:
+    """Take a share of the mean loss backwards, and give it."""
+    loss = loss_of(model, x, y) * share
+    loss.backward()
+    return loss.detach()
+
+
+def _loss_scale(device: torch.device) -> float:
+    """By what losses are scaled so that no gradient vanishes: float16 holds 6e-8 to 7e4, here then 6e-11 to 64."""
+    half = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.float16
+    return 1024.0 if half else 1.0
+
+
+@once
+def computed_at_once(model: nn.Module, samples: Samples) -> bool:
+    """Find out whether ``vmap`` gives what plain autograd gives, and tell if it does not; see `trial`."""
+
+    def compute(model: nn.Module, batch: ClientBatch, keys: Tensor, rows: Tensor, losses: Tensor) -> None:
+        _chunk_gradients(model, trainable(model), None, batch, torch.arange(2), keys, 1.0, rows, losses)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "There is a performance drop")  # vmap computes one by one, too, but slowly
+        errors = trial(model, samples, compute)
+    rounding = 0.05 if torch.is_autocast_enabled(samples.targets.device.type) else 1e-3
+    if errors is not None and not any(error > rounding for error in errors):
+        return True
+    rank_zero_only(print)(
+        f"{type(model).__name__} does what cannot be computed for several clients at once: each is computed by itself "
+        f"(client_chunk=1).",
+        file=sys.stderr,
+    )
+    return False
 
 
 @contextmanager
@@ -409,9 +456,14 @@ def all_at_once(model: nn.Module, advice: str) -> Iterator[None]:
 
 
 def _masked_loss(model: nn.Module) -> Callable[..., Tensor]:
+    def each(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return sample_losses(model, model(x), y)
+
     def loss(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor, share: Tensor, keys: Tensor | None) -> Tensor:
         with nullcontext() if keys is None else KeyedDropout(keys):
-            return sample_losses(model, functional_call(model, dict(parameters), (x,)), y) @ share
+            losses = call_at(parameters, each, model, x, y)
+        with torch.autocast(share.device.type, enabled=False):
+            return losses.to(share.dtype) @ share
 
     return loss
 
@@ -423,10 +475,11 @@ def _chunk_gradients(
     batch: ClientBatch,
     clients: Tensor,
     keys: Tensor | None,
+    scale: float,
     rows: Tensor,
     losses: Tensor,
 ) -> None:
-    """Write the gradients and losses of some clients into their rows, by one vmap over them."""
+    """Write the gradients and losses of some clients, scaled, into their rows, by one vmap over them."""
     indices = pad_sequence([batch.indices[i] for i in clients.tolist()], batch_first=True)
     sizes = torch.tensor([len(batch.indices[i]) for i in clients.tolist()], device=indices.device)
     mask = torch.arange(indices.shape[1], device=indices.device) < sizes[:, None]
@@ -436,7 +489,7 @@ def _chunk_gradients(
     in_dims = (parameters_dim, 0, 0, 0, None if drawn is None else 0)
     with all_at_once(model, "set client_chunk=1 of the client"):
         gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=in_dims)(
-            parameters, x, y, mask.to(rows.dtype) / sizes[:, None], drawn
+            parameters, x, y, scale * mask.to(rows.dtype) / sizes[:, None], drawn
         )
     clients = clients.to(rows.device)
     losses[clients] = values

@@ -15,6 +15,7 @@ samples, such as a division by ``len(x)``, shows in a trial against plain autogr
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
+from functools import partial
 from operator import or_
 from typing import Any
 
@@ -27,11 +28,11 @@ from torch.overrides import TorchFunctionMode
 from lightning_fl._models import once, tensors_in
 from lightning_fl.client import _layers
 from lightning_fl.client._layers import Layout, UnsupportedError
-from lightning_fl.dropout import KeyedDropout
+from lightning_fl.dropout import KeyedDropout, keys_in_order, sample_keys
 from lightning_fl.images import arranged
 from lightning_fl.loss import sample_losses
 from lightning_fl.parameters import flatten, trainable
-from lightning_fl.samples import Samples
+from lightning_fl.samples import ClientBatch, Samples
 
 # Relative distance between two gradients that is more than rounding.
 _TOLERANCE = 1e-3
@@ -246,7 +247,18 @@ def fill(
 
 @once
 def keeps_apart(model: nn.Module, samples: Samples) -> bool:
-    """Find out whether `fill` gives what plain autograd gives, on clients of one sample and of two.
+    """Find out whether `fill` gives what plain autograd gives; see `trial`."""
+
+    def fill_from(own: bool, model: nn.Module, batch: ClientBatch, keys: Tensor, rows: Tensor, losses: Tensor) -> None:
+        weights = flatten(trainable(model).values()).expand(2, -1) if own else None
+        fill(model, batch.samples, batch.indices, keys_in_order(keys, batch.sizes), rows, losses, weights)
+
+    errors = trial(model, samples, partial(fill_from, False), partial(fill_from, True))
+    return errors is not None and all(error < _TOLERANCE for error in errors)
+
+
+def trial(model: nn.Module, samples: Samples, *ways: Callable[..., None]) -> list[float] | None:
+    """Compute two clients, of one sample and of two, in some ways and by plain autograd.
 
     They are compared at seeded parameters, so that the answer does not depend on where training stands: a run that is
     resumed computes as if it had never stopped.
@@ -254,10 +266,14 @@ def keeps_apart(model: nn.Module, samples: Samples) -> bool:
     Args:
         model: The model.
         samples: Any that it takes.
+        ways: Each takes the model, the clients, their keys for dropout, and the gradients and losses to write.
+
+    Returns:
+        The relative distances between the gradients, NaN where these are 0.  None: a way raises an error.
     """
     device = samples.targets.device
-    indices = list((torch.arange(3, device=device) % len(samples)).split([1, 2]))
-    keys = torch.arange(3, device=device)
+    batch = ClientBatch(samples, (torch.arange(3, device=device) % len(samples)).split([1, 2]), range(2))
+    keys, errors = torch.arange(2, device=device), []
     try:
         twin = deepcopy(model)
         parameters = [p for p in twin.parameters() if p.requires_grad]
@@ -265,18 +281,17 @@ def keeps_apart(model: nn.Module, samples: Samples) -> bool:
         for parameter in parameters:
             fan_in = parameter[0].numel() if parameter.ndim > 1 else 1
             parameter.data.copy_(torch.randn(parameter.shape, generator=draw) / fan_in**0.5)
-        gradients = torch.empty(2, sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=device)
-        fill(twin, samples, indices, keys, gradients, gradients.new_empty(2))
-        own = torch.empty_like(gradients)
-        fill(twin, samples, indices, keys, own, own.new_empty(2), flatten(trainable(twin).values()).expand(2, -1))
-        for index, key, *rows in zip(indices, keys.split([1, 2]), gradients, own, strict=True):
+        expected = torch.empty(2, sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=device)
+        for row, index, key in zip(expected, batch.indices, keys, strict=True):
             x, y = samples.gather(index)
-            with torch.enable_grad(), KeyedDropout(key):
+            with torch.enable_grad(), KeyedDropout(sample_keys(key, len(index))):
                 loss = sample_losses(twin, twin(x), y).mean()
             found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-            expected = torch.cat([part.flatten() for part in found])
-            if not all((row - expected).norm() < _TOLERANCE * expected.norm() for row in rows):
-                return False
+            torch.cat([part.flatten() for part in found], out=row)
+        for way in ways:
+            rows = torch.empty_like(expected)
+            way(twin, batch, keys, rows, rows.new_empty(2))
+            errors += ((rows - expected).norm(dim=1) / expected.norm(dim=1)).tolist()
     except Exception:  # whatever a model cannot do; the path that it is left to says what
-        return False
-    return True
+        return None
+    return errors

@@ -143,7 +143,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self._check_made()
         if not self.ready:
             self._load_and_partition()
-        self._move(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
+        self.place(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
 
     def _check_made(self) -> None:
         if "ready" not in vars(self):  # a class of a user's own
@@ -186,14 +186,15 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             f"{' and '.join(type(part).__name__ for part in parts) or 'none'}."
         )
 
-    def _move(self, device: torch.device) -> None:
-        if self.train.targets.device == device:
+    def place(self, device: torch.device, dtype: torch.dtype | None = None) -> None:
+        """Move everything to a device, to be computed on in a type; None: as before."""
+        if (self.train.targets.device, self.train.dtype) == (device, dtype or self.train.dtype):
             return
-        self.train, self.test = self.train.to(device), self.test.to(device)
-        self.validation = None if self.validation is None else self.validation.to(device)
+        self.train, self.test = self.train.to(device, dtype), self.test.to(device, dtype)
+        self.validation = None if self.validation is None else self.validation.to(device, dtype)
         self.clients = self.clients.to(device, self.train)
         self.supplement = [part.to(device) for part in self.supplement]
-        self.server = self.server.to(device, self.server.samples.to(device) if len(self.server) else self.train)
+        self.server = self.server.to(device, self.server.samples.to(device, dtype) if len(self.server) else self.train)
 
     def _draw_supplement(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Draw what supplementary Byzantine clients train on, unless it is a copy: an average number of all samples."""
@@ -336,8 +337,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return replace(self.test, inputs=self.test.inputs[own], targets=self.test.targets[own])
 
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
-        """Return the batch as it is: the data lie on the device already."""
-        return batch
+        """Make the round of a number; a batch of test samples is as it should be: the data lie on the device."""
+        return self.round(batch) if isinstance(batch, int) else batch
 
 
 def check_alike(train: Samples, test: Samples) -> None:
@@ -348,7 +349,7 @@ def check_alike(train: Samples, test: Samples) -> None:
     """
     if train.n_classes != test.n_classes:
         raise DataError(f"training and test samples need one n_classes, got {train.n_classes} and {test.n_classes}.")
-    kinds = [samples.inputs.dtype for samples in (train, test)]
+    kinds = [torch.float32 if x.is_floating_point() else x.dtype for x in (train.inputs, test.inputs)]
     if kinds[0] != kinds[1]:
         scaled = ", bytes being scaled to [0, 1]" if torch.uint8 in kinds else ""
         raise DataError(f"training and test inputs need one type{scaled}, got {kinds[0]} and {kinds[1]}.")
@@ -366,15 +367,18 @@ def _need_images(samples: Samples, setting: str, channels: tuple[int, ...]) -> N
 
 @dataclass(frozen=True)
 class Rounds:
-    """A training loader whose items are rounds; it continues at the trainer's ``global_step``."""
+    """A training loader of the rounds' numbers; it continues at the trainer's ``global_step``.
+
+    `FederatedDataModule.transfer_batch_to_device` makes the rounds: before, a precision might convert what it is given.
+    """
 
     data: FederatedDataModule
 
     def __len__(self) -> int:
         return self._trainer.max_steps
 
-    def __iter__(self) -> Iterator[RoundBatch]:
-        return map(self.data.round, range(self._trainer.global_step, len(self)))
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._trainer.global_step, len(self)))
 
     @property
     def _trainer(self) -> pl.Trainer:

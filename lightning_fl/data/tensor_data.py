@@ -25,8 +25,8 @@ class TensorData(FederatedDataModule):
 
     Args:
         train: (N, ...) inputs and (N,) or (N, 1) class numbers from 0, as tensors or anything that ``torch.as_tensor``
-            takes.  Bytes (uint8) are pixels and scaled to [0, 1]; other numbers are taken as they are.  Floats become
-            float32, bools 0 and 1; whole numbers are for models that take tokens.
+            takes.  Bytes (uint8) are pixels and scaled to [0, 1]; other numbers are taken as they are.  Bools become
+            0 and 1; whole numbers are for models that take tokens, all others come in the type of a model's parameters.
         test: The same for evaluation.
         partition: Spreads the training samples over the clients: a partition, or a list with the numbers of each
             client's samples.  None: `Pathological`.
@@ -153,12 +153,13 @@ def _tensors(split: str, pair: Any) -> tuple[Tensor, Tensor]:
         raise DataError(
             f"the {split} targets must be one class number per sample, got {tuple(y.shape)} of {y.dtype}{advice}."
         )
-    if x.dtype in (torch.float64, torch.float16, torch.bfloat16, torch.bool):
+    if x.dtype in (torch.float16, torch.bfloat16, torch.bool):
         x = x.float()
     elif x.dtype in (torch.int8, torch.int16):
         x = x.long()
     check_kind(x)
-    broken = broken_rows(x.reshape(len(x), -1)).nonzero().flatten() if x.is_floating_point() and x.numel() else y[:0]
+    numbers = x.float().reshape(len(x), -1) if x.is_floating_point() and x.numel() else torch.zeros(1, 1)
+    broken = broken_rows(numbers).nonzero().flatten()
     if len(broken):
         raise DataError(f"the {split} inputs hold NaN or inf in {many(len(broken), 'sample')} (first: {broken[0]}).")
     return x, y.long()

@@ -53,6 +53,7 @@ ADDED: dict[str, Config] = {
     "lightning_fl.adversary.sign_flip.SignFlip": {"in_turn": False},
     "lightning_fl.aggregator.krum.Krum": {"neighbours": "n-f-2"},
     "lightning_fl.aggregator.krum.MultiKrum": {"neighbours": "n-f-2"},
+    "pytorch_lightning.Trainer": {"precision": "32-true"},
 }
 
 # What does not count: where a run is kept and how it is shown; how it is watched; what computes it.

@@ -250,6 +250,8 @@ def load_module(folder: str | Path) -> FederatedModule:
         raise DataError(f"{path} is not there; give the folder of a run that has reached a checkpoint.")
     state = WholeFiles().load_checkpoint(path)["state_dict"]
     module = make_module(config)
+    if str(config.trainer.get("precision")).startswith("64"):
+        module.double()
     try:
         module.load_state_dict({name: value for name, value in state.items() if not name.startswith("client.")})
     except RuntimeError as error:

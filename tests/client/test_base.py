@@ -1,8 +1,12 @@
 """All clients' gradients at once agree with one client after the other."""
 
+from functools import partial
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from lightning_fl import ClientBatch, Samples, SettingError
 from lightning_fl.client import base
@@ -11,6 +15,7 @@ from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
 from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
+from lightning_fl.parameters import flatten, trainable
 
 CPU = torch.device("cpu")
 
@@ -154,17 +159,98 @@ def test_scalar_parameters(chunk):
     )
 
 
-def test_a_model_that_looks_at_its_values_is_computed_client_by_client():
+def test_a_model_that_looks_at_its_values_is_computed_client_by_client(capsys):
     class Choosing(Mlp):
         def forward(self, x):
             return super().forward(x if x.sum() > 0 else -x)
 
     model, batch = seeded(lambda: Choosing(36, (8,), 3)), image_clients([3, 5])
     with pytest.raises(SettingError, match=r"Choosing does what torch.vmap cannot do .*; set client_chunk=1"):
-        Gradient().gradients(model, batch)
-    torch.testing.assert_close(
-        Gradient(client_chunk=1).gradients(model, batch).updates, slow_gradients(model, batch)[0]
+        Gradient(client_chunk=2).gradients(model, batch)
+    assert not capsys.readouterr().err
+    for _ in range(2):
+        torch.testing.assert_close(Gradient().gradients(model, batch).updates, slow_gradients(model, batch)[0])
+    assert capsys.readouterr().err == (
+        "Choosing does what cannot be computed for several clients at once: each is computed by itself "
+        "(client_chunk=1).\n"
     )
+
+
+def sparse():
+    return nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(8, 3))
+
+
+def packed():
+    class Packed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.rnn, self.out = nn.Embedding(9, 4), nn.GRU(4, 5, batch_first=True), nn.Linear(5, 3)
+
+        def forward(self, x):
+            lengths = (x > 0).sum(1).clamp(min=1)
+            packed = nn.utils.rnn.pack_padded_sequence(self.words(x), lengths, batch_first=True, enforce_sorted=False)
+            return self.out(self.rnn(packed)[1][0])
+
+    return Packed()
+
+
+def checkpointed(reentrant):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(9, 4)
+            self.block = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
+
+        def forward(self, x):
+            return checkpoint(self.block, self.words(x).flatten(1), use_reentrant=reentrant)
+
+    return Checkpointed()
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize(
+    ("make", "like"),
+    [
+        (sparse, lambda: nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3))),
+        (packed, packed),
+        (partial(checkpointed, True), partial(checkpointed, False)),
+        (partial(checkpointed, False), partial(checkpointed, False)),
+    ],
+    ids=["sparse", "packed", "reentrant", "checkpointed"],
+)
+def test_a_model_that_only_a_loop_can_compute_is_computed_so(make, like):
+    """At the model's parameters, and at those of each client."""
+    draw = torch.Generator().manual_seed(0)
+    samples = Samples(torch.randint(0, 9, (8, 2), generator=draw), torch.arange(8) % 3, 3)
+    batch = ClientBatch(samples, torch.arange(8).split([3, 5]), range(2))
+    expected, _ = slow_gradients(seeded(like), batch)
+    model = seeded(make)
+    torch.testing.assert_close(Gradient().gradients(model, batch).updates, expected)
+    at = flatten(trainable(model).values()).expand(2, -1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    torch.testing.assert_close(Gradient().gradients(model, batch, at=at).updates, expected)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, None])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_mixed_precision_keeps_gradients_in_float32(chunk, dtype):
+    """Losses times 1e-4: gradients of 1e-6 and less would vanish from float16, were they not scaled."""
+
+    class Small(Mlp):
+        def sample_losses(self, outputs, targets):
+            return 1e-4 * F.cross_entropy(outputs, targets, reduction="none")
+
+    model, batch = seeded(lambda: Small(36, (8,), 3)), image_clients(SIZES)
+    rows, losses = slow_gradients(model, batch)
+    client = Gradient(client_chunk=chunk)
+    client.passes = partial(torch.autocast, "cpu", dtype=dtype)
+    found = client.gradients(model, batch)
+    assert found.updates.dtype == found.losses.dtype == torch.float32
+    error = (found.updates - rows).norm(dim=1) / rows.norm(dim=1)
+    assert ((error > 1e-5) & (error < {torch.bfloat16: 0.03, torch.float16: 0.004}[dtype])).all()
+    torch.testing.assert_close(found.losses, losses, rtol=0.02, atol=0)
 
 
 @pytest.mark.parametrize("chunk", [1, 100, None])

@@ -287,7 +287,8 @@ def test_rounds_go_on_where_the_trainer_stands(done, rounds, unchecked):
     data.trainer = SimpleNamespace(global_step=done, max_steps=5)
     loader = data.train_dataloader()
     assert len(loader) == 5
-    assert [batch.index for batch in loader] == rounds
+    assert list(loader) == rounds
+    assert [data.transfer_batch_to_device(t, torch.device("cpu"), 0).index for t in loader] == rounds
 
 
 @pytest.mark.parametrize("trainer", [None, SimpleNamespace(global_step=0, max_steps=-1)])

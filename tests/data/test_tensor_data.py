@@ -51,15 +51,27 @@ def test_tensors_reach_the_clients_as_they_are():
     assert [batch.samples.targets[batch.indices[z]].item() for z in range(3) for batch in [data.server]] == [0, 1, 2]
 
 
-def test_bytes_are_scaled_doubles_become_floats_and_arrays_are_fine():
+def test_bytes_are_scaled_and_arrays_are_fine():
     pixels = torch.full((12, 1, 2, 2), 51, dtype=torch.uint8)
     pixels[1:] = 255
     data = TensorData((pixels, Y.tolist()), (pixels, Y.numpy()), Iid(), n_clients=2, server_samples=0)
     data.setup()
     torch.testing.assert_close(data.train.gather(torch.tensor([0]))[0], torch.full((1, 1, 2, 2), 0.2))
-    data = TensorData((np.ones((12, 3)), Y), (np.ones((1, 3)), [0]), Iid(), n_clients=2, server_samples=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inputs_have_the_type_in_which_a_run_computes(dtype):
+    third = np.full((12, 3), 2 / 3)
+    for inputs in (third, torch.full((12, 3), 170, dtype=torch.uint8)):
+        data = TensorData((inputs, Y), (inputs, Y), Iid(), n_clients=2, server_samples=1)
+        data.setup()
+        data.place(torch.device("cpu"), dtype)
+        for samples in (data.train, data.test, data.clients.samples, data.server.samples):
+            found, _ = samples.gather(torch.tensor([0]))
+            assert found.dtype == dtype
+            assert found[0, 0].item() == pytest.approx(2 / 3, rel=1e-15 if dtype == torch.float64 else 1e-7)
+    data = TensorData((third, Y), (third.astype(np.float32), Y), Iid(), n_clients=2)
     data.setup()
-    assert data.train.inputs.dtype == torch.float32
 
 
 def test_classes_are_counted_over_both_splits_unless_told():

@@ -28,6 +28,7 @@ def test_a_name_is_that_of_the_result():
         *[
             "+aggregator=boba",
             "seed=0",
+            "trainer.precision=32-true",
             "callbacks=[model_checkpoint,learning_rate_monitor]",
             "+trainer.profiler=simple",
         ],
@@ -35,7 +36,7 @@ def test_a_name_is_that_of_the_result():
         assert name("experiment=boba_mnist", same) == first, same
     for other in [
         *["seed=1", "aggregator=krum", "server.lr=0.2", "trainer.max_steps=3", "adversary=none"],
-        *["trainer.val_check_interval=7", "reference=run", "+trainer.precision=64"],
+        *["trainer.val_check_interval=7", "reference=run", "trainer.precision=64-true"],
         "callbacks=early_stopping",
     ]:
         assert name("experiment=boba_mnist", other) != first, other
@@ -91,8 +92,12 @@ def test_a_setting_added_with_its_old_meaning_changes_no_name(monkeypatch):
     config.aggregator.rule.ties, config.aggregator.shuffle, config.horizon = "first", True, 3
     assert identity.identity(config) != first
     krum, bucketing = config.aggregator.rule._target_, config.aggregator._target_
-    added = {krum: identity.ADDED[krum] | {"ties": "first"}, bucketing: {"shuffle": True}, "": {"horizon": 3}}
-    monkeypatch.setattr(identity, "ADDED", added)
+    added = {
+        krum: identity.ADDED[krum] | {"ties": "first"},
+        bucketing: {"shuffle": True},
+        "": {"horizon": 3},
+    }
+    monkeypatch.setattr(identity, "ADDED", identity.ADDED | added)
     assert identity.identity(config) == first
     for key, value in [("aggregator.rule.ties", "last"), ("aggregator.shuffle", False), ("horizon", 4)]:
         other = config.copy()

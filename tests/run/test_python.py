@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
@@ -296,6 +297,12 @@ def test_final_models_are_loaded_from_a_folder(tmp_path):
             load_model(folder)
         with pytest.raises(DataError, match=r"last\.ckpt cannot be read"):
             fl.FederatedModule.load_from_checkpoint(path, model=fl.model.Mlp(8, [4], 10))
+    path.write_bytes(whole)
+    saved = torch.load(path, weights_only=True)
+    saved["state_dict"] = {name: value.double() + 1e-12 for name, value in saved["state_dict"].items()}
+    torch.save(saved, path)
+    OmegaConf.save(OmegaConf.merge(config, {"trainer": {"precision": "64-true"}}), folder / "config.yaml")
+    assert torch.equal(weights(load_model(folder)), weights(model).double() + 1e-12)
     path.unlink()
     with pytest.raises(DataError, match="has reached a checkpoint"):
         load_model(folder)
