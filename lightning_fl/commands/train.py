@@ -26,7 +26,17 @@ from omegaconf import DictConfig
 
 from lightning_fl.commands import explained_by
 from lightning_fl.errors import DataError, SettingError
-from lightning_fl.run.config import CONF, GROUPS, check_choices, file_of, own_folder, settle, spelled, take_own
+from lightning_fl.run.config import (
+    CONF,
+    GROUPS,
+    check_choices,
+    file_of,
+    own_folder,
+    settle,
+    short_name,
+    spelled,
+    take_own,
+)
 from lightning_fl.run.explain import explain, explained
 from lightning_fl.text import many, shown
 
@@ -79,6 +89,9 @@ def run(config: DictConfig) -> None:
             if config.ckpt_path == "auto":
                 _need_folder([*given.hydra, *given.task], "hydra.sweep.dir" if several_runs else "hydra.run.dir")
             settled = settle(config)
+            settled.run_name = settled.run_name or short_name(given.task)
+            if several_runs and settled.run_group is None:
+                settled.run_group = Path(HydraConfig.get().sweep.dir).name
             if several_runs and several(config.trainer):
                 raise SettingError(
                     f"-m trains one run after the other in one process, got trainer.devices={config.trainer.devices}; "

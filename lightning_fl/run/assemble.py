@@ -114,7 +114,7 @@ def make_module(config: DictConfig, reference: Sequence[float] | None = None) ->
 
 
 def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callback | None], **more: Any) -> pl.Trainer:
-    """Instantiate the trainer with rule, attack and chosen callbacks; see `add_loggers`.
+    """Instantiate the trainer with rule, attack and chosen callbacks, without loggers.
 
     Args:
         config: What ``conf/train.yaml`` composes.
@@ -147,12 +147,6 @@ def over_processes(make_trainer: Callable[..., pl.Trainer], chosen: object) -> p
     if trainer.world_size > 1 and type(trainer.strategy) is DDPStrategy and isinstance(chosen, str | None):
         trainer = make_trainer(strategy=ClientParallel())
     return trainer
-
-
-def add_loggers(trainer: pl.Trainer, config: DictConfig) -> None:
-    """Give the trainer the run's loggers; a logger may create files, so everything that can fail comes first."""
-    chosen: Any = config.get("logger") or {}
-    trainer.loggers = [make(node) for node in ([chosen] if "_target_" in chosen else chosen.values()) if node]
 
 
 def check_together(module: FederatedModule, data: FederatedDataModule, trainer: pl.Trainer) -> None:

@@ -31,7 +31,7 @@ def checked(overrides: Sequence[str]) -> DictConfig:
                 f"each of these runs has its own folder and continues from its own checkpoint, got {override}; leave "
                 f"it out, or train a single run with train.py."
             )
-    arguments = [*spelled(overrides), "run_dir=unused", "run_name=unused", "logger=[]"]
+    arguments = ["logger=[]", *spelled(overrides), "run_dir=unused"]
     check_choices(arguments)
     try:
         config = compose(arguments)
@@ -55,14 +55,14 @@ def check(config: DictConfig) -> None:
     Raises:
         SettingError: If something does not fit.
     """
-    known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "method", "experiment"}
+    known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "experiment"}
     for key in config:
         if key not in known:
             raise SettingError(no_such("setting", str(key), sorted(map(str, known))))
     given: Any = OmegaConf.to_container(config, resolve=True)
     for key, kind in _KINDS.items():
         check_kind(key, given.get(key), kind)
-    for key in [*GROUPS, "federation", "trainer"]:
+    for key in [*(group for group in GROUPS if group not in ("method", "experiment")), "federation", "trainer"]:
         _check_part(key, given.get(key))
     _check_loggers(given.get("logger") or {})
     _check_callbacks(given)
@@ -87,7 +87,9 @@ _KINDS: dict[str, Any] = {
     "data_dir": str,
     "updates_dir": str | None,
     "run_dir": str,
-    "run_name": str,
+    "run_name": str | None,
+    "run_group": str | None,
+    "method": str | None,
     "checkpoint_every": int,
 }
 _PACKAGES = {"TensorBoardLogger": ["tensorboard", "tensorboardX"], "MLFlowLogger": ["mlflow"]}  # the first as an extra

@@ -25,12 +25,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
+from lightning_fl.run.identity import beside
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 _FLAGS = "config-(dir|path|name)|cfg|package|info|experimental-rerun"  # options of Hydra that take a value
 _SWITCHES = "help|hydra-help|version|resolve|run|multirun|shell-completion"  # those that take none
 _SEVERAL = ("callbacks", "experiment", "logger", "method")  # groups of which a run may have several, in brackets
+_LONGEST = 100  # letters of a run's name in loggers
 OWN = "LIGHTNING_FL_CONF"  # an environment variable, so that processes started from here inherit it
 
 
@@ -186,6 +188,21 @@ def spell(command: str, *arguments: str) -> str:
     """Spell a command the way the running one was started: by ``lightning-fl``, or by a file of ``scripts``."""
     installed = sys.argv[0].startswith("lightning-fl ")
     return shlex.join([*(["lightning-fl", command] if installed else ["python", f"scripts/{command}.py"]), *arguments])
+
+
+def short_name(overrides: Sequence[str]) -> str:
+    """Name a run by the overrides that change its result: choices by their names, settings by the last part of theirs.
+
+    >>> short_name(["aggregator=boba", "trainer.max_steps=9", "logger=wandb", "seed=1"])
+    'boba max_steps=9 seed=1'
+    """
+    parts = []
+    for override in overrides:
+        key, equals, value = override.lstrip("+").partition("=")
+        if not (beside(override) or key == "reference"):
+            parts.append(value if key in GROUPS else f"{key.rpartition('.')[2]}{equals}{value}")
+    text = " ".join(parts) or "defaults"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def words(overrides: str) -> list[str]:

@@ -57,7 +57,7 @@ ADDED: dict[str, Config] = {
 }
 
 # What does not count: where a run is kept and how it is shown; how it is watched; what computes it.
-PLACES = {"run_name", "run_dir", "data_dir", "reference_dir", "updates_dir", "logger"}
+PLACES = {"run_name", "run_group", "method", "run_dir", "data_dir", "reference_dir", "updates_dir", "logger"}
 PLACES |= {"data.root", "data.corruption_cache", "trainer.enable_progress_bar"}
 _WATCHING = {"ckpt_path", "checkpoint_every", "trainer.log_every_n_steps", "trainer.enable_model_summary"}
 _WATCHING |= {"callbacks.model_checkpoint", "callbacks.learning_rate_monitor", "trainer.profiler"}

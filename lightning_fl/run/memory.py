@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,18 @@ from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record, Row
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.module import FederatedModule
+from lightning_fl.run import loggers
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
+from lightning_fl.run.saved import SavedRun
+from lightning_fl.run.version import version
 
 
 def train(config: DictConfig, stop: GracefulStop | None = None) -> tuple[dict[str, Any], list[Row]]:
     """Train one federation from its settings.
 
     Args:
-        config: What ``conf/train.yaml`` composes; neither its logger nor its checkpoints are used.
+        config: What ``conf/train.yaml`` composes; it leaves nothing in ``run_dir`` but what its loggers write.
         stop: Ends the run after the current round when told to.  None: a new one.
 
     Returns:
@@ -36,7 +39,12 @@ def train(config: DictConfig, stop: GracefulStop | None = None) -> tuple[dict[st
     quiet = {"enable_checkpointing": False, "enable_progress_bar": False}
     with silence():
         trainer = make_trainer(config, Path(), [record, stop], **quiet)
-    return fit(module, data, trainer, record, stop), record.metrics.rows
+        check_together(module, data, trainer)
+    with loggers.attached(trainer, config, version()) if config.get("logger") else nullcontext():
+        summary, rows = fit(module, data, trainer, record, stop), record.metrics.rows
+        report.chart(trainer.loggers, SavedRun(Path(), {}, rows, record.weights.rows, summary))
+        loggers.results(trainer.loggers, summary, rows)
+    return summary, rows
 
 
 def fit(

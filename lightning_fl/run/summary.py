@@ -223,10 +223,15 @@ def write(
         for logger in module.trainer.loggers:
             if hasattr(logger, "log_image"):
                 logger.log_image(f"curves/{name}", [str(picture)])
-    for name, (title, rounds, curves) in series(run).items():
-        for logger in module.trainer.loggers:
-            if hasattr(logger, "log_series"):
-                logger.log_series(f"charts/{name}", title, rounds, curves)
+    chart(module.trainer.loggers, run)
+
+
+def chart(loggers: Sequence[Logger], run: SavedRun) -> None:
+    """Give the curves of a run to the loggers that take some."""
+    taking: list[Any] = [logger for logger in loggers if hasattr(logger, "log_series")]
+    for name, (title, rounds, curves) in series(run).items() if taking else []:
+        for logger in taking:
+            logger.log_series(f"charts/{name}", title, rounds, curves)
 
 
 def series(run: SavedRun) -> dict[str, tuple[str, list[int], dict[str, list[float]]]]:

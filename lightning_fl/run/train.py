@@ -1,9 +1,8 @@
 """Train one federation and write its files."""
 
 import json
-import os
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from lightning_fl.callback.participants import Participants
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.callback.round_checkpoint import RoundCheckpoint
-from lightning_fl.run import page
+from lightning_fl.run import loggers, page
 from lightning_fl.run import summary as report
-from lightning_fl.run.assemble import add_loggers, check_together, make_data, make_module, make_trainer
+from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
 from lightning_fl.run.check import check_folder
 from lightning_fl.run.config import default_settings
 from lightning_fl.run.lock import held
@@ -73,17 +72,14 @@ def train(
     check_together(module, data, trainer)
     first = trainer.is_global_zero  # of several processes this one writes and prints
     describe = describe and first
-    with held(folder) if first else nullcontext():
+    with held(folder) if first else nullcontext(), ExitStack() as logging:
         if first:
             check_folder(folder, settings)  # again: another command may have trained into it since
-            add_loggers(trainer, config)
         start = starting_point(config.ckpt_path, folder)
         # By a callback; the same command again finds the checkpoint of its last round.
         stopped_before = start == last_checkpoint(folder) and (finished(folder) or {}).get("status") == COMPLETED[1]
-        for logger in trainer.loggers:
-            # A sweep's agent locks its parameters' names: "aggregator" stays "boba", and its settings would be lost.
-            logger.log_hyperparams(settings | ({"settings": settings} if "WANDB_SWEEP_ID" in os.environ else {}))
-
+        if first:
+            logging.enter_context(loggers.attached(trainer, config, code, start))
         if describe:
             print(report.places(folder, trainer.loggers), flush=True)
         trainer.fit(module, datamodule=data, ckpt_path=start)
@@ -100,16 +96,7 @@ def train(
             if describe:
                 undefended = isinstance(module.aggregator, Average) and bool(summary["byzantine_clients"])
                 print(report.results(summary, folder, undefended), flush=True)
-        for logger in trainer.loggers:
-            results = ("accuracy", "validation_accuracy", "mrd")
-            final = {name: summary[name] for name in results if summary.get(name) is not None}
-            final |= {f"attack/{name}": value for name, value in (summary.get("attack") or {}).items()}
-            logger.log_metrics({f"final/{name}": value for name, value in final.items()})
-            finish = getattr(getattr(logger, "experiment", None), "finish", None)
-            if finish is not None:
-                finish()
-            else:
-                logger.finalize("success")  # once more: Lightning closed it before the final metrics
+        loggers.results(trainer.loggers, summary, record.metrics.rows)
     if not first:
         with suppress(OSError):  # Hydra has made a folder for each process that did not agree on one
             folder.rmdir()

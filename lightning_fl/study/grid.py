@@ -155,7 +155,8 @@ class Grid:
             overrides, found = names.of(cell)
             for seed, name in zip(self.seeds, found, strict=True):
                 label = f"{cell[1]}, {cell[0]}, seed {seed}"
-                self.plan[cell, seed] = Run(label, (*overrides, f"seed={seed}"), self.folder.absolute() / name)
+                folder = self.folder.absolute() / name
+                self.plan[cell, seed] = Run(label, (*overrides, f"seed={seed}"), folder, self.stem)
         used = {run.folder.name for run in self.plan.values()}
         for stem, rows in measured.items():
             if stem in stems or isnan(self.table.target):  # rounds_to is another table's target's

@@ -41,11 +41,12 @@ HELD = 75  # exit code of a worker that finds another process training its run
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what a person calls it, its settings as for train.py, and where its files go."""
+    """One run: what a person calls it, its settings as for train.py, where its files go, and what it is a part of."""
 
     label: str
     overrides: tuple[str, ...]
     folder: Path
+    group: str | None = None
 
     def summary(self) -> dict[str, Any] | None:
         """Read the result; None if it is not finished."""
@@ -202,19 +203,20 @@ def work(run: Run, threads: int, place: Path, environment: Mapping[str, str]) ->
                 if run.summary() is not None:  # another process has just finished it
                     return
                 clear(run.folder)
-                carry_out(settings(run.overrides, run.folder))
+                carry_out(settings(run))
         except BusyError:
             sys.exit(HELD)
 
 
-def settings(overrides: Sequence[str], folder: Path) -> DictConfig:
-    """Compose the settings of a run whose folder has its name.
+def settings(run: Run) -> DictConfig:
+    """Compose the settings of a run whose folder has its name; it has no loggers but those that it asks for.
 
     Raises:
         SettingError: If it has another name by now.
     """
-    config = compose([*overrides, *places(folder)])
-    if identity(config) != folder.name:
+    config = compose(["logger=[]", *run.overrides, *places(run.folder)])
+    config.run_name, config.run_group = run.label, config.run_group or run.group
+    if identity(config) != run.folder.name:
         raise SettingError("code or settings have changed since this run was listed; give the command again.")
     return config
 
@@ -227,8 +229,7 @@ def clear(folder: Path) -> None:
 
 def places(folder: Path) -> list[str]:
     """Say where a run's files go, that it goes on from its checkpoint there, and that it is one of many."""
-    own = [f"run_name={_quoted(folder.name)}", f"run_dir={_quoted(folder)}", "ckpt_path=auto"]
-    return ["logger=[]", "trainer.enable_progress_bar=false", *own]
+    return [f"run_dir={_quoted(folder)}", "ckpt_path=auto", "trainer.enable_progress_bar=false"]
 
 
 def begin(run: Run, place: Path, environment: Mapping[str, str]) -> None:

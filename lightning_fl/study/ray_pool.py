@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import islice
 from math import ceil
@@ -100,12 +100,11 @@ class Keeper:
         self.fresh.discard(name)
 
 
-def work(name: str, overrides: Sequence[str], threads: int, place: str, keeper: Any, begun: Files) -> tuple[int, Files]:
+def work(run: Run, threads: int, place: str, keeper: Any, begun: Files) -> tuple[int, Files]:
     """Train one run in a folder of its own: a task of Ray.
 
     Args:
-        name: The run's.
-        overrides: Its settings.
+        run: The run.
         threads: How many torch may use.
         place: The caller's working folder, entered where it exists.
         keeper: The actor.
@@ -116,6 +115,7 @@ def work(name: str, overrides: Sequence[str], threads: int, place: str, keeper: 
     """
     import ray
 
+    name = run.folder.name
     begun = ray.get(keeper.get.remote(name)) or begun
     if Path(place).is_dir():
         os.chdir(place)
@@ -128,7 +128,7 @@ def work(name: str, overrides: Sequence[str], threads: int, place: str, keeper: 
         sender = threading.Thread(target=_send, args=(name, folder, keeper, ended), daemon=True)
         sender.start()
         try:
-            code = _train(overrides, folder)
+            code = _train(replace(run, folder=folder))
         finally:
             ended.set()
             sender.join()
@@ -137,13 +137,13 @@ def work(name: str, overrides: Sequence[str], threads: int, place: str, keeper: 
         return code, found
 
 
-def _train(overrides: Sequence[str], folder: Path) -> int:
+def _train(run: Run) -> int:
     """Train; what is printed goes to ``train.log``.  Gives the exit code."""
-    with (folder / "train.log").open("a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
+    with (run.folder / "train.log").open("a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
         try:
             with explained():
-                clear(folder)
-                carry_out(settings(overrides, folder))
+                clear(run.folder)
+                carry_out(settings(run))
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except KeyboardInterrupt:
@@ -224,7 +224,7 @@ def execute(runs: Sequence[Run], workers: int = 1, address: str | None = None) -
                     continue
                 begun = read_files(run.folder)
                 begun.pop("train.log", None)
-                given = (run.folder.name, run.overrides, cores, str(Path.cwd()), keeper, begun)
+                given = (run, cores, str(Path.cwd()), keeper, begun)
                 active[task.remote(*given)] = _Active(run, lock, time.monotonic())
             done = ray.wait(list(active), timeout=_POLL)[0] if active else []
             fetch()

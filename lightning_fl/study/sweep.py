@@ -86,7 +86,7 @@ class Sweep:
                 f"data.validation_share."
             )
         label = " ".join(f"{name}={_short(value)}" for name, value in values.items()) or self.name
-        return Run(label, overrides, self.folder / identity(config))
+        return Run(label, overrides, self.folder / identity(config), self.name)
 
 
 def grid(sweep: Sweep, trials: int | None) -> list[Run]:

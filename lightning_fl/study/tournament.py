@@ -350,14 +350,14 @@ class Tournament:
         taken: dict[str, BaseFileLock] = {}
         left: list[Cell] = []
 
-        def calls() -> Iterator[tuple[Cell, list[str], str]]:
+        def calls() -> Iterator[tuple[Cell, list[str], str, Path]]:
             for cell in cells:
                 lock = self._take(cell)
                 if lock is None:
                     left.append(cell)
                 else:
                     taken[self.name(cell)] = lock
-                    yield cell, self.overrides(cell), self.name(cell)
+                    yield cell, self.overrides(cell), self.name(cell), self.folder
 
         try:
             for row in each(on)(_played, calls(), workers):
@@ -406,17 +406,20 @@ def _free(lock: BaseFileLock) -> None:
     lock.release()
 
 
-def _played(cell: Cell, overrides: Sequence[str], name: str) -> Row:
+def _played(cell: Cell, overrides: Sequence[str], name: str, folder: Path) -> Row:
     """Train a cell; give its row."""
-    return dict.fromkeys(FIELDS) | asdict(cell) | result(overrides, name) | {"identity": name}
+    label = f"{cell.rule}, {cell.attack}, {cell.skew}, {cell.byzantine} Byzantine, rate {cell.rate:g}, seed {cell.seed}"
+    return dict.fromkeys(FIELDS) | asdict(cell) | result(overrides, name, folder, label) | {"identity": name}
 
 
-def result(overrides: Sequence[str], name: str) -> Row:
+def result(overrides: Sequence[str], name: str, folder: Path, label: str) -> Row:
     """Train a run and take from it what a tournament shows.
 
     Args:
         overrides: As for train.py.
         name: The run's `identity`.
+        folder: Where its loggers write, if there are any: the tournament's.
+        label: What they call it.
 
     Returns:
         Accuracies and recall in [0, 1], null where the run diverged, and what told it to stop, if something did; a run
@@ -436,6 +439,8 @@ def result(overrides: Sequence[str], name: str) -> Row:
         config = checked(overrides)
         if identity(config) != name:
             raise RuntimeError(f"code or settings changed during the tournament ({shlex.join(overrides)})")
+        config.run_dir, config.run_name = str(folder / name), label
+        config.run_group = config.run_group or folder.name
         summary, rows = memory.train(config, stop)
     except (DataError, MissingError):
         raise

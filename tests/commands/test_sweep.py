@@ -21,6 +21,7 @@ from lightning_fl.run.lock import BusyError, held
 from lightning_fl.study import pool, sweep, sweep_file
 from tests.commands.command import outcome
 from tests.holding import elsewhere
+from tests.logger import offline
 
 SMALL = {
     "data": {"value": "synthetic"},
@@ -101,8 +102,10 @@ def table(folder):
 
 
 def test_a_grid_from_end_to_end_then_nothing_is_left_to_run(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
     file = content(parameters={"aggregator": {"values": ["average", "boba"]}, "seed": {"values": [3]}})
-    code, out, err = command(file, "--workers", "2", "trainer.val_check_interval=1")
+    settings = ["--workers", "2", "trainer.val_check_interval=1", "logger=wandb"]
+    code, out, err = command(file, *settings)
     assert code == 0, err
     folder = tmp_path / "runs/sweeps/x"
     rows = table(folder)
@@ -117,12 +120,23 @@ def test_a_grid_from_end_to_end_then_nothing_is_left_to_run(command, tmp_path, m
         config = yaml.safe_load((folder / row["folder"] / "config.yaml").read_text())
         assert config["aggregator"]["_target_"].lower().endswith(row["aggregator"])
         assert (config["seed"], config["trainer"]["val_check_interval"], config["model"]["hidden"]) == (3, 1, [8])
+        (path,) = (folder / row["folder"]).glob("wandb/offline-run-*/run-*.wandb")
+        made, told, history = offline.read(path)
+        assert (made.run_group, made.job_type) == ("x", "train")
+        assert made.display_name == f"aggregator={row['aggregator']} seed=3"
+        assert told["names"]["rule"] == row["aggregator"]
+        assert told["model"]["hidden"] == [8]
+        assert "run_dir" not in told
+        curve = {entry["trainer/global_step"]: entry["recall/3"] for entry in history if "recall/3" in entry}
+        metrics = list(csv.DictReader((folder / row["folder"] / "metrics.csv").read_text().splitlines()))
+        assert {step: curve[step] for step in (1, 2)} == {step: float(metrics[step - 1]["recall/3"]) for step in (1, 2)}
+        assert [e["final/accuracy"] for e in history if "final/accuracy" in e] == [pytest.approx(summary["accuracy"])]
     assert re.search(r"aggregator +seed +accuracy +status", out)
     assert "| boba | 3 |" in (folder / "sweep.md").read_text()
     assert (folder / "sweep.png").stat().st_size > 10_000
 
     monkeypatch.setattr(pool, "_start", lambda *_: pytest.fail("a finished run was started again"))
-    again = command(None, "--workers", "2", "trainer.val_check_interval=1")
+    again = command(None, *settings)
     assert again[0] == 0
     assert table(folder) == rows
 

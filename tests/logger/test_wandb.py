@@ -12,7 +12,11 @@ from pytorch_lightning.loggers import WandbLogger
 
 from lightning_fl.logger import wandb as ours
 from lightning_fl.logger.wandb import Wandb, has_key, reachable, wandb_logger
+from lightning_fl.run.check import checked
+from lightning_fl.run.identity import identity
+from lightning_fl.study import tournament
 from tests.commands.test_train import read, start
+from tests.logger import offline
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +185,33 @@ def test_an_offline_run_is_written(monkeypatch, tmp_path):
     logger.experiment.finish()
     wandb.teardown()
     assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_one_run_with_a_short_name(tmp_path):
+    small = ["data=synthetic", "model.hidden=[8]", "logger=wandb", "trainer.accelerator=cpu", "hydra.run.dir=x"]
+    for rounds in (2, 3):
+        process = start(tmp_path, *small, f"trainer.max_steps={rounds}", "ckpt_path=auto")
+        out, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, out
+    first, second = (offline.read(path) for path in sorted((tmp_path / "x").glob("wandb/offline-run-*/run-*.wandb")))
+    assert first[0].run_id == second[0].run_id
+    assert first[0].display_name == "synthetic hidden=[8] max_steps=2"
+    losses = [[e["trainer/global_step"] for e in history if "loss" in e] for _, _, history in (first, second)]
+    assert losses == [[1, 2], [3]]
+
+
+@pytest.mark.slow
+def test_a_tournaments_cells_are_runs_of_one_group(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    small = ["data=synthetic", "model.hidden=[8]", "trainer.max_steps=2", "trainer.accelerator=cpu", "logger=wandb"]
+    name = identity(checked(small))
+    row = tournament.result(small, name, tmp_path / "cup", "median, ipm")
+    wandb.teardown()
+    (path,) = (tmp_path / "cup").rglob("run-*.wandb")
+    made, told, history = offline.read(path)
+    assert (made.run_group, made.display_name, told["names"]["attack"]) == ("cup", "median, ipm", "ipm")
+    assert [entry["final/accuracy"] for entry in history if "final/accuracy" in entry] == [row["accuracy"]]
 
 
 @pytest.mark.slow
