@@ -1,5 +1,6 @@
 """The command ``lightning-fl``.
 
+lightning-fl init FOLDER                     begin a project of your own, with sweeps and a notebook
 lightning-fl train +aggregator=boba          train one federation, or with -m several
 lightning-fl sweep my_sweep.yaml             run a sweep file of Weights & Biases on this machine
 lightning-fl reproduce boba_2_mnist          measure a table of a paper

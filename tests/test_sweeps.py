@@ -69,8 +69,8 @@ def test_it_keeps_the_schema(path):
     assert set(content) <= set(KEYS)
     assert all(type(value) is KEYS[key] for key, value in content.items())
     assert {"program", "command", "method", "metric", "parameters"} <= set(content)
-    assert content["program"] == "scripts/train.py"
-    assert content["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
+    assert content["program"] == "lightning-fl"
+    assert content["command"] == ["${env}", "${program}", "train", "${args_no_hyphens}"]
     assert content["method"] in {"grid", "random", "bayes"}
     assert set(content["metric"]) == {"name", "goal"}
     assert content["metric"]["goal"] in {"minimize", "maximize"}

@@ -196,12 +196,12 @@ def short_name(overrides: Sequence[str]) -> str:
     >>> short_name(["aggregator=boba", "trainer.max_steps=9", "logger=wandb", "seed=1"])
     'boba max_steps=9 seed=1'
     """
-    parts = []
+    parts = {}
     for override in overrides:
         key, equals, value = override.lstrip("+").partition("=")
         if not (beside(override) or key == "reference"):
-            parts.append(value if key in GROUPS else f"{key.rpartition('.')[2]}{equals}{value}")
-    text = " ".join(parts) or "defaults"
+            parts[key] = value if key in GROUPS else f"{key.rpartition('.')[2]}{equals}{value}"
+    text = " ".join(parts.values()) or "defaults"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 

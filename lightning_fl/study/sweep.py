@@ -42,9 +42,8 @@ class Sweep:
         self.ignored = sorted({"early_terminate"} & set(content))
         self.metric = sweep_file.METRICS[content["metric"]["name"]]
         self.maximize = content["metric"].get("goal") == "maximize"
-        words = content.get("command") or []  # without one, W&B's own, which gives train.py --NAME=VALUE
-        words = words[words.index("${program}") + 1 :] if "${program}" in words else words
-        self.fixed = [word for word in words if not word.startswith("${")] + spelled(given)
+        told = sweep_file.fixed(content) or []
+        self.fixed = [word for word in told if not word.startswith("${")] + spelled(given)
         replaced = {word.lstrip("+~").split("=")[0] for word in self.fixed}
         axes = {name: sweep_file.axis(name, spec, self.method) for name, spec in content["parameters"].items()}
         constants = {name for name, spec in content["parameters"].items() if "value" in spec}

@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any]:
     """Read a sweep file; its parameters are for `axis`.
 
     Raises:
-        SettingError: If W&B would refuse it, or it does not sweep train.py.
+        SettingError: If W&B would refuse it, or it does not sweep train.py or ``lightning-fl train``.
     """
     try:
         content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
@@ -50,7 +50,7 @@ def read(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
     content = content if isinstance(content, dict) else {}
-    program, command, metric = content.get("program"), content.get("command"), content.get("metric")
+    command, metric = content.get("command"), content.get("metric")
     named = metric if isinstance(metric, dict) else {}
     parameters, cap = content.get("parameters"), content.get("run_cap", 1)
     for fits, what, got in [
@@ -59,11 +59,15 @@ def read(path: Path) -> dict[str, Any]:
             f"only the keys {', '.join(KEYS)}",
             ", ".join(map(str, content)),
         ),
-        (str(program).endswith("train.py"), "program: scripts/train.py", program),
         (
             command is None or (isinstance(command, list) and "${args_no_hyphens}" in command),
             "${args_no_hyphens} in command",
             command,
+        ),
+        (
+            fixed(content) is not None,
+            "program: scripts/train.py, or command: [${env}, lightning-fl, train, ${args_no_hyphens}]",
+            " ".join(_command(content)),
         ),
         (content.get("method") in METHODS, f"method {', '.join(METHODS)}", content.get("method")),
         (named.get("name") in METRICS, f"metric with name {', '.join(METRICS)}", metric),
@@ -74,6 +78,24 @@ def read(path: Path) -> dict[str, Any]:
         if not fits:
             raise SettingError(f"{path} needs {what}, got {got}.")
     return content
+
+
+def fixed(content: dict[str, Any]) -> list[str] | None:
+    """List the words after the program in a file's command: settings of every run; None if it does not train."""
+    words = _command(content)
+    for i, word in enumerate(words):
+        if word.endswith("train.py"):
+            return words[i + 1 :]
+        if word.rpartition("/")[2] in ("lightning-fl", "lightning_fl") and words[i + 1 : i + 2] == ["train"]:
+            return words[i + 2 :]
+    return None
+
+
+def _command(content: dict[str, Any]) -> list[str]:
+    """A file's command; without one, W&B's own, which gives the program --NAME=VALUE."""
+    program = str(content.get("program"))
+    default = ["${program}", *(["train"] if program.rpartition("/")[2] == "lightning-fl" else [])]
+    return [program if word == "${program}" else str(word) for word in content.get("command") or default]
 
 
 def axis(name: str, spec: Any, method: str) -> Axis:

@@ -412,7 +412,7 @@ def _played(cell: Cell, overrides: Sequence[str], name: str, folder: Path) -> Ro
     return dict.fromkeys(FIELDS) | asdict(cell) | result(overrides, name, folder, label) | {"identity": name}
 
 
-def result(overrides: Sequence[str], name: str, folder: Path, label: str) -> Row:
+def result(overrides: Sequence[str], name: str, folder: Path = Path(), label: str | None = None) -> Row:
     """Train a run and take from it what a tournament shows.
 
     Args:

@@ -298,6 +298,26 @@ def test_train_is_told_what_wandbs_agent_tells_it(tmp_path):
     assert set(run.overrides) == set(told["args_no_hyphens"])
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"program": "lightning-fl"},
+        {"program": "lightning-fl", "command": ["${env}", "${program}", "train", "${args_no_hyphens}"]},
+        {"command": ["${env}", "lightning-fl", "train", "${args_no_hyphens}"]},
+        {"command": ["${env}", "${interpreter}", "-m", "lightning_fl", "train", "${args_no_hyphens}"]},
+    ],
+)
+def test_a_file_may_name_the_installed_command(tmp_path, told):
+    file = {key: value for key, value in content().items() if key not in ("program", "command")} | told
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(file))
+    assert sweep.Sweep(tmp_path / "x.yaml", tmp_path).fixed == sweep.Sweep(write(tmp_path), tmp_path).fixed
+
+
+def write(folder):
+    (folder / "usual.yaml").write_text(yaml.safe_dump(content()))
+    return folder / "usual.yaml"
+
+
 def test_words_before_the_program_are_not_the_programs(tmp_path):
     words = ["${env}", "python", "-u", "${program}", "seed=4", "${args_no_hyphens}"]
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(content(command=words)))
@@ -377,7 +397,8 @@ def test_a_grid_lists_whole_numbers():
     ("file", "message"),
     [
         ("a: [", "x.yaml cannot be read"),
-        ("", "needs program: scripts/train.py, got None"),
+        ("", "needs program: scripts/train.py, or command: .*lightning-fl, train.*, got None"),
+        (content() | {"program": "lightning-fl"}, "needs program: .*, got .* lightning-fl"),
         (content(method="annealing"), "needs method grid, random, bayes, got annealing"),
         (content(metric={"name": "loss"}), "needs metric with name final/accuracy.*got {'name': 'loss'}"),
         (content(metric={"name": "accuracy", "goal": "up"}), "metric.goal minimize or maximize"),

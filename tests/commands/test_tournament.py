@@ -27,7 +27,7 @@ def command(tmp_path, monkeypatch, capsys, played):
     monkeypatch.setattr(script, "stop_when_told", lambda: None)
     level = {"none": 0.9, "ipm": 0.6, "lie": 0.8}
 
-    def play(cell, overrides, name):
+    def play(cell, overrides, name, *_):
         played.append((cell.rule, cell.attack, cell.seed))
         worse = 0.5 * (cell.rule == "krum" and cell.attack == "lie")
         came = {"status": "completed", "reason": "", "accuracy": level[cell.attack] - worse, "worst_recall": 0.1}
@@ -74,7 +74,7 @@ def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     """Its rule's further seeds wait for it."""
     play = module._played
 
-    def failing(cell, overrides, name):
+    def failing(cell, overrides, name, *_):
         row = play(cell, overrides, name)
         return row if cell.attack != "lie" else {**row, "status": "failed", "reason": "E: no", "trace": "E"}
 

@@ -196,7 +196,7 @@ def test_a_resumed_run_is_one_run_with_a_short_name(tmp_path):
         assert process.returncode == 0, out
     first, second = (offline.read(path) for path in sorted((tmp_path / "x").glob("wandb/offline-run-*/run-*.wandb")))
     assert first[0].run_id == second[0].run_id
-    assert first[0].display_name == "synthetic hidden=[8] max_steps=2"
+    assert first[0].display_name == "hidden=[8] synthetic max_steps=2"
     losses = [[e["trainer/global_step"] for e in history if "loss" in e] for _, _, history in (first, second)]
     assert losses == [[1, 2], [3]]
 

@@ -100,11 +100,12 @@ def test_a_run_whose_code_has_changed_since_it_was_listed_is_not_trained(tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     file, overrides = tmp_path / "listed_rule.py", ["aggregator=median", "aggregator._target_=listed_rule.Mine"]
     file.write_text("from lightning_fl.aggregator.median import Median as Mine")
-    folder = tmp_path / identity(checked(overrides))
-    assert pool.settings(overrides, folder).run_dir == str(folder)
+    run = pool.Run("mine", tuple(overrides), tmp_path / identity(checked(overrides)), "cup")
+    config = pool.settings(run)
+    assert (config.run_dir, config.run_name, config.run_group) == (str(run.folder), "mine", "cup")
     file.write_text("from lightning_fl.aggregator.average import Average as Mine")
     with pytest.raises(SettingError, match="code or settings have changed since this run was listed"):
-        pool.settings(overrides, folder)
+        pool.settings(run)
 
 
 def test_a_worker_is_where_and_what_the_asking_process_is(fake, tmp_path, monkeypatch):

@@ -196,7 +196,7 @@ def test_what_another_process_plays_is_left_to_it(tmp_path):
 def test_a_signal_that_ends_a_run_ends_the_tournament(tmp_path, monkeypatch):
     """With one worker the run itself hears it, and says so."""
     played, stopped = [], {"status": "interrupted", "reason": "stopped by SIGTERM"}
-    monkeypatch.setattr(module, "result", lambda overrides, name: played.append(name) or stopped)
+    monkeypatch.setattr(module, "result", lambda overrides, name, *_: played.append(name) or stopped)
     tournament = small(tmp_path)
     with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
         play(tournament, tournament.cells())
