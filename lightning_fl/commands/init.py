@@ -12,7 +12,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.explain import explained
 
 START = Path(__file__).resolve().parents[1] / "start"
-_LEFT = ignore_patterns("__pycache__", ".*", "runs", "data")  # what trying it out leaves in a checkout
+_LEFT = ignore_patterns("__pycache__", ".*", "runs")  # what trying it out leaves in a checkout
 
 
 def init(folder: Path) -> None:

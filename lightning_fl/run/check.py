@@ -55,14 +55,14 @@ def check(config: DictConfig) -> None:
     Raises:
         SettingError: If something does not fit.
     """
-    known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "experiment"}
+    known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "method", "experiment"}
     for key in config:
         if key not in known:
             raise SettingError(no_such("setting", str(key), sorted(map(str, known))))
     given: Any = OmegaConf.to_container(config, resolve=True)
     for key, kind in _KINDS.items():
         check_kind(key, given.get(key), kind)
-    for key in [*(group for group in GROUPS if group not in ("method", "experiment")), "federation", "trainer"]:
+    for key in [*GROUPS, "federation", "trainer"]:
         _check_part(key, given.get(key))
     _check_loggers(given.get("logger") or {})
     _check_callbacks(given)
@@ -89,7 +89,7 @@ _KINDS: dict[str, Any] = {
     "run_dir": str,
     "run_name": str | None,
     "run_group": str | None,
-    "method": str | None,
+    "method_name": str | None,
     "checkpoint_every": int,
 }
 _PACKAGES = {"TensorBoardLogger": ["tensorboard", "tensorboardX"], "MLFlowLogger": ["mlflow"]}  # the first as an extra

@@ -193,8 +193,8 @@ def spell(command: str, *arguments: str) -> str:
 def short_name(overrides: Sequence[str]) -> str:
     """Name a run by the overrides that change its result: choices by their names, settings by the last part of theirs.
 
-    >>> short_name(["aggregator=boba", "trainer.max_steps=9", "logger=wandb", "seed=1"])
-    'boba max_steps=9 seed=1'
+    >>> short_name(["method=raga", "trainer.max_steps=9", "logger=wandb", "seed=1"])
+    'raga max_steps=9 seed=1'
     """
     parts = {}
     for override in overrides:

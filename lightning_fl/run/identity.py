@@ -57,7 +57,7 @@ ADDED: dict[str, Config] = {
 }
 
 # What does not count: where a run is kept and how it is shown; how it is watched; what computes it.
-PLACES = {"run_name", "run_group", "method", "run_dir", "data_dir", "reference_dir", "updates_dir", "logger"}
+PLACES = {"run_name", "run_group", "method_name", "run_dir", "data_dir", "reference_dir", "updates_dir", "logger"}
 PLACES |= {"data.root", "data.corruption_cache", "trainer.enable_progress_bar"}
 _WATCHING = {"ckpt_path", "checkpoint_every", "trainer.log_every_n_steps", "trainer.enable_model_summary"}
 _WATCHING |= {"callbacks.model_checkpoint", "callbacks.learning_rate_monitor", "trainer.profiler"}
@@ -187,7 +187,7 @@ def _own_source(target: str) -> Path | None:
 def beside(override: str) -> bool:
     """Whether an override changes no result, whatever the run: where it is kept, how it is watched, what computes it.
 
-    >>> [beside(override) for override in ["logger.wandb.project=x", "trainer.devices=2", "trainer.max_steps=9"]]
+    >>> [beside(override) for override in ["logger.wandb.project=x", "trainer.devices=2", "method=raga"]]
     [True, True, False]
     """
     name = override.lstrip("+~").partition("=")[0]

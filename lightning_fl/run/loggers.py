@@ -93,7 +93,7 @@ def settings(config: DictConfig, code: str) -> Config:
         if group not in PLACES | {"ckpt_path"}
     }
     names = {shown: named(resolved.get(group), group) for shown, group in _NAMED.items()}
-    return kept | {"names": names | {"method": resolved.get("method")}, "version": code}
+    return kept | {"names": names | {"method": resolved.get("method_name")}, "version": code}
 
 
 def results(loggers: Sequence[Logger], summary: dict[str, Any], rows: Sequence[Row]) -> None:
