@@ -70,6 +70,8 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
     assert entries.attacks[0] == "none"
     assert {"adaptive", "ipm", "min_max"} <= set(entries.attacks)
     assert len(entries.attacks) == len(set(entries.attacks))
+    assert "alie" not in entries.attacks  # younger than the standing
+    assert "alie" in Entries.choose(attacks=["alie"]).attacks
 
 
 @pytest.mark.parametrize(
