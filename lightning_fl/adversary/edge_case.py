@@ -116,7 +116,7 @@ def _read(path: str) -> Tensor:
     if not isinstance(inputs, Tensor) or inputs.ndim < 2 or len(inputs) < 2:
         shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
         raise DataError(f"{path} needs a tensor of at least two inputs, got {shape}.")
-    broken = [i for i, fine in enumerate(inputs.flatten(1).isfinite().all(1).tolist()) if not fine]
-    if broken:
-        raise DataError(f"{path} holds NaN or inf in {many(len(broken), 'input')} (first: {broken[0]}).")
+    bad = (~inputs.flatten(1).isfinite().all(1)).nonzero().flatten().tolist()
+    if bad:
+        raise DataError(f"{path} holds NaN or inf in {many(len(bad), 'input')} (first: {bad[0]}).")
     return inputs

@@ -55,7 +55,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def __init__(
         self,
-        partition: Partition | Sequence[Any] | None = None,
+        partition: Partition | list[Any] | tuple[Any, ...] | None = None,
         federation: Federation | None = None,
         server_samples: SupportsIndex | Sequence[int] | None = 20,
         seed: int = 0,
@@ -87,7 +87,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             isinstance(validation_share, int | float) and 0 < validation_share < 1
         ):
             raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share!r}.")
-        if isinstance(partition, Sequence) and not isinstance(partition, str):
+        if isinstance(partition, list | tuple):
             partition = Given(partition)
         if partition is not None:
             check_instance("partition", partition, Partition, "fl.partition.Iid()")

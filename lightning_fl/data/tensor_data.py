@@ -54,7 +54,7 @@ class TensorData(FederatedDataModule):
         self,
         train: tuple[Any, Any],
         test: tuple[Any, Any],
-        partition: Partition | Sequence[Any] | None = None,
+        partition: Partition | list[Any] | tuple[Any, ...] | None = None,
         n_clients: int | None = None,
         n_byzantine: int = 0,
         federation: Federation | None = None,

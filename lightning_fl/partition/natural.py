@@ -46,7 +46,7 @@ class Given(Partition):
     def note(self, n_clients: int, n_classes: int) -> str | None:
         """Name the federation by a hash of who holds what; see the base class."""
         content = repr([sorted(part.tolist()) for part in self._parts]).encode()
-        return f"{many(self.n_clients, 'client')} as given, content sha256:{hashlib.sha256(content).hexdigest()[:16]}"
+        return f"{many(len(self._parts), 'client')} as given, content sha256:{hashlib.sha256(content).hexdigest()[:16]}"
 
 
 class Natural(Given):

@@ -96,7 +96,7 @@ def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mod
     return made
 
 
-def make_module(config: DictConfig, reference: Sequence[float] | None = None) -> FederatedModule:
+def make_module(config: DictConfig, reference: Sequence[float | None] | None = None) -> FederatedModule:
     """Instantiate model, client, server and schedule.
 
     Args:

@@ -159,8 +159,8 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
     elif last["accuracy"] is not None:
         rows.append(["accuracy", f"{last['accuracy']:.2%}{evaluation}"])
         named = summary.get("classes") or range(len(last["recall"]))
-        shares = ["no samples" if value is None else f"{value:.1%}" for value in last["recall"]]
-        cells = [f"{z}: {value}" for z, value in zip(named, shares, strict=True)]
+        recalls = ["no samples" if value is None else f"{value:.1%}" for value in last["recall"]]
+        cells = [f"{z}: {value}" for z, value in zip(named, recalls, strict=True)]
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
         if last.get("validation_accuracy") is not None:
             rows.append(["on validation samples", f"{last['validation_accuracy']:.2%}"])
