@@ -106,7 +106,8 @@ def results(loggers: Sequence[Logger], summary: dict[str, Any], rows: Sequence[R
     """
     evaluated = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
     final = {name: summary[name] for name in ("accuracy", "validation_accuracy", "mrd")}
-    final |= {"best_accuracy": max(evaluated, default=None), "worst_recall": min(summary["recall"] or [], default=None)}
+    recall = [value for value in summary["recall"] or [] if value is not None]
+    final |= {"best_accuracy": max(evaluated, default=None), "worst_recall": min(recall, default=None)}
     final |= {"kappa": summary["robustness"]["mean"]}
     final |= {f"attack/{name}": value for name, value in (summary.get("attack") or {}).items()}
     for logger in loggers:

@@ -79,7 +79,7 @@ def test_settings_have_names_and_a_version_and_no_paths(tmp_path):
 
 def test_results_are_those_that_people_sort_by(tmp_path):
     logger = MLFlowLogger()
-    summary = {"accuracy": 0.5, "validation_accuracy": None, "mrd": 0.25, "recall": [0.75, 0.125]}
+    summary = {"accuracy": 0.5, "validation_accuracy": None, "mrd": 0.25, "recall": [0.75, None, 0.125]}
     rows = [{"round": 1}, {"round": 2, "accuracy": 0.75}, {"round": 4, "accuracy": 0.5}]
     loggers.results([logger], summary | {"robustness": {"mean": 2.0}, "attack": {"success_rate": 0.1}}, rows)
     assert logger.results == {
