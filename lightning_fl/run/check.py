@@ -10,7 +10,6 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lightning_fl.checks import check_trainer_settings
 from lightning_fl.errors import SettingError, install
 from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, no_such, spelled
 from lightning_fl.run.explain import explain
@@ -66,6 +65,8 @@ def check(config: DictConfig) -> None:
         _check_part(key, given.get(key))
     _check_loggers(given.get("logger") or {})
     _check_callbacks(given)
+    from lightning_fl.checks import check_trainer_settings  # --help does not wait for torch
+
     check_trainer_settings(given["trainer"], "trainer.")
     for key in ("checkpoint_every", "trainer.max_steps", "trainer.val_check_interval", "trainer.log_every_n_steps"):
         rounds: Any = OmegaConf.select(config, key)
