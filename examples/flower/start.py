@@ -127,10 +127,12 @@ def main(where: str, overrides: list[str]) -> None:
             stop(nodes[KILLED], signal.SIGKILL)
             print(f"killed the node of partition {KILLED} after round 1", flush=True)
             wait_for("round 2: accuracy", log, started)
-            stack.enter_context(node(KILLED, superlink, folder))
+            nodes.append(stack.enter_context(node(KILLED, superlink, folder)))
             print("it joins again after round 2", flush=True)
         wait_for("| strategy |", log, started, 3000)
         started.wait(60)
+        for each in nodes:  # they have nothing to save, and take ten seconds to leave
+            stop(each, signal.SIGKILL)
         lines = log.read_text(errors="replace").splitlines()
         print("\n".join(line for line in lines if line.startswith("|") or " round " in line))
 
