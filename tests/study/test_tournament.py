@@ -220,9 +220,13 @@ def test_a_signal_in_the_last_round_ends_the_tournament_too(tmp_path, monkeypatc
     assert not list((tmp_path / "playing").iterdir())
 
 
+def killed(*_):
+    signal.raise_signal(signal.SIGKILL)
+
+
 def test_a_killed_worker_is_told_in_one_line(monkeypatch, tmp_path, capsys):
     """As the kernel does where memory runs out."""
-    monkeypatch.setattr(module, "_played", lambda *_: signal.raise_signal(signal.SIGKILL))
+    monkeypatch.setattr(module, "_played", killed)  # by name: workers import it
     monkeypatch.setattr(Tournament, "overrides", lambda *_: ())
     tournament = small(tmp_path)
     with pytest.raises(SystemExit) as stop, explained():
