@@ -10,43 +10,33 @@ import pytorch_lightning as pl
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 
 from lightning_fl import seeding
-from lightning_fl.adversary.base import Adversary
-from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.checks import refuse_hidden_state
-from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, concerning
 from lightning_fl.module import FederatedModule
-from lightning_fl.partition.base import Partition
+from lightning_fl.run.kinds import check_kinds
 from lightning_fl.strategy.client_parallel import ClientParallel
-
-# What a part must be.
-_KINDS: dict[str, type] = {
-    "adversary": Adversary,
-    "aggregator": Aggregator,
-    "client": Client,
-    "data": FederatedDataModule,
-    "partition": Partition,
-}
 
 
 def make(config: DictConfig | None, **more: Any) -> Any:
     """Instantiate a part of the configuration; None if nothing is chosen.
 
     Raises:
-        SettingError: If it cannot be made, or is of another kind; the error names the part.
+        SettingError: If it cannot be made, or is of another kind, before anything is called; the error names the part.
     """
     if not config:
         return None
     part = str(config._get_full_key(None))
+    given: Any = OmegaConf.to_container(config, resolve=True)
+    check_kinds(given, part)
     try:
-        made = instantiate(config, _convert_="all", **more)
+        return instantiate(config, _convert_="all", **more)
     except InstantiationException as error:
         cause: BaseException = error
         while isinstance(cause, InstantiationException) and cause.__cause__ is not None:
@@ -57,12 +47,6 @@ def make(config: DictConfig | None, **more: Any) -> Any:
             if isinstance(cause, SettingError):
                 raise cause from error
             raise SettingError(f"{type(cause).__name__}: {' '.join(str(cause).split())}") from error
-    kind = _KINDS.get(part, object)
-    if not isinstance(made, kind):
-        raise SettingError(
-            f"{part} needs a class made from {kind.__module__}.{kind.__name__}, got {config._target_}; choose another."
-        )
-    return made
 
 
 def make_data(config: DictConfig) -> FederatedDataModule:

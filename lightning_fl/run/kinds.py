@@ -1,12 +1,22 @@
-"""Check each setting's type against the signature of the class that takes it."""
+"""Check each part's class against the place that takes it, and each setting's type against the class's signature.
 
+A run's settings may be somebody else's, and a ``_target_`` names any function of any package: nothing is called before
+all of them have been looked at.
+"""
+
+import collections.abc
 import math
+import sys
+import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from inspect import isroutine
 from pkgutil import resolve_name
 from types import NoneType, UnionType
 from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hydra.utils import get_object
 
 from lightning_fl.arguments import is_open, named, takers
 from lightning_fl.errors import SettingError
@@ -14,24 +24,51 @@ from lightning_fl.run.config import no_such
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
 _NAMES |= {SupportsIndex: "a whole number"}
+# What each group takes, by name: what they need is imported only once a run has some.
+_PLACES = {
+    "adversary": "lightning_fl.adversary.base.Adversary",
+    "aggregator": "lightning_fl.aggregator.base.Aggregator",
+    "callbacks": "pytorch_lightning.Callback",
+    "client": "lightning_fl.client.base.Client",
+    "data": "lightning_fl.data.base.FederatedDataModule",
+    "federation": "lightning_fl.federation.Federation",
+    "logger": "pytorch_lightning.loggers.Logger",
+    "model": "torch.nn.Module",
+    "partition": "lightning_fl.partition.base.Partition",
+    "schedule": "torch.optim.lr_scheduler.LRScheduler",
+    "server": "torch.optim.Optimizer",
+    "trainer": "pytorch_lightning.Trainer",
+}
+_COMPLETED = ("schedule", "server")  # which get the parameters or the optimizer later
 _HYDRAS = {"_target_": str, "_partial_": bool, "_convert_": str, "_recursive_": bool}
 _LARGEST = 2**63
 _LISTS = (list, tuple, Sequence, Collection, Iterable)
 _FRAMEWORKS = ("torch.", "pytorch_lightning.")  # these accept nan and inf silently; our own parts check for themselves
 
 
-def check_kinds(node: Mapping[str, Any], path: str) -> None:
-    """Check that a part has every setting it is given, and that each has the right type.
+def check_kinds(node: Mapping[str, Any], path: str, hint: Any = None) -> None:
+    """Check that a part is what its place takes, has every setting it is given, and that each has the right type.
 
     Args:
         node: The part's settings, with a ``_target_``; parts inside it are checked, too.
         path: Its full name, such as "aggregator.rule".
+        hint: The type that the place takes.  None: what the group takes.
 
     Raises:
-        SettingError: If a setting is unknown or has another type.
+        SettingError: If it makes something else, or a setting is unknown or has another type.
     """
     target = str(node["_target_"])
-    hints, names, opened = _settings(target, path)
+    group = "callbacks" if path.startswith("trainer.callbacks") else path.partition(".")[0]
+    taken = _PLACES.get(group) if hint is None else _named(hint)
+    if target.partition(".")[0] in sys.stdlib_module_names:  # importing some of them does something
+        raise SettingError(_other(path, taken, target))
+    thing, hints, names, opened = _settings(target, path)
+    if hint is None and taken is not None:
+        hint = resolve_name(taken)
+        if node.get("_partial_") is True and group not in _COMPLETED:
+            raise SettingError(f"{path} is made as a whole, got _partial_=true; leave it out.")
+    if hint is not None and not _makes(thing, hint):
+        raise SettingError(_other(path, taken, target))
     names = names[1:] if node.get("_partial_") is True else names  # the first argument comes when it is called
     for key, value in node.items():
         where = f"{path}.{key}"
@@ -40,17 +77,53 @@ def check_kinds(node: Mapping[str, Any], path: str) -> None:
             continue
         if key not in names and not opened:
             raise SettingError(f"{no_such('setting', where, sorted(names), like=key)} {path} is {target}.")
-        if _is_part(value):
-            check_kinds(value, where)
-        else:
+        _check_inside(where, value, hints.get(key, Any))
+        if not _is_part(value):
             check_kind(where, value, hints.get(key, Any), finite=target.startswith(_FRAMEWORKS))
-            for i, part in enumerate(value if isinstance(value, list) else []):
-                if _is_part(part):
-                    check_kinds(part, f"{where}[{i}]")
+
+
+def _check_inside(where: str, value: Any, hint: Any) -> None:
+    """Check the parts inside a setting's value."""
+    if _is_part(value):
+        check_kinds(value, where, hint)
+    elif isinstance(value, dict | list):
+        inner = next((get_args(kind)[0] for kind in _options(hint) if get_origin(kind) in _LISTS), Any)
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_inside(f"{where}.{key}" if isinstance(value, dict) else f"{where}[{key}]", one, inner)
 
 
 def _is_part(value: Any) -> bool:
     return isinstance(value, dict) and "_target_" in value
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _named(hint: Any) -> str:
+    kinds = [kind for kind in _options(hint) if isinstance(kind, type) and kind not in (*_NAMES, object, Any)]
+    return " or ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+
+
+def _other(path: str, taken: str | None, target: str) -> str:
+    if not taken:
+        return f"{path} takes no part that is made, got {target}; a class that takes one says which by a type hint."
+    return f"{path} needs a class made from {taken}, got {target}; choose another."
+
+
+def _makes(thing: Any, hint: Any) -> bool:
+    """Tell whether a class is, or a function by its type hint gives, what a place takes; what takes anything, no."""
+    made = thing if isinstance(thing, type) else _hints(thing).get("return") if isroutine(thing) else None
+    for kind in _options(hint):
+        if (get_origin(kind) or kind) is Callable:
+            called = isinstance(made, type) and any("__call__" in vars(owner) for owner in made.__mro__)
+            fits = called or get_origin(made) is Callable
+        else:
+            known = isinstance(kind, type) and kind not in (object, Any)
+            fits = known and isinstance(made, type) and issubclass(made, kind)
+        if fits:
+            return True
+    return False
 
 
 def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
@@ -81,16 +154,18 @@ def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
 def takes(target: object, name: str) -> bool:
     """Tell whether a class or function, given by its name, takes a setting of this name."""
     try:
-        return name in _settings(str(target), "")[1]
+        return name in _settings(str(target), "")[2]
     except SettingError:  # no such class
         return False
 
 
 @cache
-def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
-    """Get the types and names of the arguments of a class or function, and whether it takes any others."""
+def _settings(target: str, path: str) -> tuple[Any, dict[str, Any], list[str], bool]:
+    """Get a class or function, the types and names of its arguments, and whether it takes any others."""
     try:
         thing = resolve_name(target)
+        if ":" in target or get_object(target) != thing:  # which is how Hydra finds it
+            raise ValueError("it is written MODULE.CLASS, and stands for one thing")
     except Exception as error:  # importing the user's module may raise anything
         absent = isinstance(error, ModuleNotFoundError) and f"{target}.".startswith(f"{error.name}.")
         if absent or isinstance(error, AttributeError | ValueError):
@@ -106,22 +181,20 @@ def _settings(target: str, path: str) -> tuple[dict[str, Any], list[str], bool]:
             hints = _hints(function) | hints
             names += [parameter.name for parameter in named(parameters)]
             opened = is_open(parameters)
-    return hints, names, opened
+    return thing, hints, names, opened
 
 
 def _hints(function: Any) -> dict[str, Any]:
-    try:
-        return get_type_hints(function)
-    except (TypeError, NameError):  # a type that is only imported for type checkers
-        return {}
+    for known in (None, {**vars(typing), **vars(collections.abc)}):
+        with suppress(TypeError, NameError):  # a type that is only imported for type checkers
+            return get_type_hints(function, None, known)
+    return {}
 
 
 def _fits(value: Any, hint: Any) -> bool:
     """Tell whether a value that YAML can hold fits a type."""
     origin, inner = get_origin(hint), get_args(hint)
-    if hint is Any or isinstance(hint, TypeVar):
-        return True
-    if _is_part(value) and isinstance(hint, type) and hint not in _NAMES:  # an element of a list
+    if hint is Any or isinstance(hint, TypeVar) or _is_part(value):  # see `_check_inside`
         return True
     if origin in (Union, UnionType):
         return any(_fits(value, one) for one in inner)

@@ -263,6 +263,10 @@ def test_parts_that_do_not_fit_are_refused_before_training():
         train(net, data(), Krum(f=5), Ipm())
 
 
+def never():
+    raise AssertionError("called by somebody else's config.yaml")
+
+
 def test_final_models_are_loaded_from_a_folder(tmp_path):
     folder = tmp_path / "wanted"
     small = ["data.n_train=200", "data.n_test=50", "data.features=8", "data.server_samples=1", "model.in_features=8"]
@@ -288,6 +292,10 @@ def test_final_models_are_loaded_from_a_folder(tmp_path):
         assert torch.equal(weights(module.model), weights(model))
         assert type(module.client).__name__ == "Gradient"
         assert not module.training
+    config.model = {"_target_": f"{__name__}.never"}
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    with pytest.raises(SettingError, match=r"model needs a class made from torch.nn.Module, got .*never"):
+        load_model(folder)
     whole, values = path.read_bytes(), weights(model)[:8].numpy().tobytes()
     flipped = bytearray(whole)
     flipped[whole.index(values)] ^= 64  # torch would load it
