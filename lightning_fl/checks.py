@@ -7,7 +7,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -213,7 +213,7 @@ def refuse_hidden_state(model: nn.Module) -> None:
                 f"clients need plain modules, which can be computed with other parameters, got {where}; give the "
                 f"module inside, as it was before it was scripted or spread over devices."
             )
-        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+        if any(map(is_lazy, module.parameters(recurse=False))):
             raise SettingError(
                 f"{who} does not know the size of {where} yet; call it on a sample where it is made, or use the layer "
                 f"that is not lazy."

@@ -54,7 +54,6 @@ from lightning_fl.parameters import flatten, trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.rows import broken_rows, check_shape
 from lightning_fl.samples import RoundBatch, Samples
-from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.storage import Storage
 from lightning_fl.text import many
 from lightning_fl.updates import Updates
@@ -351,7 +350,7 @@ class FederatedModule(pl.LightningModule):
         }
 
     def _attack(
-        self, rows: Float[Tensor, "n _"], batch: RoundBatch, server: ServerOracle, columns: Columns | None
+        self, rows: Float[Tensor, "n _"], batch: RoundBatch, server: ModelOracle, columns: Columns | None
     ) -> tuple[Tensor, Tensor] | None:
         """Write what the Byzantine clients send into the last rows; return the honest rows' moments, if known."""
         h, b = len(batch.honest), len(batch.byzantine)

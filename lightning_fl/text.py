@@ -129,7 +129,7 @@ def best_places(table: Sequence[Sequence[float | None]], more: Sequence[bool]) -
     """
     found = set()
     for j, better in enumerate(more):
-        column = {i: row[j] for i, row in enumerate(table) if row[j] is not None and not isnan(row[j])}
+        column = {i: value for i, row in enumerate(table) if (value := row[j]) is not None and not isnan(value)}
         if len(table) > 1 and column:
             top = (max if better else min)(column.values())
             found |= {(i, j) for i, value in column.items() if value == top}

@@ -5,7 +5,7 @@ of it may change a client's gradient, so a model has to treat each sample by its
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -168,7 +168,8 @@ class _Call(NamedTuple):
 
 def calls(model: nn.Module, run: Callable[[], object], look: Callable[[object], Any]) -> list[_Call]:
     """Run a model and look at what each of its layers gets and makes, inner layers before outer ones."""
-    seen, given = [], []
+    seen: list[_Call] = []
+    given: list[Any] = []
 
     def done(name: str, module: nn.Module, arguments: object, output: object) -> None:
         seen.append(_Call(f"{name or 'itself'} ({type(module).__name__})", given.pop(), look(output)))
@@ -203,7 +204,7 @@ def random_states(device: torch.device) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _holding(tensors: list[Tensor], values: list[Tensor]) -> Iterator[None]:
+def _holding(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
     """Let tensors, which stay the same objects, hold other values inside."""
     before = [tensor.data for tensor in tensors]
     try:

@@ -216,7 +216,7 @@ def gather(
     for i in (~updates.sum(1).isfinite()).nonzero().flatten().tolist():  # a sum of huge numbers may be inf
         if nodes[i] not in refused and not updates[i].isfinite().all():
             refused[nodes[i]] = "its numbers are not all finite"
-    for i in (~np.isfinite(statistics).all(1)).nonzero()[0].tolist():
+    for i in np.flatnonzero(~np.isfinite(statistics).all(1)).tolist():
         if nodes[i] not in refused:
             refused[nodes[i]] = "its running statistics are not all finite"
             updates[i] = nan

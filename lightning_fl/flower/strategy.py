@@ -169,6 +169,7 @@ class RobustStrategy(FedAvg):
         """Begin as if nothing had been run."""
         begin_anew(self.rule)
         self._layout: Layout | None = None
+        self._statistics: list[Tensor] = []
         self._asked: list[int] = []
         self._before = 0  # rounds of earlier processes
         # None: nobody measured anything

@@ -79,8 +79,10 @@ def wandb_logger(save_dir: str, **settings: Any) -> Wandb:
         _say_offline(f"{_server().netloc} does not answer")
         offline = True
     Path(save_dir).mkdir(parents=True, exist_ok=True)
-    patience = {} if "WANDB_INIT_TIMEOUT" in os.environ else {"init_timeout": _INIT}
-    logger = Wandb(save_dir=save_dir, offline=offline, settings=wandb.Settings(silent=True, **patience), **settings)
+    chosen = wandb.Settings(silent=True)
+    if "WANDB_INIT_TIMEOUT" not in os.environ:
+        chosen.init_timeout = _INIT
+    logger = Wandb(save_dir=save_dir, offline=offline, settings=chosen, **settings)
     getattr(logger, "_wandb_init", {}).pop("anonymous", None)  # Lightning always passes it, W&B always warns of it
     return logger
 

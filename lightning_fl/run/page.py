@@ -93,7 +93,8 @@ def write(
         names, figures = [title], draw(runs[0], title)
     else:
         found = labels(runs)
-        names, runs = zip(*sorted(zip(found, runs, strict=True), key=lambda pair: _by_size(pair[0])), strict=True)
+        ordered = sorted(zip(found, runs, strict=True), key=lambda pair: _by_size(pair[0]))
+        names, runs = [name for name, _ in ordered], [run for _, run in ordered]
         common = [topics[0] for topics in zip(*(run.topics for run in runs), strict=True) if len(set(topics)) == 1]
         title = ", ".join([f"{len(runs)} runs compared", *common])
         figures = compare(dict(zip(names, runs, strict=True)), title)

@@ -278,7 +278,7 @@ class Comparison:
             for row in self.rows:
                 cells = [self.cells.get((panel, row, column)) for column in columns]
                 if any(cells):
-                    means.append([None, *(cell and cell.mean for cell in cells)])
+                    means.append([None, *(None if cell is None else cell.mean for cell in cells)])
                     texts = ["-" if cell is None else str(cell) for cell in cells]
                     lines.append([row, *texts, *([self.worst(panel, row)] if worst else [])])
             best = best_places(means, [self.more_is_better] * (1 + len(columns)))
