@@ -7,7 +7,8 @@ import torch
 from torch.func import functional_call, vmap
 from torch.optim import SGD
 
-from lightning_fl import ClientBatch, FederatedModule, Samples
+from lightning_fl import ClientBatch, FederatedModule, Round, Samples
+from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf
 from lightning_fl.contract.world import slow_gradients
@@ -21,14 +22,14 @@ every_model = pytest.mark.parametrize(
 
 
 def make(name):
-    """The model as conf has it, from a seed, without dropout."""
+    """The model as conf has it, from a seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = conf.make("model", name)
     if name == "vgg16":  # 135 million gradients per client are too many here; those of the first and last layer will do
         for layer in [*model.features[1:], *model.classifier[:-1]]:
             layer.requires_grad_(False)
-    return model.eval()  # what dropout drops has tests of its own
+    return model
 
 
 def clients(name, sizes=(3, 1, 4, 2, 2), seed=0):
@@ -48,7 +49,8 @@ def clients(name, sizes=(3, 1, 4, 2, 2), seed=0):
     else:
         pytest.skip("the settings name neither in_features nor in_channels and side: no telling what it takes")
     targets = torch.randint(0, settings.n_classes, (n,), generator=draw)
-    return ClientBatch(Samples(inputs, targets, settings.n_classes), torch.arange(n).split(list(sizes)), range(5))
+    batch = ClientBatch(Samples(inputs, targets, settings.n_classes), torch.arange(n).split(list(sizes)), range(5))
+    return minibatches(batch, None, Round(0, 0.1, seed))[0]  # which says what dropout draws by
 
 
 def assert_same(rows, expected):
@@ -69,7 +71,8 @@ def test_a_federation_takes_it(name):
 def test_clients_train_it_at_once_or_one_by_one(name):
     model, batch = make(name), clients(name)
     with torch.no_grad():
-        logits = model(batch.samples.inputs)
+        logits = model.eval()(batch.samples.inputs)
+    model.train()
     assert logits.shape == (12, batch.samples.n_classes)
     kept = flatten(trainable(model).values()).clone()
     rows, losses = slow_gradients(model, batch)
@@ -94,7 +97,7 @@ def test_clients_train_it_from_parameters_of_their_own(name):
 @every_model
 def test_candidates_are_evaluated_at_once(name):
     """As the server's oracle does: many parameters, the same samples."""
-    model, inputs = make(name), clients(name).samples.inputs
+    model, inputs = make(name).eval(), clients(name).samples.inputs
     like = trainable(model)
     start = flatten(like.values())
     candidates = start + 0.01 * torch.randn(3, len(start), generator=torch.Generator().manual_seed(1))

@@ -1,6 +1,7 @@
 """A federation small enough to think through: 3 classes, 2 features, a linear model of d = 9 parameters."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from lightning_fl import Aggregation, ServerOracle, Updates
 from lightning_fl.adversary.base import AttackContext
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
@@ -73,9 +75,11 @@ def slow_gradients(model: nn.Module, batch: ClientBatch) -> tuple[torch.Tensor, 
     """Take one ordinary backward pass per client; gives the (h, d) gradients and (h,) losses."""
     rows, losses = [], []
     parameters = [p for p in model.parameters() if p.requires_grad]
-    for index in batch.indices:
+    keys = None if batch.drawing is None else client_keys(batch.ids, *batch.drawing)
+    for i, index in enumerate(batch.indices):
         x, y = batch.samples.gather(index)
-        outputs = model(x)
+        with nullcontext() if keys is None else KeyedDropout(sample_keys(keys[i], len(index))):
+            outputs = model(x)
         own: Any = getattr(model, "sample_losses", None)
         if own is not None:
             loss = own(outputs, y).mean()

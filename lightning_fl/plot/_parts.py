@@ -3,8 +3,9 @@
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ DPI = 150
 LEGIBLE = 11 / (10 * DPI / 72)  # of a picture's pixels, those of the screen that show its letters of 10 points
 
 
-def save(figure: Figure, target: Path | IO[bytes]) -> None:
+def save(figure: Figure, target: Path | BytesIO) -> None:
     """Write a picture; without TeX, even if matplotlibrc asks for it, as labels such as trimmed_mean are not TeX.
 
     Raises:
