@@ -7,9 +7,9 @@ of a configuration does not wait for torch.
 import lazy_loader
 
 import lightning_fl._torchvision  # noqa: F401  (before anything imports torchvision)
-from lightning_fl import _threads
+from lightning_fl.network.threads import spin_briefly
 
-_threads.spin_briefly()  # before anything imports torch
+spin_briefly()  # before anything imports torch
 
 __version__ = "0.2.0"
 

@@ -24,11 +24,11 @@ from .federation import Federation
 from .module import FederatedModule
 from .partition.base import Partition
 from .round import Round
-from .rows import finite_rows
 from .run.python import Run, load_model, load_module, train
 from .samples import ClientBatch, RoundBatch, Samples
 from .server_oracle import ServerOracle
-from .updates import Updates
+from .updates.rows import finite_rows
+from .updates.updates import Updates
 
 __version__: str
 

@@ -13,9 +13,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.client.base import Client
-from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import SettingError, concerning
-from lightning_fl.parameters import trainable
+from lightning_fl.network.dropout import KeyedDropout
+from lightning_fl.network.parameters import trainable
 from lightning_fl.samples import Samples
 from lightning_fl.strategy.client_parallel import ClientParallel
 from lightning_fl.trial import calls, check_trial, random_states

@@ -10,14 +10,14 @@ from torch.func import vmap
 from typing_extensions import override
 
 from lightning_fl.client.base import Client, computed_at_once, default_client_chunk
-from lightning_fl.dropout import KeyedDropout
 from lightning_fl.errors import SettingError
 from lightning_fl.loss import loss_of
-from lightning_fl.parallel import shared
-from lightning_fl.parameters import call_at, flatten, trainable, unflatten
+from lightning_fl.network.dropout import KeyedDropout
+from lightning_fl.network.parameters import call_at, flatten, trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.exchange import shared
 
 
 @dataclass

@@ -23,7 +23,6 @@ from torchmetrics.classification import MulticlassConfusionMatrix
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from lightning_fl import files
-from lightning_fl._malloc import keep_freed
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
@@ -40,23 +39,25 @@ from lightning_fl.checks import (
     step,
 )
 from lightning_fl.client.base import Client, check_result
+from lightning_fl.client.dealt import Dealt, collect, homes
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DivergedError, ProcessError, SettingError, concerning
-from lightning_fl.images import outputs
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.max_recall_drop import MaxRecallDrop
 from lightning_fl.metric.non_finite import NonFinite
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.model_oracle import ModelOracle
-from lightning_fl.parallel import ColumnBlock, Columns, Spread, collect, homes
-from lightning_fl.parameters import flatten, trainable, unflatten
+from lightning_fl.network.images import outputs
+from lightning_fl.network.malloc import keep_freed
+from lightning_fl.network.parameters import flatten, trainable, unflatten
 from lightning_fl.round import Round
-from lightning_fl.rows import broken_rows, check_shape
 from lightning_fl.samples import RoundBatch, Samples
-from lightning_fl.storage import Storage
 from lightning_fl.text import many
-from lightning_fl.updates import Updates
+from lightning_fl.updates.exchange import ColumnBlock, Columns
+from lightning_fl.updates.rows import broken_rows, check_shape
+from lightning_fl.updates.storage import Storage
+from lightning_fl.updates.updates import Updates
 
 
 class FederatedModule(pl.LightningModule):
@@ -283,7 +284,7 @@ class FederatedModule(pl.LightningModule):
         parameters = trainable(self.model)
         d = sum(value.numel() for value in parameters.values())
         columns = Columns.here(d)  # None: this process holds all of them
-        client = self.client if columns is None else Spread(self.client, columns, self._homes, self.storage)
+        client = self.client if columns is None else Dealt(self.client, columns, self._homes, self.storage)
         rows = self.storage.matrix(h + b, d if columns is None else columns.width, next(iter(parameters.values())))
 
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lightning_fl._models import tensors_in
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys
 from lightning_fl.errors import SettingError
 from lightning_fl.loss import sample_losses
-from lightning_fl.parameters import flatten, unflatten
+from lightning_fl.network.dropout import KeyedDropout, client_keys, sample_keys
+from lightning_fl.network.facts import tensors_in
+from lightning_fl.network.parameters import flatten, unflatten
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 

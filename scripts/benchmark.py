@@ -46,8 +46,7 @@ from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.module import FederatedModule
-from lightning_fl.parameters import trainable
-from lightning_fl.products import gram_matrix
+from lightning_fl.network.parameters import trainable
 from lightning_fl.round import Round
 from lightning_fl.run.assemble import make, make_data, make_model, make_module, make_trainer
 from lightning_fl.run.config import choices, choose, compose, spelled
@@ -55,6 +54,7 @@ from lightning_fl.run.explain import explained
 from lightning_fl.run.train import train
 from lightning_fl.samples import RoundBatch
 from lightning_fl.text import table
+from lightning_fl.updates.products import gram_matrix
 
 Times = dict[str, list[float]]
 

@@ -24,9 +24,9 @@ from lightning_fl import FederatedDataModule, Samples, seeding
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.callback.record import Record
 from lightning_fl.errors import SettingError
-from lightning_fl.parallel import ColumnBlock, same_start
 from lightning_fl.run.assemble import make_data, make_module, make_trainer
 from lightning_fl.strategy.client_parallel import ClientParallel
+from lightning_fl.updates.exchange import ColumnBlock, same_start
 
 CLASSES, SIDE = 3, 10
 

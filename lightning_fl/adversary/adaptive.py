@@ -7,7 +7,7 @@ ICML 2018. arXiv:1802.07927.
 Virat Shejwalkar, Amir Houmansadr. Manipulating the Byzantine. NDSS 2021.
 
 Every candidate is a combination of four vectors, so that a weighting that is asked about it never reads d, and a rule
-that works column by column reads some of the columns; see `lightning_fl.adversary.probe`.
+that works column by column reads some of the columns; see `lightning_fl.adversary.search.probe`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +22,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.probe import Damage, Probe, Rule, climb
+from lightning_fl.adversary.search.probe import Damage, Probe, Rule, climb
 from lightning_fl.adversary.spread import check_spread, mean_and_std
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 _KNEE, _FIRST = 10.0, (0.03, 0.1, 0.3, 1.0)  # factor, and parts of it that are tried on every line first
 _REACH = 10.0  # how many times farther the search looks at once
@@ -70,7 +70,7 @@ def adaptive(
     0.5 % more than what is found, nor a cliff nearly as much, it looks around the best factor, and ends where neither
     neighbour is more than 1 % away.
 
-    For the distance, a rule that works column by column is asked about some of the columns (`lightning_fl.sampled`),
+    For the distance, a rule that works column by column is asked about some of the columns (`search.sampled`),
     then about all of them with the few candidates that seem the best.  Where none of these does what the sample made
     believe, the search begins anew with all columns.
 

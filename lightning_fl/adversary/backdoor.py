@@ -16,7 +16,7 @@ from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, chec
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 from lightning_fl.samples import ClientBatch, Samples
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 class Backdoor(Adversary):

@@ -16,7 +16,7 @@ from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
-from lightning_fl.updates import Combination, Updates
+from lightning_fl.updates.updates import Combination, Updates
 
 Momentum = Literal["own", "none"]
 

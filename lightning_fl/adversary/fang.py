@@ -14,8 +14,8 @@ from torch import Tensor
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.krum import krum_weights
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.products import squared_distances
-from lightning_fl.updates import Updates
+from lightning_fl.updates.products import squared_distances
+from lightning_fl.updates.updates import Updates
 
 Variant = Literal["krum", "trimmed_mean", "median"]
 _SMALLEST = 1e-5  # where the search for lambda gives up

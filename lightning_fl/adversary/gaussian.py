@@ -13,8 +13,8 @@ from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.parameters import flatten, trainable
-from lightning_fl.updates import Updates
+from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.updates.updates import Updates
 
 Space = Literal["parameters", "models", "updates"]
 

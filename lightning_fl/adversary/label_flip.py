@@ -16,7 +16,7 @@ from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, chec
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.samples import Samples
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 def flip(samples: Samples) -> Samples:

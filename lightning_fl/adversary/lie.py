@@ -15,7 +15,7 @@ from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.gaussian import gaussian
 from lightning_fl.adversary.spread import check_spread, spread_of
 from lightning_fl.errors import SettingError, check_choice, check_finite
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 Sign = Literal["plus", "minus"]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import SettingError
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 def mimic(honest: Float[Tensor, "h d"], n_byzantine: int, target: int = 0) -> Float[Tensor, "b d"]:

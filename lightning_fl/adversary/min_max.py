@@ -18,8 +18,8 @@ from torch import Tensor
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.spread import check_spread, spread_of
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.products import squared_distances
-from lightning_fl.updates import Updates
+from lightning_fl.updates.products import squared_distances
+from lightning_fl.updates.updates import Updates
 
 Direction = Literal["inverse_std", "inverse_unit", "inverse_sign"]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import check_choice
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 Kind = Literal["nan", "inf", "huge", "one_coordinate"]
 

@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.probe import Probe, Rule, climb
+from lightning_fl.adversary.search.probe import Probe, Rule, climb
 from lightning_fl.adversary.spread import check_spread, mean_and_std
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 Direction = Literal["one", "all"]
 Trust = Callable[[Updates], Float[Tensor, " n"] | None]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.opt_ipm import OptIpm
-from lightning_fl.adversary.probe import Probe, Rule, check_search, climb
+from lightning_fl.adversary.search.probe import Probe, Rule, check_search, climb
 from lightning_fl.adversary.spread import check_spread, mean_and_std
 
 
@@ -27,7 +27,7 @@ def opt_alie(
 ) -> Float[Tensor, "b d"]:
     """Send mean + t std of the honest updates with the t for which the rule's answer is farthest from the mean.
 
-    t is found by `lightning_fl.adversary.probe.climb`; std is the sample standard deviation of each coordinate.
+    t is found by `lightning_fl.adversary.search.probe.climb`; std is the sample standard deviation of each coordinate.
 
     Args:
         honest: One honest update per row, at least 2.

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.probe import Probe, Rule, check_search, climb
-from lightning_fl.updates import Updates
+from lightning_fl.adversary.search.probe import Probe, Rule, check_search, climb
+from lightning_fl.updates.updates import Updates
 
 
 def opt_ipm(

@@ -13,7 +13,7 @@ from torch import Tensor
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import lie_factor
 from lightning_fl.errors import SettingError, check_finite
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 def rop(

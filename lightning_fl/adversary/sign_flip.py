@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import check_finite
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 def sign_flip(

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 def mean_and_std(honest: Float[Tensor, "h d"], attack: str) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:

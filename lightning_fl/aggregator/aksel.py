@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting, check_minority
 from lightning_fl.aggregator.median import median
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 # Columns converted to float64 at a time.
 _COLUMNS = 2**12

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, check_minority
 from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares, told_fewer
-from lightning_fl.rows import finite_rows, still_tolerated
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.updates import Updates
 
 
 def arc_scales(squares: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:

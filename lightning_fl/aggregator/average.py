@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 def average(updates: Float[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> Float[Tensor, " d"]:

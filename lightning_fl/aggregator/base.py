@@ -18,9 +18,9 @@ from lightning_fl import seeding
 from lightning_fl.arguments import arguments
 from lightning_fl.errors import SettingError
 from lightning_fl.federation import Federation
-from lightning_fl.rows import check_shape
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Combination, Updates
+from lightning_fl.updates.rows import check_shape
+from lightning_fl.updates.updates import Combination, Updates
 
 ServerNeed = Literal["samples", "updates"]
 

@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_integer
 from lightning_fl.errors import DivergedError, SettingError, check_choice
+from lightning_fl.network.threads import eigh
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Combination, Updates
+from lightning_fl.updates.updates import Combination, Updates
 
 Stage1 = Literal["alternating", "exhaustive", "none"]
 _EPS = torch.finfo(torch.float64).eps

@@ -14,9 +14,9 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregator, check_integer
 from lightning_fl.aggregator.mixing import Mixing, told_fewer
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.rows import check_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import check_rows
+from lightning_fl.updates.updates import Updates
 
 Leftover = Literal["drop", "keep"]
 

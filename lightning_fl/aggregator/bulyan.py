@@ -10,11 +10,11 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_integer
-from lightning_fl.columns import Ordered
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import finite_rows, still_tolerated
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.columns import Ordered
+from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.updates import Updates
 
 
 def bulyan_selection(distances: Float64[Tensor, "n n"], f: int, once: bool = False) -> Int64[Tensor, " theta"]:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Remembering, ServerNeed, check_integer
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import check_shape, finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import check_shape, finite_rows
+from lightning_fl.updates.updates import Updates
 
 
 def bygars_weights(

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
-from lightning_fl.rows import finite_rows, still_tolerated
+from lightning_fl.network.threads import eigh
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.updates import Updates
 
 # A factor this near 0 is 0: copies of the worst row go with it, whatever rounding makes of their scores.
 _TIE = 1e-9

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Remembering, check_integer, draw_order
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 
 def centred_clipping_weights(

@@ -17,9 +17,9 @@ from lightning_fl.aggregator.clusters import Linkage, cosine_distances, larger_c
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 
 def clipped_clustering_weights(

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 Norm = Literal["l1", "l2", "linf"]
 _TINY = torch.finfo(torch.float64).tiny

@@ -13,9 +13,9 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 
 def _check(radius: float, noise: float = 0.0) -> None:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from lightning_fl.products import SAME
+from lightning_fl.updates.products import SAME
 
 Linkage = Literal["average", "single"]
 

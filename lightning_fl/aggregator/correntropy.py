@@ -12,9 +12,9 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.geometric_median import centre_on_majority
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 _MOST_STEPS = 1000
 

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl._threads import eigh
 from lightning_fl.aggregator.base import Weighting, check_integer
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import finite_rows, still_tolerated
+from lightning_fl.network.threads import eigh
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.updates import Updates
 
 
 def dnc_scores(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:

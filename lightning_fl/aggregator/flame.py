@@ -16,10 +16,10 @@ from lightning_fl.aggregator.clusters import agglomerate
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
 from lightning_fl.errors import DivergedError, SettingError
-from lightning_fl.products import Centred, squared_distances
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Combination, Updates
+from lightning_fl.updates.products import Centred, squared_distances
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Combination, Updates
 
 
 def model_distances(

@@ -15,10 +15,10 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.clusters import cosine_distances
 from lightning_fl.errors import SettingError
-from lightning_fl.products import gram_matrix
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.products import gram_matrix
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 # Columns whose histories are added up at a time.
 _COLUMNS = 2**12

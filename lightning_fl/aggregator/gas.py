@@ -15,15 +15,15 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl._threads import in_threads
 from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, aggregated, check_hooks, check_minority
 from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
 from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.federation import Federation
-from lightning_fl.rows import finite_rows, still_tolerated
+from lightning_fl.network.threads import in_threads
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.updates import Updates
 
 # Distances held at a time by the groups that Krum is asked about together: on a CPU, by each thread.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
-from lightning_fl.products import among, by_parts, distances_of, equal_rows, merged, squared_distances
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
-from lightning_fl.updates import Updates
+from lightning_fl.updates.products import among, by_parts, distances_of, equal_rows, merged, squared_distances
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 _ROUNDING = 1e-12  # half of the weight, added up, may come out above 1/2 by less
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems

@@ -10,13 +10,13 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting, check_integer
-from lightning_fl.columns import sorted_rows
 from lightning_fl.errors import SettingError, check_choice
-from lightning_fl.products import among, by_parts, squared_distances
-from lightning_fl.rows import finite_rows, still_tolerated
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import krum_kappa
-from lightning_fl.updates import Updates
+from lightning_fl.updates.columns import sorted_rows
+from lightning_fl.updates.products import among, by_parts, squared_distances
+from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.updates import Updates
 
 Neighbours = Literal["n-f-2", "n-f-1"]
 _FEWEST = {"n-f-2": 3, "n-f-1": 2}  # n - f from which a neighbour counts

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting, check_minority, draw_order
 from lightning_fl.errors import SettingError
-from lightning_fl.products import squared_distances
-from lightning_fl.rows import finite_rows, still_tolerated
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.products import squared_distances
+from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.updates import Updates
 
 _MOST_NODES = 1_000_000
 

@@ -13,7 +13,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 Middle = Literal["lower", "upper", "mean"]
 

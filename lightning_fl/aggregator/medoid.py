@@ -9,10 +9,10 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.products import SAME, squared_distances
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.products import SAME, squared_distances
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 
 def medoid_weights(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:

@@ -13,10 +13,10 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_integer, check_minority
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.federation import Federation
-from lightning_fl.products import squared_distances
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.products import squared_distances
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 
 def monna_weights(

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, check_integer
 from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
-from lightning_fl.columns import ROUNDING, smallest
 from lightning_fl.errors import SettingError
-from lightning_fl.products import squared_distances
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa
-from lightning_fl.updates import Updates
+from lightning_fl.updates.columns import ROUNDING, smallest
+from lightning_fl.updates.products import squared_distances
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 # Squared distance between rows, relative to that from which they are seen, below which they are one and the same.
 _EQUAL = 2.0**-30

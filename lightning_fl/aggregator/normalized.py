@@ -11,9 +11,9 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 # 1 / length fits float32 above this.
 _SHORTEST = torch.finfo(torch.float32).tiny

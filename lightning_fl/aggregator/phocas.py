@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
-from lightning_fl.rows import still_tolerated
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import still_tolerated
+from lightning_fl.updates.updates import Updates
 
 
 def phocas(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:

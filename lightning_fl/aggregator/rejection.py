@@ -16,9 +16,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import ServerNeed, Weighting, check_integer, draw_order
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 Losses = Float[Tensor, " n"] | Callable[[Tensor], Tensor]
 # Candidates made at a time: 16 leave-one-out means need little memory on top of the updates.

@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, Wrapper, aggregated
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 def server_mixture(

@@ -6,7 +6,7 @@ AISTATS 2024. arXiv:2208.12932, Table 1.
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 class ServerOnly(Aggregator):

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.rows import finite_only
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_only
+from lightning_fl.updates.updates import Updates
 
 # Entries whose signs are added up at a time.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**19, 2**26

@@ -13,9 +13,9 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
-from lightning_fl.rows import finite_rows
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
 
 _MOST_STEPS = 300
 # Distances between sign statistics, which lie in [0, 1], that rounding alone can make.

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from lightning_fl._threads import threads_for
 from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
-from lightning_fl.rows import finite_rows, still_tolerated
+from lightning_fl.network.threads import threads_for
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.updates import Updates
 
 _MOST_SUBSETS = 50_000
 # Matrix entries decomposed at a time.

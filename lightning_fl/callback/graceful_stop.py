@@ -8,7 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from lightning_fl.parallel import anywhere
+from lightning_fl.updates.exchange import anywhere
 
 _NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 

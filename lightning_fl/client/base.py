@@ -16,16 +16,16 @@ from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl import seeding
-from lightning_fl._models import numbers_per_sample, once, uses_dropout
 from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, trial
-from lightning_fl.dropout import KeyedDropout, client_keys, keys_in_order, sample_keys
 from lightning_fl.errors import SettingError, check_choice, check_whole
-from lightning_fl.images import arranged, at_a_time, convolves_on_cpu
 from lightning_fl.loss import loss_of, sample_losses
-from lightning_fl.parameters import call_at, trainable, unflatten
+from lightning_fl.network.dropout import KeyedDropout, client_keys, keys_in_order, sample_keys
+from lightning_fl.network.facts import numbers_per_sample, once, uses_dropout
+from lightning_fl.network.images import arranged, at_a_time, convolves_on_cpu
+from lightning_fl.network.parameters import call_at, trainable, unflatten
 from lightning_fl.round import Round
-from lightning_fl.rows import check_shape
 from lightning_fl.samples import ClientBatch, Samples
+from lightning_fl.updates.rows import check_shape
 
 Sampling = Literal["epoch"]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches, rows_of
 from lightning_fl.client.rsa import huber_gradient
 from lightning_fl.errors import SettingError, check_whole
-from lightning_fl.parameters import flatten, trainable
+from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lightning_fl import seeding
 from lightning_fl.client.base import Client, ClientResult, check_batch_size, in_cache, rows_of
 from lightning_fl.errors import SettingError
-from lightning_fl.parameters import flatten, trainable
+from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 

@@ -25,13 +25,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from lightning_fl._models import once, tensors_in
 from lightning_fl.client import _layers
 from lightning_fl.client._layers import Layout, UnsupportedError
-from lightning_fl.dropout import KeyedDropout, keys_in_order, sample_keys
-from lightning_fl.images import arranged
 from lightning_fl.loss import sample_losses
-from lightning_fl.parameters import flatten, trainable
+from lightning_fl.network.dropout import KeyedDropout, keys_in_order, sample_keys
+from lightning_fl.network.facts import once, tensors_in
+from lightning_fl.network.images import arranged
+from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.samples import ClientBatch, Samples
 
 # Relative distance between two gradients that is more than rounding.

@@ -12,7 +12,7 @@ from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf
 from lightning_fl.contract.world import slow_gradients
-from lightning_fl.parameters import flatten, trainable, unflatten
+from lightning_fl.network.parameters import flatten, trainable, unflatten
 from lightning_fl.run.config import own_folder
 
 MODELS = conf.names("model")

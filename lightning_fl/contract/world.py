@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from lightning_fl import Aggregation, ServerOracle, Updates
 from lightning_fl.adversary.base import AttackContext
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys
 from lightning_fl.model_oracle import ModelOracle
+from lightning_fl.network.dropout import KeyedDropout, client_keys, sample_keys
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 

@@ -15,9 +15,9 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition
 from lightning_fl.partition.natural import Natural
-from lightning_fl.rows import broken_rows
 from lightning_fl.samples import Samples, check_kind
 from lightning_fl.text import many
+from lightning_fl.updates.rows import broken_rows
 
 
 class TensorData(FederatedDataModule):

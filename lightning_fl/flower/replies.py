@@ -21,7 +21,7 @@ try:
 except ImportError as error:
     raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
 
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 _MEAN, _VARIANCE = "running_mean", "running_var"  # torch's names, in BatchNorm and InstanceNorm
 

@@ -34,14 +34,14 @@ from lightning_fl.errors import DataError, DivergedError, SettingError, check_in
 from lightning_fl.flower.replies import Answers, Layout, answering, gather, median_metrics
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.module import begin_anew
-from lightning_fl.parameters import flatten, trainable, unflatten
+from lightning_fl.network.parameters import flatten, trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.run.assemble import make
 from lightning_fl.run.config import check_choices, compose
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.text import settings as settings_of
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 FILE = "strategy.pt"
 _LOG = logging.getLogger("flwr")
@@ -435,7 +435,7 @@ class RobustStrategy(FedAvg):
                 wanted, got = next((a, b) for a, b in pairs if a != b)
                 raise SettingError(
                     f"the arrays must be the trainable parameters of {type(self.model).__name__} in their order, here "
-                    f"{wanted}, got {got}; start with ArrayRecord(lightning_fl.parameters.trainable(model))."
+                    f"{wanted}, got {got}; start with ArrayRecord(lightning_fl.network.parameters.trainable(model))."
                 )
             self._module = self.model
             self._parameters = [value for value in self.model.parameters() if value.requires_grad]

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
-from lightning_fl.updates import Updates
+from lightning_fl.updates.updates import Updates
 
 
 def measured_kappa(

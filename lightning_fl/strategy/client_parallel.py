@@ -1,4 +1,4 @@
-"""Several processes, each of which computes the updates of its own clients; see `lightning_fl.parallel`."""
+"""Several processes, each of which computes the updates of its own clients; see `lightning_fl.updates.exchange`."""
 
 import atexit
 import os
@@ -19,7 +19,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 
 from lightning_fl.errors import RESUME
-from lightning_fl.parallel import same_start
+from lightning_fl.updates.exchange import same_start
 
 # Seconds between two looks at the other processes, and how long this one may take to report the loss by itself.
 _LOOK, _PATIENCE = 1.0, 5.0

@@ -27,8 +27,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from lightning_fl._threads import n_cores, n_threads
 from lightning_fl.errors import SettingError
+from lightning_fl.network.threads import n_cores, n_threads
 from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity

@@ -23,8 +23,8 @@ import yaml
 from filelock import BaseFileLock, Timeout
 
 from lightning_fl import files
-from lightning_fl._threads import settle_threads
 from lightning_fl.errors import DataError, MissingError, SettingError
+from lightning_fl.network.threads import settle_threads
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, words
 from lightning_fl.run.identity import identity

@@ -171,7 +171,7 @@ def test_a_sample_of_the_columns_misleads_nobody(name, monkeypatch):
 
     exact = harm(adaptive(honest, B, ask))
     assert not any(asked)
-    monkeypatch.setattr("lightning_fl.adversary.probe._COLUMNS", FEW)
+    monkeypatch.setattr("lightning_fl.adversary.search.probe._COLUMNS", FEW)
     asked.clear()
     sampled = harm(adaptive(honest, B, ask))
     assert sum(not spread for spread in asked) <= 8  # asked about all columns

@@ -7,7 +7,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.gaussian import Gaussian, gaussian
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import conf, world
-from lightning_fl.parameters import flatten, trainable
+from lightning_fl.network.parameters import flatten, trainable
 
 
 def wide_context(d=4000, learning_rate=0.1):

@@ -13,7 +13,7 @@ from lightning_fl.adversary.ipm import ipm
 from lightning_fl.adversary.mimic import mimic
 from lightning_fl.aggregator.boba import Boba, boba, boba_solution
 from lightning_fl.contract import hostile
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 CLIENTS = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9], [0.3, 0.7], [-4.5, -5.5]], dtype=torch.float64)

@@ -160,7 +160,7 @@ def test_a_bucket_without_data_is_averaged_equally():
 @pytest.mark.parametrize("rule", [Krum(1), MultiKrum(1, None), Average()])
 def test_a_weighting_builds_no_bucket_means(rule, monkeypatch):
     built = []
-    monkeypatch.setattr("lightning_fl.updates._Mixed.rows", property(lambda self: built.append(1)))
+    monkeypatch.setattr("lightning_fl.updates.updates._Mixed.rows", property(lambda self: built.append(1)))
     Bucketing(rule, 2, "drop").aggregate(Updates(problem("random")), world.oracle())
     assert not built
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.bulyan import Bulyan, bulyan, bulyan_selection
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix, squared_distances
+from lightning_fl.updates.products import gram_matrix, squared_distances
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

@@ -4,7 +4,7 @@ import torch
 
 from lightning_fl.aggregator.caf import Caf, caf, caf_weights
 from lightning_fl.contract import world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D, F = 9, 5, 3

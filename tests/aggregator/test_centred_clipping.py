@@ -14,7 +14,7 @@ from lightning_fl.aggregator.centred_clipping import (
     similarity_buckets,
 )
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests import training
 from tests.aggregator import reference
 

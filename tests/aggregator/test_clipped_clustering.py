@@ -8,7 +8,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering, clipped_clustering
 from lightning_fl.aggregator.clusters import cosine_distances
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests import training
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers

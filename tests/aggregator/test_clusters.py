@@ -4,7 +4,7 @@ import torch
 from sklearn.cluster import AgglomerativeClustering
 
 from lightning_fl.aggregator.clusters import agglomerate, cosine_distances, larger_cluster
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 
 LINKAGES = ["average", "single"]
 N, D = 11, 6

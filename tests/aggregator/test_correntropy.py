@@ -8,7 +8,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import correntropy as module
 from lightning_fl.aggregator.correntropy import Correntropy, maximum_correntropy, maximum_correntropy_weights
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D, EPS = 11, 5, 1e-5

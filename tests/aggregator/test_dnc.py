@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.dnc import Dnc, divide_and_conquer, dnc_scores
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 

@@ -8,7 +8,7 @@ from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.aggregator import foolsgold as module
 from lightning_fl.aggregator.foolsgold import Foolsgold, foolsgold, foolsgold_weights
 from lightning_fl.contract import world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests import training
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers

@@ -8,7 +8,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator import geometric_median as module
 from lightning_fl.aggregator.geometric_median import GeometricMedian, geometric_median, geometric_median_weights
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D, EPS = 11, 5, 1e-5
@@ -39,7 +39,7 @@ def test_agrees_with_the_loop(name, shares):
 @pytest.mark.parametrize("name", reference.PROBLEMS)
 def test_many_rows_by_conjugate_gradients_and_in_parts_agree_with_the_loop(name, shares, monkeypatch):
     monkeypatch.setattr(module, "_MOST_SOLVED", 0)
-    monkeypatch.setattr("lightning_fl.products._PART", 3 * N)
+    monkeypatch.setattr("lightning_fl.updates.products._PART", 3 * N)
     test_agrees_with_the_loop(name, shares)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lightning_fl import DivergedError, SettingError, Updates
 from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, krum_weights, multi_krum, multi_krum_weights
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D = 11, 6

@@ -9,7 +9,7 @@ from lightning_fl.aggregator import mda
 from lightning_fl.aggregator.base import draw_order
 from lightning_fl.aggregator.mda import Mda, minimum_diameter_average, minimum_diameter_weights
 from lightning_fl.contract import world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D, F = 9, 5, 3

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
-from lightning_fl import columns as module
 from lightning_fl.aggregator.median import Median, median
-from lightning_fl.columns import reduce_columns
 from lightning_fl.contract import conf, hostile, world
+from lightning_fl.updates import columns as module
+from lightning_fl.updates.columns import reduce_columns
 from tests.aggregator import reference
 
 D = 6

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError
 from lightning_fl.aggregator.medoid import Medoid, medoid, medoid_weights
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D = 9, 5

@@ -7,7 +7,7 @@ from lightning_fl.aggregator.clipping import Clipping
 from lightning_fl.aggregator.gas import Gas
 from lightning_fl.aggregator.monna import Monna, monna, monna_weights
 from lightning_fl.contract import world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D, F = 9, 5, 3

@@ -18,7 +18,7 @@ from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import conf, hostile, world
-from lightning_fl.products import float64_columns, gram_matrix
+from lightning_fl.updates.products import float64_columns, gram_matrix
 from tests.aggregator import reference
 
 N, D = 11, 6

@@ -6,7 +6,7 @@ from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.geometric_median import geometric_median
 from lightning_fl.aggregator.rfa import Rfa, rfa, rfa_weights
 from lightning_fl.contract import hostile, world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D = 9, 5

@@ -5,7 +5,7 @@ import torch
 from lightning_fl.aggregator import smea
 from lightning_fl.aggregator.smea import Smea, smallest_eigenvalue_average, smallest_eigenvalue_weights
 from lightning_fl.contract import world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
 N, D, F = 9, 5, 3

@@ -15,7 +15,7 @@ from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
 from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
-from lightning_fl.parameters import flatten, trainable
+from lightning_fl.network.parameters import flatten, trainable
 
 CPU = torch.device("cpu")
 

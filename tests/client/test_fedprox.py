@@ -5,7 +5,7 @@ from lightning_fl import SettingError
 from lightning_fl.client.fedprox import FedProx
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import world
-from lightning_fl.parameters import flatten, trainable
+from lightning_fl.network.parameters import flatten, trainable
 from tests.client.test_local_sgd import ROUND, clients, double, model, slow_models
 
 

@@ -7,7 +7,7 @@ from lightning_fl import ClientBatch, Round, SettingError
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import world
-from lightning_fl.parameters import flatten, trainable
+from lightning_fl.network.parameters import flatten, trainable
 
 ROUND = Round(2, 0.3, 0)
 

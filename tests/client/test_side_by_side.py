@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from lightning_fl import ClientBatch, Round, Samples
-from lightning_fl._models import numbers_per_sample
 from lightning_fl.client import _layers, base
 from lightning_fl.client.base import clients_that_fit
 from lightning_fl.client.gradient import Gradient
@@ -17,7 +16,8 @@ from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart
 from lightning_fl.contract import conf
 from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
-from lightning_fl.parameters import flatten, trainable
+from lightning_fl.network.facts import numbers_per_sample
+from lightning_fl.network.parameters import flatten, trainable
 
 C = 3
 

@@ -7,8 +7,8 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.metric.robustness import measured_kappa
-from lightning_fl.rows import mean_and_squares
-from lightning_fl.updates import Updates
+from lightning_fl.updates.rows import mean_and_squares
+from lightning_fl.updates.updates import Updates
 
 
 def slow_kappa(rows, update, h):
@@ -135,7 +135,9 @@ def test_refuses_as_many_honest_rows(h):
 
 def test_asks_nothing_again_that_the_attack_has_asked(draw, monkeypatch):
     rows, read = torch.randn(6, 40, generator=draw), []
-    monkeypatch.setattr("lightning_fl.updates.mean_and_squares", lambda x: read.append(len(x)) or mean_and_squares(x))
+    monkeypatch.setattr(
+        "lightning_fl.updates.updates.mean_and_squares", lambda x: read.append(len(x)) or mean_and_squares(x)
+    )
     honest = Updates(rows[:4])
     honest.mean_and_std  # noqa: B018
     expected = slow_kappa(rows.tolist(), rows[5].tolist(), 4)

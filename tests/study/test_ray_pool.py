@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from lightning_fl import SettingError
-from lightning_fl._threads import one_thread
+from lightning_fl.network.threads import one_thread
 from lightning_fl.run.config import compose
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held

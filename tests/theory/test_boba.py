@@ -7,9 +7,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.boba import boba, boba_solution
 from lightning_fl.errors import SettingError
-from lightning_fl.products import gram_matrix
 from lightning_fl.theory.base import gradient_noise, heterogeneity
 from lightning_fl.theory.boba import error_bound, least_singular_value
+from lightning_fl.updates.products import gram_matrix
 from tests.theory.problems import Quadratics, forge, normal
 
 SETTING = {"n": 10, "f": 3, "n_byzantine": 2, "c": 3, "p_min": -0.5, "least_p_hat": -0.25}

@@ -15,10 +15,17 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.columns import Ordered
 from lightning_fl.errors import SettingError
-from lightning_fl.products import Centred, centred_products, float64_columns, gram_matrix, mixed_gram, squared_distances
-from lightning_fl.rows import (
+from lightning_fl.updates.columns import Ordered
+from lightning_fl.updates.products import (
+    Centred,
+    centred_products,
+    float64_columns,
+    gram_matrix,
+    mixed_gram,
+    squared_distances,
+)
+from lightning_fl.updates.rows import (
     as_shares,
     broken_rows,
     check_any,
@@ -123,7 +130,7 @@ class Updates:
     _positive: Tensor | None = None
     """The data weights, if all of them are known to be above 0."""
 
-    # What follows is for several processes, each of which holds some columns of all rows: `lightning_fl.parallel`.
+    # What follows is for several processes, each of which holds some columns of all rows: `exchange`.
 
     spread = False
     """Whether other processes hold some of the columns."""
@@ -229,7 +236,7 @@ class Updates:
 
     @property
     def whole(self) -> "Updates":
-        """The updates in all columns, for a rule that cannot go by some of them; see `lightning_fl.sampled`."""
+        """The updates in all columns, for a rule that cannot go by some of them; see `adversary.search.sampled`."""
         return self
 
     def by_block(self, function: Callable[[Tensor], Tensor], mark_broken: bool = False) -> Tensor:

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import DivergedError, Updates, columns
-from lightning_fl.columns import Ordered
+from lightning_fl import DivergedError, Updates
+from lightning_fl.updates import columns
+from lightning_fl.updates.columns import Ordered
 
 INF = float("inf")
 VALUES = st.sampled_from([-1e30, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0, 1e30])

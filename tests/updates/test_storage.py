@@ -13,7 +13,7 @@ import torch
 from lightning_fl import DataError, SettingError
 from lightning_fl.contract import conf
 from lightning_fl.run import memory
-from lightning_fl.storage import Storage
+from lightning_fl.updates.storage import Storage
 from tests.test_files import room
 
 SMALL = ["data=synthetic", "federation.n_clients=12", "federation.n_byzantine=2", "f=2", "data.n_train=200"]
@@ -145,7 +145,7 @@ def test_a_disk_that_fills_up_later(tmp_path):
 
 
 def test_a_kill_leaves_nothing(tmp_path):
-    code = "import os, signal, torch; from lightning_fl.storage import Storage; import sys;"
+    code = "import os, signal, torch; from lightning_fl.updates.storage import Storage; import sys;"
     code += "rows = Storage(sys.argv[1]).matrix(5, 100, torch.zeros(1)).fill_(1); os.kill(os.getpid(), signal.SIGKILL)"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=100)
     assert done.returncode == -signal.SIGKILL

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lightning_fl import SettingError
-from lightning_fl.rows import finite_rows, row_norms
+from lightning_fl.updates.rows import finite_rows, row_norms
 
 NAN, INF = float("nan"), float("inf")
 

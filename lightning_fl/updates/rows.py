@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.errors import DivergedError, SettingError
-from lightning_fl.products import float64_columns
+from lightning_fl.updates.products import float64_columns
 
 # Powers added up in float32 before float64 takes over.
 _POWERS = 1024

@@ -9,8 +9,16 @@ from threading import Barrier, get_ident
 import pytest
 import torch
 
-from lightning_fl import _threads
-from lightning_fl._threads import in_threads, n_cores, n_threads, one_thread, settle_threads, spin_briefly, threads_for
+from lightning_fl.network import threads as _threads
+from lightning_fl.network.threads import (
+    in_threads,
+    n_cores,
+    n_threads,
+    one_thread,
+    settle_threads,
+    spin_briefly,
+    threads_for,
+)
 
 
 def limited(root, lines, files):

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.columns import Ordered
-from lightning_fl.products import SAME, Centred, distances_of, equal_rows
-from lightning_fl.rows import as_shares, row_norms
-from lightning_fl.updates import SEEN, Updates
+from lightning_fl.updates.columns import Ordered
+from lightning_fl.updates.products import SAME, Centred, distances_of, equal_rows
+from lightning_fl.updates.rows import as_shares, row_norms
+from lightning_fl.updates.updates import SEEN, Updates
 
 
 @dataclass(frozen=True)

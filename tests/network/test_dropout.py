@@ -9,13 +9,13 @@ from torch import nn
 from torch.func import vmap
 
 from lightning_fl import ClientBatch, Round, Samples, SettingError
-from lightning_fl._models import uses_dropout
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.client.saga import Saga
 from lightning_fl.contract import world
-from lightning_fl.dropout import KeyedDropout, client_keys, sample_keys
+from lightning_fl.network.dropout import KeyedDropout, client_keys, sample_keys
+from lightning_fl.network.facts import uses_dropout
 from tests import training
 
 

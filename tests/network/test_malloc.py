@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from lightning_fl._malloc import _CHOICES, keep_freed
+from lightning_fl.network.malloc import _CHOICES, keep_freed
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 
 # Fresh pages, 4 KB each, that ten passes through a small convolution touch.
 PAGES = """
 import resource, torch
-from lightning_fl._malloc import keep_freed
+from lightning_fl.network.malloc import keep_freed
 assert keep_freed({})
 torch.set_num_threads(1)
 model = torch.nn.Sequential(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.products import gram_matrix, squared_distances
+from lightning_fl.updates.products import gram_matrix, squared_distances
 from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
 NAN, INF = float("nan"), float("inf")
@@ -78,7 +78,7 @@ def test_centred_with_has_the_server_rows_too(offset, draw):
 def test_what_was_asked_about_extra_rows_is_kept(draw, monkeypatch):
     rows, *extra = torch.randn(7, 3, 50, generator=draw)
     updates, read = Updates(rows), []
-    monkeypatch.setattr("lightning_fl.updates.gram_matrix", lambda *x: read.append(1) or gram_matrix(*x))
+    monkeypatch.setattr("lightning_fl.updates.updates.gram_matrix", lambda *x: read.append(1) or gram_matrix(*x))
     for _ in range(3):
         for server in extra[:4]:
             torch.testing.assert_close(updates.gram_with(server[:2]), slow_gram(torch.cat([rows, server[:2]])))

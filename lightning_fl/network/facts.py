@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from lightning_fl.dropout import KeyedDropout
+from lightning_fl.network.dropout import KeyedDropout
 from lightning_fl.samples import Samples
 
 _S = TypeVar("_S")

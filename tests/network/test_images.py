@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_fl import images
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.images import arranged, at_a_time, convolves_on_cpu, outputs
 from lightning_fl.model.cnn import Cnn
 from lightning_fl.model.lenet import Lenet
 from lightning_fl.model.mlp import Mlp
+from lightning_fl.network import images
+from lightning_fl.network.images import arranged, at_a_time, convolves_on_cpu, outputs
 from lightning_fl.samples import ClientBatch, Samples
 
 

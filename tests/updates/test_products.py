@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.products import (
+from lightning_fl.updates.products import (
     _COLUMNS_CPU,
     centred_products,
     equal_rows,
@@ -13,7 +13,7 @@ from lightning_fl.products import (
     merged,
     squared_distances,
 )
-from lightning_fl.rows import finite_rows
+from lightning_fl.updates.rows import finite_rows
 from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
 NAN, INF = float("nan"), float("inf")
@@ -49,8 +49,8 @@ def test_many_rows_in_larger_parts_give_the_same(n, draw, monkeypatch):
     rows[7], rows[n - 1, 3], rows[40] = rows[20], NAN, 1e20
     whole = Updates(rows)
     expected = [whole.gram, whole.centred.gram, whole.distances, equal_rows(whole.gram, whole.squares)]
-    monkeypatch.setattr("lightning_fl.products._PARTS", 3)
-    monkeypatch.setattr("lightning_fl.products._PART", 7 * n)
+    monkeypatch.setattr("lightning_fl.updates.products._PARTS", 3)
+    monkeypatch.setattr("lightning_fl.updates.products._PART", 7 * n)
     parts = Updates(rows)
     found = [parts.gram, parts.centred.gram, parts.distances, equal_rows(parts.gram, parts.squares)]
     for a, b in zip(found, expected, strict=True):

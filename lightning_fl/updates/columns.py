@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from lightning_fl._threads import in_threads
+from lightning_fl.network.threads import in_threads
 
 # Entries sorted at a time: 2^18 of them (1 to 2 MB) fit a core's cache, 2^26 a GPU's memory.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26

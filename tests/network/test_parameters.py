@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from lightning_fl.parameters import flatten, trainable, unflatten
+from lightning_fl.network.parameters import flatten, trainable, unflatten
 
 
 def test_flatten_and_unflatten_are_inverse(draw):

@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.columns import Ordered
-from lightning_fl.extension import Extension, _Extended
-from lightning_fl.rows import broken_rows
-from lightning_fl.updates import Updates
+from lightning_fl.adversary.search.extension import Extension, _Extended
+from lightning_fl.updates.columns import Ordered
+from lightning_fl.updates.rows import broken_rows
+from lightning_fl.updates.updates import Updates
 
 # Draws of columns for which the rows' products are kept.
 _SEEN = 4
@@ -116,7 +116,7 @@ class SampledExtension:
 class _Sampled(_Extended):
     """Rows and copies of y; what is done column by column is done in the sample, and NaN elsewhere.
 
-    To the rule it looks like one process of several, which holds some of the columns: see `lightning_fl.parallel`.
+    To the rule it looks like one process of several, which holds some of the columns: see `updates.exchange`.
     """
 
     spread = True

@@ -8,8 +8,8 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from lightning_fl._models import numbers_per_sample, once
-from lightning_fl.dropout import KeyedDropout
+from lightning_fl.network.dropout import KeyedDropout
+from lightning_fl.network.facts import numbers_per_sample, once
 from lightning_fl.samples import Samples
 
 # Inputs and activations of this many numbers at a time: more exceed the processor's caches.

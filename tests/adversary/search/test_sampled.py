@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from lightning_fl import Updates
+from lightning_fl.adversary.search.extension import Extension
+from lightning_fl.adversary.search.sampled import SampledExtension, sample_columns
 from lightning_fl.contract import conf, world
-from lightning_fl.extension import Extension
-from lightning_fl.sampled import SampledExtension, sample_columns
-from lightning_fl.updates import Combination
+from lightning_fl.updates.updates import Combination
 
 H, B, D, K = 15, 3, 3000, 300
 NAN = float("nan")

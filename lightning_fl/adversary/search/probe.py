@@ -2,7 +2,7 @@
 
 Every candidate is a combination of a few directions (the honest mean, their standard deviation, ...), so that its inner
 products follow from those of the honest rows and these directions, and the sorted columns of all rows from those of the
-honest ones (`lightning_fl.extension.Extension`).  A weighting that is asked about a candidate never reads the d
+honest ones (`extension.Extension`).  A weighting that is asked about a candidate never reads the d
 columns, not even for its answer, whose distance from the mean follows from inner products, too.
 """
 
@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from lightning_fl.adversary.search.extension import Extension
+from lightning_fl.adversary.search.sampled import Sample, SampledExtension, sample_columns
 from lightning_fl.errors import SettingError
-from lightning_fl.extension import Extension
-from lightning_fl.sampled import Sample, SampledExtension, sample_columns
-from lightning_fl.updates import Combination, Updates
+from lightning_fl.updates.updates import Combination, Updates
 
 # Columns in which a rule that works column by column is asked for an estimate.
 _COLUMNS = 1024
@@ -101,7 +101,7 @@ class Probe:
         return harm if isfinite(harm) or answer.isfinite().all() else inf
 
     def estimate(self, coefficients: Sequence[float], damage: Damage = "distance") -> float:
-        """Estimate `harm`; see `lightning_fl.sampled` for what is exact and what comes from a sample of the columns.
+        """Estimate `harm`; see `sampled` for what is exact and what comes from a sample of the columns.
 
         Where a rule can make nothing of a sample, it is no longer asked about one.
         """

@@ -5,10 +5,10 @@ from math import inf
 import pytest
 import torch
 
-from lightning_fl.adversary.probe import Probe, climb
+from lightning_fl.adversary.search.probe import Probe, climb
 from lightning_fl.aggregator.trimmed_mean import _trimmed_mean
 from lightning_fl.contract import world
-from lightning_fl.products import gram_matrix
+from lightning_fl.updates.products import gram_matrix
 
 H, B, D = 12, 3, 20
 
@@ -23,7 +23,7 @@ def test_rules_see_what_the_server_will_see(kinds, monkeypatch):
     honest, directions, server = 0.5 + random(H, D), random(3, D, seed=1), random(5, D, seed=2)
     weights = torch.arange(1.0, H + 1)
     asked, read = [], []
-    monkeypatch.setattr("lightning_fl.updates.gram_matrix", lambda *x: read.append(1) or gram_matrix(*x))
+    monkeypatch.setattr("lightning_fl.updates.updates.gram_matrix", lambda *x: read.append(1) or gram_matrix(*x))
 
     def rule(updates):
         assert torch.equal(updates.rows[:H], honest)
@@ -83,7 +83,7 @@ def test_honest_rows_stay_as_they_are():
 
 @pytest.mark.parametrize("damage", ["distance", "ascent"])
 def test_an_estimate_is_near_and_says_whether_it_is_one(damage, monkeypatch):
-    monkeypatch.setattr("lightning_fl.adversary.probe._COLUMNS", 250)
+    monkeypatch.setattr("lightning_fl.adversary.search.probe._COLUMNS", 250)
     honest = (0.3 + random(H, 1000)) * torch.exp(random(1000, seed=3))
     directions = torch.stack([honest.mean(0), honest.std(0)])
     trimmed, average = (lambda updates: _trimmed_mean(updates, B)), (lambda updates: updates.combination(shares))
@@ -97,7 +97,7 @@ def test_an_estimate_is_near_and_says_whether_it_is_one(damage, monkeypatch):
 
 
 def test_a_rule_that_makes_nothing_of_a_sample_is_asked_about_all_columns(monkeypatch):
-    monkeypatch.setattr("lightning_fl.adversary.probe._COLUMNS", 50)
+    monkeypatch.setattr("lightning_fl.adversary.search.probe._COLUMNS", 50)
     asked = []
 
     def rule(updates):

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.extension import Extension
-from lightning_fl.products import squared_distances
-from lightning_fl.sampled import SampledExtension, sample_columns
+from lightning_fl.adversary.search.extension import Extension
+from lightning_fl.adversary.search.sampled import SampledExtension, sample_columns
+from lightning_fl.updates.products import squared_distances
 from tests.slow import slow_distances, slow_gram
 
 

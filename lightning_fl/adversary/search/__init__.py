@@ -1,0 +1,1 @@
+"""What attacks that search for the worst update share."""

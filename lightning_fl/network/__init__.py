@@ -1,0 +1,1 @@
+"""How a model is computed: its parameters, images, dropout, memory and threads."""
