@@ -12,15 +12,12 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassConfusionMatrix
-from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from lightning_fl import files
 from lightning_fl.adversary.base import Adversary, AttackContext
@@ -44,8 +41,8 @@ from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DivergedError, ProcessError, SettingError, concerning
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
-from lightning_fl.metric.max_recall_drop import MaxRecallDrop
-from lightning_fl.metric.non_finite import NonFinite
+from lightning_fl.metric.class_counts import ClassCounts, Counted
+from lightning_fl.metric.max_recall_drop import max_recall_drop
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.network.images import outputs
@@ -233,20 +230,12 @@ class FederatedModule(pl.LightningModule):
         return self.aggregator.guarantee(federation.n, self.data.n_classes)
 
     def _prepare_metrics(self, c: int) -> None:
-        # Accuracy and recalls follow from it; `Samples` has checked the targets.
-        metrics: dict[str, Any] = {
-            "confusion": MulticlassConfusionMatrix(c, validate_args=False),
-            "broken": NonFinite(),
-        }
         if self.reference_recall is not None:
             if len(self.reference_recall) != c:
                 raise SettingError(f"the reference has {len(self.reference_recall)} recalls, the data {c} classes.")
             if not all(recall is None or 0 <= recall <= 1 for recall in self.reference_recall):
                 raise SettingError(f"a reference's recalls are in [0, 1], got {self.reference_recall}.")
-            known = [nan if recall is None else recall for recall in self.reference_recall]
-            metrics["mrd"] = MaxRecallDrop(torch.tensor(known))
-        self.metrics = MetricCollection(metrics, compute_groups=False)
-        self.metrics.to(self.device)
+        self.counts = ClassCounts(c).to(self.device)
 
     def configure_optimizers(self) -> Any:
         """Make the server's optimizer and schedule."""
@@ -420,21 +409,21 @@ class FederatedModule(pl.LightningModule):
             counts = self._count(self.data.test)
         for part, training in modes:
             part.training = training
-        return {"accuracy": round(counts.trace().item() / max(counts.sum().item(), 1), 6), **_recalls(counts)}
+        return {"accuracy": round(counts.accuracy, 6), **_recalls(counts)}
 
-    def _count(self, samples: Samples) -> Int64[Tensor, "c c"]:
-        """Count samples by true class (rows) and predicted class."""
-        counts = torch.zeros(self.data.n_classes, self.data.n_classes, dtype=torch.int64)
+    def _count(self, samples: Samples) -> Counted:
+        """Count samples by class, all of them in this process."""
+        counts = ClassCounts(self.data.n_classes, sync_on_compute=False).to(self.device)
         for inputs, targets in samples.batches(self.data.eval_batch_size):
-            predictions = outputs(self.model, inputs, samples)
-            counts += multiclass_confusion_matrix(predictions, targets, self.data.n_classes, validate_args=False).cpu()
-        return counts
+            counts.update(outputs(self.model, inputs, samples), targets)
+        found: Counted = counts.compute()
+        return found
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count one batch of test samples."""
         inputs, targets = batch
         with self._in_full():
-            self.metrics.update(outputs(self.model, inputs, self.data.test), targets)
+            self.counts.update(outputs(self.model, inputs, self.data.test), targets)
 
     test_step = validation_step
 
@@ -444,26 +433,28 @@ class FederatedModule(pl.LightningModule):
         A class without test samples has no recall, and max-recall-drop is that of the others.
         If the data keep samples for validation, also the accuracy on those.
         """
-        values = self.metrics.compute()
-        self.metrics.reset()
-        counts, broken = values.pop("confusion"), int(values.pop("broken"))
+        counts: Counted = self.counts.compute()
+        self.counts.reset()
+        broken = int(counts.broken)
         if broken:
             self.diverged = (
-                f"round {self.trainer.global_step}: the model's outputs are not finite for {broken} of {counts.sum()} "
-                f"test samples"
+                f"round {self.trainer.global_step}: the model's outputs are not finite for {broken} of "
+                f"{counts.total.sum()} test samples"
             )
             self.trainer.should_stop = True
-        values = {"accuracy": counts.trace() / counts.sum()} | values
-        self.confusion = counts.tolist()
-        measured = {name: round(value.item(), 6) for name, value in values.items() if not value.isnan()}
-        self.evaluation = measured | _recalls(counts)
+        values = {"accuracy": counts.accuracy}
+        if self.reference_recall is not None:
+            reference = torch.tensor([nan if recall is None else recall for recall in self.reference_recall])
+            values["mrd"] = max_recall_drop(counts.recall, reference.to(counts.recall)).item()
+        self.confusion = None if counts.confusion is None else counts.confusion.tolist()
+        self.evaluation = {name: round(value, 6) for name, value in values.items() if not isnan(value)}
+        self.evaluation |= _recalls(counts)
         if self.adversary is not None:
-            observed = self.adversary.observe(torch.tensor(self.confusion))
+            observed = {} if counts.confusion is None else self.adversary.observe(counts.confusion.cpu())
             observed |= self._success_rate(self.adversary.triggered(self.data.test))
             self.evaluation |= {f"attack/{name}": round(value, 6) for name, value in observed.items()}
         if self.data.validation is not None:
-            right = self._count(self.data.validation).trace().item()
-            self.evaluation["validation_accuracy"] = round(right / len(self.data.validation), 6)
+            self.evaluation["validation_accuracy"] = round(self._count(self.data.validation).accuracy, 6)
         told = self.evaluation
         if broken:  # what such outputs predict means nothing, but callbacks ask for all of it
             self.confusion, self.evaluation, told = None, {}, dict.fromkeys(told, nan)
@@ -558,10 +549,9 @@ def _place(updates: Tensor, rows: Float[Tensor, "h d"]) -> None:
         rows.copy_(updates)
 
 
-def _recalls(counts: Int64[Tensor, "c c"]) -> dict[str, float]:
-    """Name the recall of each class that has samples, by counts of true (rows) and predicted classes."""
-    values = (counts.diag() / counts.sum(1)).tolist()
-    return {f"recall/{z}": round(value, 6) for z, value in enumerate(values) if not isnan(value)}
+def _recalls(counts: Counted) -> dict[str, float]:
+    """Name the recall of each class that has samples."""
+    return {f"recall/{z}": round(value, 6) for z, value in enumerate(counts.recall.tolist()) if not isnan(value)}
 
 
 def _measured(recall: float | None) -> float | None:
