@@ -27,6 +27,7 @@ from .round import Round
 from .run.python import Run, load_model, load_module, train
 from .samples import ClientBatch, RoundBatch, Samples
 from .server_oracle import ServerOracle
+from .study.compare import Comparison, compare
 from .updates.rows import finite_rows
 from .updates.updates import Updates
 
@@ -40,6 +41,7 @@ __all__ = [
     "Client",
     "ClientBatch",
     "ClientResult",
+    "Comparison",
     "DataError",
     "DivergedError",
     "FederatedDataModule",
@@ -59,6 +61,7 @@ __all__ = [
     "aggregator",
     "callback",
     "client",
+    "compare",
     "data",
     "finite_rows",
     "flower",

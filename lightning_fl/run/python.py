@@ -1,7 +1,7 @@
 """Runs in plain Python, without configuration or files."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from html import escape
 from io import BytesIO
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import pytorch_lightning as pl
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightning_fl import plot
+from lightning_fl import files, plot
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.arguments import is_open, takers
@@ -38,8 +38,12 @@ from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import make_module, make_seeded, over_processes
 from lightning_fl.run.config import own_folder
+from lightning_fl.run.given import config_of
+from lightning_fl.run.identity import Config
+from lightning_fl.run.lock import held
 from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
+from lightning_fl.run.train import clear
 
 Row = dict[str, Any]
 
@@ -73,6 +77,8 @@ class Run:
         summary: What ``summary.json`` of a run from the command line holds.
         title: Rule and attack in a few words.
         clients: One record per client: samples of each class, and BOBA's last estimate of the classes' shares.
+        config: The settings, as ``config.yaml`` of a run from the command line has them; samples and functions are not
+            in it.  `compare` tells runs apart by it: what has no setting can be named there.
     """
 
     model: nn.Module = field(repr=False)
@@ -84,6 +90,7 @@ class Run:
     summary: dict[str, Any] = field(repr=False)
     title: str
     clients: list[Row] = field(repr=False)
+    config: Config = field(repr=False)
 
     @property
     def diverged(self) -> bool:
@@ -92,10 +99,34 @@ class Run:
 
     def plot(self) -> Pictures:
         """Draw recall, confusion matrix, robustness and weights, as ``report.html`` has them."""
-        saved = SavedRun(Path(), {}, self.metrics, self.weights, self.summary, self.clients)
-        return Pictures(page.draw(saved, self.title))
+        return Pictures(page.draw(self.saved(), self.title))
+
+    def saved(self, folder: Path = Path()) -> SavedRun:
+        """Give the run as it is read from a folder."""
+        return SavedRun(folder, self.config, self.metrics, self.weights, self.summary, self.clients)
+
+    def save(self, folder: str | Path) -> None:
+        """Write what ``lightning-fl compare`` and ``plot`` read, with pictures and ``report.html``; no checkpoint.
+
+        Args:
+            folder: Where to.  A run that was saved there before is replaced.
+
+        Raises:
+            SettingError: If a run from the command line is there.
+            DataError: If a file cannot be written.
+        """
+        folder = Path(folder).absolute()
+        if last_checkpoint(folder).exists():
+            raise SettingError(f"save needs a folder without a checkpoint, got {folder}; choose another.")
+        with held(folder):
+            clear(folder, None)
+            files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(self.config)))
+            report.write_rows(folder / "metrics.csv", self.metrics)
+            report.write_rows(folder / "weights.csv", self.weights)
+            report.publish(self.saved(folder), title=self.title)
 
 
+@overload
 def train(
     model: nn.Module | Callable[[], nn.Module],
     data: FederatedDataModule,
@@ -112,7 +143,47 @@ def train(
     progress: bool = False,
     updates_dir: str | Path | None = None,
     **trainer: Any,
-) -> Run:
+) -> Run: ...
+
+
+@overload
+def train(
+    model: nn.Module | Callable[[], nn.Module],
+    data: FederatedDataModule,
+    rule: Aggregator | None = None,
+    attack: Adversary | None = None,
+    rounds: int = 100,
+    lr: float | None = None,
+    *,
+    seed: Iterable[int],
+    client: Client | None = None,
+    optimizer: Callable[..., Optimizer] = SGD,
+    schedule: Callable[[Optimizer], LRScheduler] | None = None,
+    evaluate_every: int = 10,
+    reference_recall: Iterable[float | None] | None = None,
+    progress: bool = False,
+    updates_dir: str | Path | None = None,
+    **trainer: Any,
+) -> list[Run]: ...
+
+
+def train(
+    model: nn.Module | Callable[[], nn.Module],
+    data: FederatedDataModule,
+    rule: Aggregator | None = None,
+    attack: Adversary | None = None,
+    rounds: int = 100,
+    lr: float | None = None,
+    seed: int | Iterable[int] = 0,
+    client: Client | None = None,
+    optimizer: Callable[..., Optimizer] = SGD,
+    schedule: Callable[[Optimizer], LRScheduler] | None = None,
+    evaluate_every: int = 10,
+    reference_recall: Iterable[float | None] | None = None,
+    progress: bool = False,
+    updates_dir: str | Path | None = None,
+    **trainer: Any,
+) -> Run | list[Run]:
     """Train one federation in memory.
 
     Ctrl-C (or SIGTERM) ends it after the current round, and what it has come to is returned, with the status
@@ -129,7 +200,7 @@ def train(
         attack: What the Byzantine clients send.  None: there are none, whatever the data's federation says.
         rounds: How many rounds, at least 1.
         lr: The server's rate, at least 0.  None: the optimizer's own, as of ``partial(SGD, lr=0.5)``, or else 0.1.
-        seed: Seed of everything that is drawn.
+        seed: Seed of everything that is drawn; or several, for a run each, one after the other.
         client: What every client computes.  None: one gradient of all its samples.
         optimizer: The server's, made from the model's parameters and ``lr``.
         schedule: Makes the rate schedule from the optimizer; stepped once per round.  None: constant.
@@ -141,7 +212,7 @@ def train(
         trainer: Settings of Lightning's trainer, such as ``accelerator``; its ``callbacks`` come after rule and attack.
 
     Returns:
-        The result.
+        The result; of several seeds a list, which ends with the run that Ctrl-C has ended.
 
     Raises:
         SettingError: If the parts do not fit together.
@@ -169,22 +240,20 @@ def train(
         if name in trainer:
             raise SettingError(f"train {does} {ours}, got {name}={trainer[name]}; give {ours} in its place.")
     check_trainer_settings(trainer, taken=("callbacks", "logger", "default_root_dir"))
+    seeds: list[Any] = list(seed) if isinstance(seed, Iterable) else [seed]
+    if not seeds:
+        raise SettingError("train needs a seed or several, got none; give seed=0.")
+    if len(seeds) > 1 and trainer.get("logger"):
+        raise SettingError(f"a logger records one run, got {len(seeds)} seeds; call train for each seed.")
     further = trainer.pop("callbacks", None) or []
-    module = FederatedModule(
-        make_seeded(model, seed), deepcopy(client), _at(lr, optimizer), schedule, reference_recall, updates_dir
-    )
-    data = data.reseeded(seed, attacked=attack is not None)
-    record, stop = Record(None), GracefulStop()
-    callbacks = [deepcopy(rule), deepcopy(attack), record, stop, RoundBar() if progress else None]
-    callbacks += further if isinstance(further, Sequence) else [further]
-    keeps = any(isinstance(callback, Checkpoint) for callback in callbacks)
+    further = [*further] if isinstance(further, Sequence) else [further]
+    reference_recall = [*reference_recall] if isinstance(reference_recall, Iterator) else reference_recall
+    keeps = any(isinstance(callback, Checkpoint) for callback in further)
     if torch.backends.mps.is_available():
         trainer = {"accelerator": "cpu"} | trainer  # MPS has no float64
+    rhythm = {"max_steps": rounds, "val_check_interval": min(evaluate_every, rounds)}
     quiet: dict[str, Any] = {
-        "max_steps": rounds,
         "devices": 1,
-        "callbacks": [callback for callback in callbacks if callback is not None],
-        "val_check_interval": min(evaluate_every, rounds),
         "check_val_every_n_epoch": None,
         "num_sanity_val_steps": 0,
         "log_every_n_steps": 1,
@@ -193,22 +262,41 @@ def train(
         "enable_model_summary": False,
         "enable_progress_bar": progress,
     }
-    with silence():
-        lightning = over_processes(partial(pl.Trainer, **(quiet | trainer)), trainer.get("strategy"))
-    summary = fit(module, data, lightning, record, stop)
-    b = data.federation.n_byzantine
-    title = f"{type(module.aggregator).__name__}, {f'{b} {type(attack).__name__}' if b else 'no attack'}"
-    rows = record.metrics.rows, record.weights.rows
-    return Run(
-        module.model.cpu(),
-        summary["status"],
-        summary["accuracy"],
-        summary["recall"],
-        *rows,
-        summary,
-        title,
-        report.clients(module, record),
-    )
+    server, runs = _at(lr, optimizer), []
+    for own in seeds:
+        module = FederatedModule(
+            make_seeded(model, own), deepcopy(client), server, schedule, reference_recall, updates_dir
+        )
+        held_data = data.reseeded(own, attacked=attack is not None)
+        parts = {"aggregator": rule, "adversary": attack, "server": server, "schedule": schedule}
+        config = config_of(module, held_data, own, rhythm | trainer, **parts)
+        record, stop = Record(None), GracefulStop()
+        callbacks = [deepcopy(rule), deepcopy(attack), record, stop, RoundBar() if progress else None]
+        settings = {**trainer, "callbacks": further}
+        settings = deepcopy(settings) if len(seeds) > 1 else settings  # callbacks and strategies remember
+        callbacks += settings["callbacks"]
+        used = [callback for callback in callbacks if callback is not None]
+        with silence():
+            settings = rhythm | quiet | settings | {"callbacks": used}
+            lightning = over_processes(partial(pl.Trainer, **settings), settings.get("strategy"))
+        summary = fit(module, held_data, lightning, record, stop)
+        b = held_data.federation.n_byzantine
+        run = Run(
+            module.model.cpu(),
+            summary["status"],
+            summary["accuracy"],
+            summary["recall"],
+            record.metrics.rows,
+            record.weights.rows,
+            summary,
+            f"{type(module.aggregator).__name__}, {f'{b} {type(attack).__name__}' if b else 'no attack'}",
+            report.clients(module, record),
+            config,
+        )
+        runs.append(run)
+        if stop.received:
+            break
+    return runs if isinstance(seed, Iterable) else runs[0]
 
 
 def _at(lr: object, optimizer: Callable[..., Optimizer]) -> Callable[..., Optimizer]:

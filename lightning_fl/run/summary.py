@@ -202,28 +202,43 @@ def write(
     """
     path = folder / "config.yaml"
     config = saved_config(path) if path.exists() else {}
-    table = Table(folder / "clients.csv")
-    table.restore(clients(module, record))
-    table.flush()
-    run = SavedRun(folder, config, record.metrics.rows, record.weights.rows, summary, table.rows)
     b = len(summary["byzantine_clients"])
     attack = f"{b} {type(module.adversary).__name__}" if b else "no attack"
     title = None if config else f"{type(module.aggregator).__name__}, {attack}"
-    try:
-        pictures = page.write([run], folder, default, title)
-    except DataError:
-        raise
-    except Exception as error:  # of matplotlib, its settings or fonts: the run itself has succeeded
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        print(f"No pictures ({why}); {spell('plot', shown(folder))} draws them.", file=sys.stderr)
-        pictures = {}
-    rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(summary, indent=2))
-    files.write(folder / "summary.json", f"{rows}\n")  # last: a run with a summary is finished
+    run = SavedRun(folder, config, record.metrics.rows, record.weights.rows, summary, clients(module, record))
+    pictures = publish(run, default, title)
     for name, picture in pictures.items():
         for logger in module.trainer.loggers:
             if hasattr(logger, "log_image"):
                 logger.log_image(f"curves/{name}", [str(picture)])
     chart(module.trainer.loggers, run)
+
+
+def publish(run: SavedRun, default: Config | None = None, title: str | None = None) -> dict[str, Path]:
+    """Write ``clients.csv``, the pictures, ``report.html`` and, last, ``summary.json`` into ``run.folder``.
+
+    Returns:
+        The pictures' files by name.
+    """
+    write_rows(run.folder / "clients.csv", run.clients)
+    try:
+        pictures = page.write([run], run.folder, default, title)
+    except DataError:
+        raise
+    except Exception as error:  # of matplotlib, its settings or fonts: the run itself has succeeded
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        print(f"No pictures ({why}); {spell('plot', shown(run.folder))} draws them.", file=sys.stderr)
+        pictures = {}
+    rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(run.summary, indent=2))
+    files.write(run.folder / "summary.json", f"{rows}\n")  # last: a run with a summary is finished
+    return pictures
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write a CSV file; nothing if there are no rows."""
+    table = Table(path)
+    table.restore(rows)
+    table.flush()
 
 
 def chart(loggers: Sequence[Logger], run: SavedRun) -> None:

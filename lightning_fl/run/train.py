@@ -61,7 +61,7 @@ def train(
     def begin(trainer: pl.Trainer, module: pl.LightningModule) -> None:  # the checkpoint, if any, has been read
         trainer.should_stop = stopped_before
         if trainer.is_global_zero:
-            _clear(folder, start)
+            clear(folder, start)
             files.write(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings)))
             if found:
                 files.write(contents_path(folder), json.dumps(found))
@@ -113,7 +113,7 @@ def end_if_stopped(summary: dict[str, Any], stop: GracefulStop) -> None:
         raise KeyboardInterrupt(summary["reason"] or f"stopped by {stop.received}")
 
 
-def _clear(folder: Path, start: Path | None) -> None:
+def clear(folder: Path, start: Path | None) -> None:
     """Remove what an earlier run has left in this folder and this one does not go on from."""
     last = last_checkpoint(folder)
     if start is None or start.resolve() != last.resolve():

@@ -8,10 +8,11 @@ import io
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from html import escape
+from math import inf, sqrt
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy.special import stdtrit
 
@@ -19,6 +20,7 @@ from lightning_fl import files, plot
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.identity import Config, alike, comparable
+from lightning_fl.run.page import table as html_table
 from lightning_fl.run.saved import (
     COMPLETED,
     Part,
@@ -35,6 +37,10 @@ from lightning_fl.run.saved import (
 from lightning_fl.run.version import written
 from lightning_fl.text import Place, best_places, for_csv, latex, many, markdown, plain, table, without_tags
 from lightning_fl.text import cell as markdown_cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 Key = tuple[str, str, str]  # panel, row, column
 
@@ -141,24 +147,69 @@ def _inside(folder: Path, top: Path) -> Iterator[Path]:
         yield from _inside(child, top)
 
 
+def compare(
+    runs: Iterable[Any],
+    rows: str | None = None,
+    columns: str | None = None,
+    panels: Sequence[str] = (),
+    metric: str = "accuracy",
+) -> "Comparison":
+    """Put runs into a table with rows and columns, over seeds; a notebook shows it.
+
+    Args:
+        runs: What `train` returned, also for several seeds, and folders of runs, however deep.
+        rows: Setting of the rows, such as aggregator or federation.n_byzantine; None: the first one that differs.
+        columns: Setting of the columns; None: the next one that differs, if any.
+        panels: Settings of the panels.
+        metric: accuracy, validation_accuracy, mrd (max-recall-drop), attack (its success rate) or kappa.
+
+    Returns:
+        The table: ``frame`` is it for pandas, ``figure()`` draws it, ``latex()`` and ``markdown()`` write it.
+
+    Raises:
+        SettingError: If an axis is not a setting of the runs, or there is no such metric, or runs with the same
+            settings have other results.
+        DataError: If there is no run, or a file is broken.
+    """
+    found = list(_found([runs]))
+    if not found:
+        raise DataError("compare needs a run, got none; give what fl.train returned, or a folder.")
+    return Comparison(found, rows, columns, panels, metric)
+
+
+def _found(runs: Iterable[Any]) -> Iterator[Path | SavedRun]:
+    from lightning_fl.run.python import Run  # not earlier: the commands do without torch
+
+    for run in runs:
+        if isinstance(run, str | Path):
+            yield from find([run])
+        elif isinstance(run, Run):
+            yield run.saved()
+        elif isinstance(run, Iterable):
+            yield from _found(run)
+        else:
+            raise SettingError(f"compare needs runs of fl.train or folders, got {type(run).__name__}; leave it out.")
+
+
 class Comparison:
     """Runs in a table: rows, columns and panels are values of settings; other settings that differ make further panels.
 
     Args:
-        folders: The runs.
+        runs: Their folders, or what was read from there.
         rows: Setting of the rows, such as aggregator or partition.alpha; None: the first one that differs.
         columns: Setting of the columns; None: the next one that differs, if any.
         panels: Settings of the panels.
         metric: One of `METRICS`.
 
     Raises:
-        SettingError: If an axis is not a setting of the runs, or there is no such metric.
+        SettingError: If an axis is not a setting of the runs, or there is no such metric, or runs in memory with the
+            same settings have other results.
         DataError: If a file is broken.
     """
 
     def __init__(
         self,
-        folders: Sequence[Path],
+        runs: Sequence[Path | SavedRun],
         rows: str | None = None,
         columns: str | None = None,
         panels: Sequence[str] = (),
@@ -167,10 +218,10 @@ class Comparison:
         if metric not in METRICS:
             raise SettingError(no_such("metric", metric, METRICS))
         self.metric, (self.unit, self._value, self._scale, self.more_is_better) = metric, _METRICS[metric]
-        saved = [saved_config(folder / "config.yaml") for folder in folders]
-        kept = self._distinct(folders, saved)
-        self.repeated = len(folders) - len(kept)
-        self.folders, configs = [folders[i] for i in kept], comparable([saved[i] for i in kept])
+        saved = [run.config if isinstance(run, SavedRun) else saved_config(run / "config.yaml") for run in runs]
+        kept = self._distinct(runs, saved)
+        self.repeated = len(runs) - len(kept)
+        chosen, configs = [runs[i] for i in kept], comparable([saved[i] for i in kept])
         varied = varying(configs)
         for axis in [rows, columns, *panels]:
             if axis is not None and all(_get(config, axis) is None for config in configs):
@@ -183,7 +234,7 @@ class Comparison:
         keys: list[Key] = [(plain(panel), plain(row), plain(column)) for panel, row, column in self._keys(configs)]
         self.cells: dict[Key, Cell] = {}
         for key in dict.fromkeys(keys):
-            own = [folder for folder, other in zip(self.folders, keys, strict=True) if other == key]
+            own = [run for run, other in zip(chosen, keys, strict=True) if other == key]
             self.cells[key] = self._cell(own)
         self.rows_by, self.columns_by = plain(self.rows_by), self.columns_by and plain(self.columns_by)
         self.panels, self.rows, self.columns = (_ordered(part) for part in zip(*self.cells, strict=True))
@@ -223,25 +274,34 @@ class Comparison:
             for name, own, seen in zip(names, parts, known, strict=True)
         ]
 
-    def _distinct(self, folders: Sequence[Path], configs: Sequence[Config]) -> list[int]:
+    def _distinct(self, given: Sequence[Path | SavedRun], configs: Sequence[Config]) -> list[int]:
         """Among runs with the same settings and seed, keep the newest, of those with a result if there are any."""
         runs: dict[Hashable, list[int]] = {}
         for i, config in enumerate(configs):
             runs.setdefault(alike(config), []).append(i)
-        return sorted(max(group, key=lambda i: self._preference(folders[i])) for group in runs.values())
+        for group in runs.values():
+            results = [run.summary["last_evaluation"] for i in group if isinstance(run := given[i], SavedRun)]
+            if any(result != results[0] for result in results):
+                raise SettingError(
+                    f"compare tells runs apart by their settings, got {len(results)} with the same ones, seed "
+                    f"{configs[group[0]].get('seed')} and other results; name what differs in each, such as "
+                    'run.config["data"]["name"] = "mine".'
+                )
+        return sorted(max(group, key=lambda i: (*self._preference(given[i]), i)) for group in runs.values())
 
-    def _preference(self, folder: Path) -> tuple[bool, bool, int]:
-        summary = finished(folder) or {}
+    def _preference(self, run: Path | SavedRun) -> tuple[bool, bool, float | int]:
+        summary = run.summary if isinstance(run, SavedRun) else finished(run) or {}
         completed = summary.get("status") in COMPLETED
-        return completed, completed and self._value(summary) is not None, (folder / "config.yaml").stat().st_mtime_ns
+        age = inf if isinstance(run, SavedRun) else (run / "config.yaml").stat().st_mtime_ns
+        return completed, completed and self._value(summary) is not None, age
 
-    def _cell(self, folders: Sequence[Path]) -> Cell:
+    def _cell(self, runs: Sequence[Path | SavedRun]) -> Cell:
         values, lost, curves = [], Counter[str](), []
-        for folder in folders:
-            if not (folder / "summary.json").exists():
+        for given in runs:
+            if not (isinstance(given, SavedRun) or (given / "summary.json").exists()):
                 lost["unfinished"] += 1
                 continue
-            run = SavedRun.read(folder)
+            run = given if isinstance(given, SavedRun) else SavedRun.read(given)
             value = self._value(run.summary)
             if run.status in COMPLETED and value is not None:
                 values.append(self._scale * value)
@@ -318,29 +378,51 @@ class Comparison:
             lines += [*latex(header, rows, best), ""]
         return "\n".join(lines)
 
-    def csv(self) -> str:
-        """Write one line per cell: mean, interval, how many runs are behind it, and their numbers."""
-        text = io.StringIO(newline="")
-        writer = csv.writer(text)
+    def records(self) -> tuple[list[str], list[list[Any]]]:
+        """List the columns, and one row per cell: place, number of runs, mean, its interval, lost runs, all values."""
         every = Counter[str]()
         for cell in self.cells.values():
             every.update(cell.lost)
         lost = list(dict.fromkeys(["diverged", "interrupted", "unfinished", *every]))
-        places = ["panel", self.rows_by, self.columns_by or "column"]
-        writer.writerow(map(for_csv, [*places, "runs", "mean", "low", "high", *lost, "values"]))
+        rows = []
         for key, cell in self.cells.items():
-            half = cell.half
-            ends = ["", ""] if half is None or cell.mean is None else [cell.mean - half, cell.mean + half]
-            numbers = [
-                len(cell.values),
-                "" if cell.mean is None else cell.mean,
-                *ends,
-                *(cell.lost[name] for name in lost),
-            ]
-            writer.writerow(
-                [*map(for_csv, key), *(_number(n) for n in numbers), " ".join(f"{value:.6g}" for value in cell.values)]
+            ends = (
+                [None] * 2 if cell.half is None or cell.mean is None else [cell.mean - cell.half, cell.mean + cell.half]
             )
+            rows.append([*key, len(cell.values), cell.mean, *ends, *(cell.lost[name] for name in lost), cell.values])
+        places = ["panel", self.rows_by, self.columns_by or "column"]
+        return [*places, "runs", "mean", "low", "high", *lost, "values"], rows
+
+    @property
+    def frame(self) -> "DataFrame":
+        """What `records` lists, for pandas."""
+        from pandas import DataFrame
+
+        columns, rows = self.records()
+        return DataFrame(rows, columns=columns)
+
+    def csv(self) -> str:
+        """Write what `records` lists."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        columns, rows = self.records()
+        writer.writerow(map(for_csv, columns))
+        for row in rows:
+            numbers = ("" if n is None else f"{n:.6g}" for n in row[3:-1])
+            writer.writerow([*map(for_csv, row[:3]), *numbers, " ".join(f"{value:.6g}" for value in row[-1])])
         return text.getvalue()
+
+    def figure(self) -> "Figure":
+        """Draw the tables as heat maps."""
+        return plot.grouped(self._means(), self.columns, self.rows_by, self.columns_by or "", self.unit)
+
+    __repr__ = text
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{escape(self.caption)}</p>"]
+        for panel, header, rows, _ in self.tables(False):
+            parts += [*([f"<h4>{escape(panel)}</h4>"] if panel else []), html_table(header, rows)]
+        return "\n".join(parts)
 
     def write(self, folder: Path, worst: bool = False) -> list[Path]:
         """Write tables (Markdown, CSV, LaTeX) and pictures into a folder.
@@ -349,9 +431,7 @@ class Comparison:
             The files.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        figures = {
-            "compare.png": plot.grouped(self._means(), self.columns, self.rows_by, self.columns_by or "", self.unit)
-        }
+        figures = {"compare.png": self.figure()}
         for i, curves in enumerate(self._pages(), 1):
             name = f"curves_{i}.png" if i > 1 else "curves.png"
             figures[name] = plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile)
@@ -446,7 +526,3 @@ def _ordered(labels: Iterable[str]) -> list[str]:
         return sorted(found, key=float)
     except ValueError:
         return found
-
-
-def _number(value: int | float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"

@@ -31,6 +31,7 @@ from lightning_fl.contract import conf, world
 from lightning_fl.module import FederatedModule
 from lightning_fl.partition.iid import Iid
 from lightning_fl.run.python import load_model, train
+from lightning_fl.run.saved import SavedRun
 from lightning_fl.run.train import train as train_into
 from tests import training
 
@@ -440,3 +441,53 @@ def test_a_rate_may_wait_for_a_plateau_of_the_loss():
         if waited > 1:
             rate, waited = rate / 2, 0
     assert rate < 8.0
+
+
+def test_several_seeds_are_a_run_each():
+    class Counting(pl.Callback):
+        rounds = 0
+
+        def on_train_batch_end(self, *_):
+            self.rounds += 1
+            assert self.rounds <= 3
+
+    given = {"rounds": 3, "client": LocalSgd(2, batch_size=2), "reference_recall": iter([1.0, 1.0, 1.0])}
+    runs = train(net, data(), Krum(f=1), Ipm(), seed=range(2), callbacks=[Counting()], **given)
+    given["reference_recall"] = [1.0] * 3
+    for seed, run in enumerate(runs):
+        alone = train(net, data(), Krum(f=1), Ipm(), seed=seed, **given)
+        assert torch.equal(weights(run.model), weights(alone.model))
+        assert run.summary["mrd"] == alone.summary["mrd"]
+    (only,) = train(net, data(), rounds=1, seed=[5])
+    assert only.config["seed"] == 5
+    with pytest.raises(SettingError, match="a seed or several, got none"):
+        train(net, data(), seed=[])
+    with pytest.raises(SettingError, match="a logger records one run, got 2 seeds"):
+        train(net, data(), seed=[0, 1], logger=True)
+
+
+def test_ctrl_c_ends_the_seeds():
+    class Stop(pl.Callback):
+        def on_train_batch_end(self, *_):
+            signal.raise_signal(signal.SIGINT)
+
+    (run,) = train(net, data(), rounds=5, seed=[0, 1], callbacks=[Stop()])
+    assert (run.status, len(run.metrics)) == ("interrupted", 1)
+
+
+def test_a_saved_run_is_read_as_it_was(tmp_path):
+    run = train(net, data(), Krum(f=1), Ipm(), rounds=4, evaluate_every=2)
+    train(net, data(), Median(), rounds=1).save(tmp_path / "wanted")
+    run.save(tmp_path / "wanted")
+    found = SavedRun.read(tmp_path / "wanted")
+    assert (found.config, found.metrics, found.clients) == (run.config, run.metrics, run.clients)
+    assert (found.weights, found.classes, found.status) == (run.weights, None, "completed")
+    assert json.loads((tmp_path / "wanted" / "summary.json").read_text()) == json.loads(json.dumps(run.summary))
+    assert {"report.html", "recall.png", "weights.png"} <= {path.name for path in (tmp_path / "wanted").iterdir()}
+    train(net, data(), Median(), rounds=1).save(tmp_path / "wanted")
+    assert not (tmp_path / "wanted" / "weights.csv").exists()
+    assert not (tmp_path / "wanted" / "weights.png").exists()
+    (tmp_path / "wanted" / "checkpoints").mkdir()
+    (tmp_path / "wanted" / "checkpoints" / "last.ckpt").touch()
+    with pytest.raises(SettingError, match=r"save needs a folder without a checkpoint, got .*wanted; choose another"):
+        run.save(tmp_path / "wanted")

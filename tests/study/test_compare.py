@@ -4,14 +4,18 @@ import csv
 import io
 import os
 import re
+import shutil
 from collections import Counter
 from math import sqrt
 
 import pytest
 from matplotlib.figure import Figure
+from torch import nn
 
 from lightning_fl import DataError, SettingError, plot
-from lightning_fl.study.compare import Cell, Comparison, find, t_quantile, varying
+from lightning_fl.run.python import Run
+from lightning_fl.run.saved import SavedRun
+from lightning_fl.study.compare import Cell, Comparison, compare, find, t_quantile, varying
 from tests import saved
 
 PICTURES = ["compare.png", "compare.pdf", "curves.png", "curves.pdf"]
@@ -351,3 +355,43 @@ def test_names_run_nothing_in_a_spreadsheet_a_page_or_a_terminal(tmp_path):
     assert "&lt;script>" in found.markdown()
     assert "\\input" not in found.latex()
     assert "\x1b" not in found.text()
+
+
+def in_memory(accuracy, folder, **changes):
+    """A run that was read into memory, as `fl.train` returns it."""
+    found = SavedRun.read(run(folder, accuracy, **changes))
+    table = (found.metrics, found.weights, found.summary)
+    return Run(nn.Identity(), found.status, accuracy, None, *table, "", found.clients, found.config)
+
+
+def test_runs_in_memory_are_compared_like_folders(grid, tmp_path):
+    """The means of `grid` by hand, as above; one run of krum is in memory, in a list as several seeds are."""
+    gone = grid / "krum" / "ipm2"
+    memory = in_memory(0.60, gone, aggregator=KRUM, seed=2, data__seed=2, federation__seed=2, data__partition_seed=2)
+    shutil.move(gone, tmp_path / "kept")
+    found = compare([str(grid), [memory]])
+    assert found.tables(False)[0][2][1][:2] == ["krum", "54.0 ± 13.1"]
+    frame = found.frame.set_index(["aggregator", "adversary"])
+    assert frame.loc[("boba", "ipm"), "mean"] == pytest.approx(72)
+    assert frame.loc[("krum", "lie"), ["runs", "diverged"]].tolist() == [2, 1]
+    assert frame.loc[("krum", "lie"), "high"] == pytest.approx(45 + 63.5, abs=0.1)
+    assert frame.loc[("krum", "ipm"), "values"] == pytest.approx([50, 52, 60])
+    assert repr(found) == found.text()
+    assert "<td>54.0 ± 13.1</td>" in found._repr_html_()
+    assert isinstance(found.figure(), Figure)
+    again = compare([memory, memory, tmp_path / "kept"])
+    assert (again.repeated, again.tables(False)[0][2]) == (2, [["krum", "60.0"]])
+
+
+def test_runs_in_memory_that_nothing_tells_apart_are_refused(tmp_path):
+    one, other = (in_memory(0.5, tmp_path / name) for name in "ab")
+    other.summary["last_evaluation"]["accuracy"] = 0.25
+    with pytest.raises(SettingError, match=r"by their settings, got 2 with the same ones, seed 0 and other results"):
+        compare([one, other])
+    one.config["data"]["name"], other.config["data"]["name"] = "mine", "yours"
+    assert compare([one, other]).rows == ["mine", "yours"]
+    for nothing in ([], [[]]):
+        with pytest.raises(DataError, match="compare needs a run, got none"):
+            compare(nothing)
+    with pytest.raises(SettingError, match=r"compare needs runs of fl\.train or folders, got int"):
+        compare([3])
