@@ -293,10 +293,12 @@ def test_final_models_are_loaded_from_a_folder(tmp_path):
         assert torch.equal(weights(module.model), weights(model))
         assert type(module.client).__name__ == "Gradient"
         assert not module.training
-    config.model = {"_target_": f"{__name__}.never"}
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    other = OmegaConf.merge(config, {"model": None})
+    other.model = {"_target_": f"{__name__}.never"}
+    OmegaConf.save(other, folder / "config.yaml")
     with pytest.raises(SettingError, match=r"model needs a class made from torch.nn.Module, got .*never"):
         load_model(folder)
+    OmegaConf.save(config, folder / "config.yaml")
     whole, values = path.read_bytes(), weights(model)[:8].numpy().tobytes()
     flipped = bytearray(whole)
     flipped[whole.index(values)] ^= 64  # torch would load it
