@@ -120,9 +120,9 @@ def table(monkeypatch):
     """What the partition's picture is made of."""
     drawn = {}
 
-    def keep(counts, byzantine, title):
+    def keep(counts, byzantine, title, names):
         drawn.update(counts=counts, byzantine=list(byzantine), title=title)
-        return figure(counts, byzantine, title)
+        return figure(counts, byzantine, title, names)
 
     figure = plot.partition
     monkeypatch.setattr(plot, "partition", keep)
