@@ -159,9 +159,8 @@ def test_a_weighting_never_builds_the_mixed_rows(rule):
 def test_reads_d_once_however_often_it_is_asked(monkeypatch):
     passes = []
     for module in ("products", "updates"):
-        monkeypatch.setattr(
-            f"lightning_fl.updates.{module}.float64_columns", lambda *blocks: passes.append(1) or float64_columns(*blocks)
-        )
+        name = f"lightning_fl.updates.{module}.float64_columns"
+        monkeypatch.setattr(name, lambda *blocks: passes.append(1) or float64_columns(*blocks))
     basis = Updates(world.honest_updates())
     for factor in (1.0, 2.0, 3.0):  # as an adaptive attack asks: the same rows, another forged one
         matrix = torch.eye(12, dtype=torch.float64)
