@@ -104,7 +104,8 @@ def run(config: DictConfig) -> None:
             message = explain(error) if _sweeps and isinstance(error, Exception) else None
             if message is None:  # of -m in other processes, Hydra reports the first error
                 raise
-            _refused.append(f"#{HydraConfig.get().job.num} {HydraConfig.get().job.override_dirname}: {message}")
+            job = HydraConfig.get()
+            _refused.append(f"#{job.job.num} {' '.join(job.overrides.task)}: {message}")
             print(f"Error: {message}", file=sys.stderr)  # the other runs of -m go on
 
 
