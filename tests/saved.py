@@ -50,6 +50,8 @@ SUMMARY = {
     "reference_recall": [0.9, 0.75],
     "confusion": [[4, 0], [2, 2]],
     "guarantee": None,
+    "classes": None,
+    "provenance": dict.fromkeys(["command", "date", "versions", "processor"]),
 }
 DIVERGED = {"status": "diverged", "reason": "round 3: <the> loss is nan", **dict.fromkeys(RESULTS)}
 

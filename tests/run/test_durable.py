@@ -64,7 +64,7 @@ def files(folder):
         rows = list(csv.reader(file))
     timeless = [i for i, name in enumerate(rows[0]) if not name.startswith("seconds/")]
     left["metrics.csv"] = [[row[i] for i in timeless] for row in rows]
-    left["summary.json"] = json.loads((folder / "summary.json").read_text()) | {"seconds": None}
+    left["summary.json"] = json.loads((folder / "summary.json").read_text()) | {"seconds": None, "provenance": None}
     checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
     left["model"] = {name: value.tolist() for name, value in checkpoint["state_dict"].items()}
     left["optimizer"] = str(checkpoint["optimizer_states"])
@@ -172,10 +172,9 @@ def test_a_run_leaves_nothing_of_one_killed_before_its_first_checkpoint(command,
 def test_auto_needs_a_folder(command, tmp_path, arguments, setting):
     code, _, err = command(*arguments, "aggregator=average")
     assert code == 2
-    assert err.endswith(
-        "Error: ckpt_path=auto goes on in the folder of the run, got a new folder for each call; "
-        f"set {setting}=FOLDER.\n"
-    )
+    needed = f"ckpt_path=auto goes on in the folder of the run, got a new folder for each call; set {setting}=FOLDER.\n"
+    assert err.endswith(needed)
+    assert f"Error: {needed}" in err
 
 
 def test_auto_goes_on_with_the_run_s_own_settings(command):
