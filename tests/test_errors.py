@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -45,6 +46,8 @@ def make(group, config):
         part.check(60, 3)
     if group == "server":
         part(world.model().parameters())
+    if group == "schedule" and part is not None:
+        part(torch.optim.SGD(world.model().parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize(("group", "name"), PARTS)
