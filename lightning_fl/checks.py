@@ -303,9 +303,10 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
             f"{tuple(outputs.shape)}; {advice}."
         )
     if outputs.shape[1] != n_classes:
+        more = f", or n_classes={c} of the data if they lack some" if (c := outputs.shape[1]) > n_classes else ""
         raise SettingError(
             f"the data have {n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
-            f"model.n_classes={n_classes}."
+            f"model.n_classes={n_classes}{more}."
         )
     check_trial(model, client, Samples(inputs, labels, n_classes))
 

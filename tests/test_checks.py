@@ -105,7 +105,10 @@ class Masked(nn.Linear):
         (Pair(2, 3), r"Pair must give one tensor, \(batch, classes\), got tuple"),
         (Squeezed(2, 3), r"Squeezed must give .*, \(1, 3\) for one, got shape \(3,\); keep the batch"),
         (Losing(2, 3), r"Losing must give one row of 3 .* got shape \(\); give logits, .*sample_losses"),
-        (nn.Linear(2, 5), r"the data have 3 classes, Linear gives outputs of shape \(5,\); set model.n_classes=3"),
+        (
+            nn.Linear(2, 5),
+            r"the data have 3 classes, Linear gives outputs of shape \(5,\); set model.n_classes=3, or n_classes=5 of",
+        ),
         (Mean(2, 3), r"Mean.sample_losses must give one loss per sample, shape \(1,\), got shape \(\);"),
         (Crossed(2, 3), r"Crossed.sample_losses must give one loss per sample, shape \(1,\), got shape \(1, 1\)"),
         (Stopped(2, 3), "Stopped cannot be trained: element 0 of tensors does not require grad"),
