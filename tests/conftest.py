@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import logging
 import os
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one thread for each of the processes side by side, and for what they start
@@ -15,6 +16,16 @@ import torch
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _no_handler_writes_to_a_closed_stream():
+    """Undo what Hydra's command leaves in the process: a logger's handler on the captured output of one test."""
+    yield
+    for logger in [logging.root, *logging.root.manager.loggerDict.values()]:
+        for handler in getattr(logger, "handlers", [])[:]:
+            if getattr(getattr(handler, "stream", None), "closed", False):
+                logger.removeHandler(handler)
 
 
 @pytest.fixture
