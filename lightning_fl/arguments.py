@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from inspect import Parameter, signature
 from typing import Any
 
-_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def takers(thing: Any) -> Iterator[tuple[Callable[..., Any], list[Parameter]]]:
@@ -30,7 +30,7 @@ def is_open(parameters: list[Parameter]) -> bool:
 
 def named(parameters: list[Parameter]) -> list[Parameter]:
     """List the parameters that can be given by name."""
-    return [parameter for parameter in parameters if parameter.kind in _NAMED]
+    return [parameter for parameter in parameters if parameter.kind in NAMED]
 
 
 def arguments(kind: type) -> dict[str, Parameter]:

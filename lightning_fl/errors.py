@@ -69,10 +69,10 @@ def check_whole(what: str, value: object, least: int) -> None:
         SettingError: If it is not, or below ``least``; ``what`` names the setting in the message.
     """
     if not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{what} must be a whole number of at least {least}, got {_given(value)}.")
+        raise SettingError(f"{what} must be a whole number of at least {least}, got {shown(value)}.")
 
 
-def _given(value: object) -> str:
+def shown(value: object) -> str:
     """Say what an argument is: itself where it is short, otherwise its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}; write {value.__name__}(...)"
@@ -98,14 +98,14 @@ def check_instance(what: str, value: object, kind: type, example: str) -> None:
     """
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise SettingError(f"{what} must be {article} {kind.__name__} such as {example}, got {_given(value)}.")
+        raise SettingError(f"{what} must be {article} {kind.__name__} such as {example}, got {shown(value)}.")
 
 
-def check_choice(what: str, value: object, choices: Collection[str]) -> None:
+def check_choice(what: str, value: object, choices: Collection[object]) -> None:
     """Check a setting that is a word.
 
     Raises:
         SettingError: If the value is none of the choices; ``what`` names the setting in the message.
     """
     if value not in choices:
-        raise SettingError(f"{what} must be one of {', '.join(choices)}, got {value!r}.")
+        raise SettingError(f"{what} must be one of {', '.join(map(str, choices))}, got {value!r}.")

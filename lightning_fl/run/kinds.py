@@ -4,26 +4,22 @@ A run's settings may be somebody else's, and a ``_target_`` names any function o
 all of them have been looked at.
 """
 
-import collections.abc
 import math
 import sys
-import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from inspect import isroutine
 from pkgutil import resolve_name
-from types import NoneType, UnionType
-from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from hydra.utils import get_object
 
 from lightning_fl.arguments import is_open, named, takers
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import LISTS, NAMES, describe, fits, options, type_hints
 from lightning_fl.run.config import no_such
 
-_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
-_NAMES |= {SupportsIndex: "a whole number"}
 # What each group takes, by name: what they need is imported only once a run has some.
 _PLACES = {
     "adversary": "lightning_fl.adversary.base.Adversary",
@@ -42,7 +38,6 @@ _PLACES = {
 _COMPLETED = ("schedule", "server")  # which get the parameters or the optimizer later
 _HYDRAS = {"_target_": str, "_partial_": bool, "_convert_": str, "_recursive_": bool}
 _LARGEST = 2**63
-_LISTS = (list, tuple, Sequence, Collection, Iterable)
 _FRAMEWORKS = ("torch.", "pytorch_lightning.")  # these accept nan and inf silently; our own parts check for themselves
 
 
@@ -87,7 +82,7 @@ def _check_inside(where: str, value: Any, hint: Any) -> None:
     if _is_part(value):
         check_kinds(value, where, hint)
     elif isinstance(value, dict | list):
-        inner = next((get_args(kind)[0] for kind in _options(hint) if get_origin(kind) in _LISTS), Any)
+        inner = next((get_args(kind)[0] for kind in options(hint) if get_origin(kind) in LISTS), Any)
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):
             _check_inside(f"{where}.{key}" if isinstance(value, dict) else f"{where}[{key}]", one, inner)
 
@@ -96,12 +91,8 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, dict) and "_target_" in value
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
 def _named(hint: Any) -> str:
-    kinds = [kind for kind in _options(hint) if isinstance(kind, type) and kind not in (*_NAMES, object, Any)]
+    kinds = [kind for kind in options(hint) if isinstance(kind, type) and kind not in (*NAMES, object, Any)]
     return " or ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
 
 
@@ -113,15 +104,15 @@ def _other(path: str, taken: str | None, target: str) -> str:
 
 def _makes(thing: Any, hint: Any) -> bool:
     """Tell whether a class is, or a function by its type hint gives, what a place takes; what takes anything, no."""
-    made = thing if isinstance(thing, type) else _hints(thing).get("return") if isroutine(thing) else None
-    for kind in _options(hint):
+    made = thing if isinstance(thing, type) else type_hints(thing).get("return") if isroutine(thing) else None
+    for kind in options(hint):
         if (get_origin(kind) or kind) is Callable:
             called = isinstance(made, type) and any("__call__" in vars(owner) for owner in made.__mro__)
-            fits = called or get_origin(made) is Callable
+            right = called or get_origin(made) is Callable
         else:
             known = isinstance(kind, type) and kind not in (object, Any)
-            fits = known and isinstance(made, type) and issubclass(made, kind)
-        if fits:
+            right = known and isinstance(made, type) and issubclass(made, kind)
+        if right:
             return True
     return False
 
@@ -140,10 +131,8 @@ def check_kind(where: str, value: Any, hint: Any, finite: bool = False) -> None:
     """
     if value == "???":
         raise SettingError(f"{where} has no default; give it a value ({where}=...).")
-    if not _fits(value, hint):
-        raise SettingError(
-            f"{where} needs {' or '.join(_describe(hint)) or getattr(hint, '__name__', hint)}, got {value!r}."
-        )
+    if not fits(value, hint):
+        raise SettingError(f"{where} needs {describe(hint)}, got {value!r}.")
     for number in value if isinstance(value, list) else [value]:
         if isinstance(number, int) and abs(number) >= _LARGEST:
             raise SettingError(f"{where} needs a whole number of at most 63 bits, got {number}.")
@@ -178,50 +167,10 @@ def _settings(target: str, path: str) -> tuple[Any, dict[str, Any], list[str], b
     opened = True
     with suppress(TypeError, ValueError):  # no signature to check against
         for function, parameters in takers(thing):
-            hints = _hints(function) | hints
+            hints = type_hints(function) | hints
             names += [parameter.name for parameter in named(parameters)]
             opened = is_open(parameters)
     return thing, hints, names, opened
-
-
-def _hints(function: Any) -> dict[str, Any]:
-    for known in (None, {**vars(typing), **vars(collections.abc)}):
-        with suppress(TypeError, NameError):  # a type that is only imported for type checkers
-            return get_type_hints(function, None, known)
-    return {}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Tell whether a value that YAML can hold fits a type."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if hint is Any or isinstance(hint, TypeVar) or _is_part(value):  # see `_check_inside`
-        return True
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inner)
-    if origin is Literal:  # the part itself checks which words are valid
-        return isinstance(value, tuple(map(type, inner)))
-    if hint in (int, float, SupportsIndex):
-        return isinstance(value, int | float if hint is float else int) and not isinstance(value, bool)
-    kind = origin or hint
-    if kind in _LISTS:
-        return isinstance(value, list) and all(_fits(v, inner[0] if inner else Any) for v in value)
-    return isinstance(value, kind) if isinstance(kind, type) else kind is not Callable
-
-
-def _describe(hint: Any) -> list[str]:
-    """Name the kinds of values that YAML can hold and a type admits."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return list(dict.fromkeys(name for one in inner for name in _describe(one)))
-    if origin is Literal:
-        return list(dict.fromkeys(_NAMES[type(one)] for one in inner))
-    if hint in _NAMES:
-        return [_NAMES[hint]]
-    kind = origin or hint
-    if kind in _LISTS:
-        each = " or ".join(_describe(inner[0])) if inner else ""
-        return [f"a list ({each} each)" if each else "a list"]
-    return ["settings"] if kind in (dict, Mapping) else []
 
 
 def _one_line(error: BaseException) -> str:
