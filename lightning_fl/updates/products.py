@@ -27,6 +27,9 @@ _PART = 2**20
 _SUMMED = 64
 # Share of the squared lengths that a squared distance must exceed to be more than rounding.
 SAME = 2.0**-44
+# A longer row counts as one of inf: rules multiply its squared length by others, which stays below 1e308.  Rows of
+# float32 are shorter.
+LONGEST = 1e75
 
 
 def float64_columns(*blocks: Tensor) -> Iterator[Tensor]:
@@ -64,6 +67,20 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     for columns in float64_columns(*blocks):
         _add_products(gram, columns)
     return _mirrored(gram)
+
+
+def as_broken(gram: Float64[Tensor, "n n"], squares: Float64[Tensor, " n"]) -> Float64[Tensor, "n n"]:
+    """Make the inner products of rows that are longer than `LONGEST` those of rows that hold inf.
+
+    Args:
+        gram: Inner products about any origin.
+        squares: ||x_i||^2.
+
+    Returns:
+        The matrix itself, not a copy, where there are no such rows.
+    """
+    broken = ~(squares <= LONGEST**2)
+    return gram.masked_fill(broken | broken[:, None], torch.inf) if broken.any() else gram
 
 
 def _add_products(gram: Tensor, columns: Tensor) -> None:
@@ -385,4 +402,6 @@ def centred_products(
         square += origin @ origin
     sums = total(torch.cat([_mirrored(gram), offset[None], square.expand(1, n)]))
     gram, offset, square = sums[:n], sums[n], sums[n + 1, 0]
+    if rows.dtype == torch.float64:
+        gram = as_broken(gram, gram.diagonal() + 2 * offset + square)
     return _merged(gram, offset, square, gram.diagonal().clone())

@@ -121,10 +121,11 @@ def finite_rows(
     """
     if weights is None:
         rows = squares.isfinite().nonzero().flatten()
-        check_any(rows, f"{len(squares)}", rule)
+        among = f"{len(squares)}"
     else:
         rows = (squares.isfinite() & (weights != 0)).nonzero().flatten()
-        check_any(rows, f"the {int((weights != 0).sum())} that have data weight", rule)
+        among = f"the {int((weights != 0).sum())} that have data weight"
+    check_any(rows, f"{among} (a length above 1e75 is inf)", rule)
     return rows
 
 

@@ -18,7 +18,9 @@ from torch import Tensor
 from lightning_fl.errors import SettingError
 from lightning_fl.updates.columns import Ordered
 from lightning_fl.updates.products import (
+    LONGEST,
     Centred,
+    as_broken,
     centred_products,
     float64_columns,
     gram_matrix,
@@ -97,6 +99,8 @@ class Combination:
 
 class Updates:
     """The rows of one round with their data weights and, once they are needed, their inner products.
+
+    A row longer than 1e75, which float64 alone can hold, has the inner products, lengths and distances of one of inf.
 
     Args:
         rows: One update per row.  Updates are pseudo-gradients: the server subtracts them.  Autograd does not follow
@@ -250,7 +254,11 @@ class Updates:
     @cached_property
     def gram(self) -> Float64[Tensor, "n n"]:
         """Inner products between the rows; see `gram_matrix`."""
-        return self._total(gram_matrix(self.here))
+        return self._products()
+
+    def _products(self, *extra: Tensor) -> Float64[Tensor, "m m"]:
+        gram = self._total(gram_matrix(self.here, *extra))
+        return as_broken(gram, gram.diagonal()) if self.dtype == torch.float64 else gram
 
     @cached_property
     def centred(self) -> Centred:
@@ -267,7 +275,7 @@ class Updates:
 
         What was asked about the last few extra rows is kept, for an adversary that asks a rule several times.
         """
-        gram = self._asked("gram", extra, lambda other: self._total(gram_matrix(self.here, other)))
+        gram = self._asked("gram", extra, self._products)
         self.gram = gram[: self.n, : self.n]
         return gram
 
@@ -292,7 +300,8 @@ class Updates:
     def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
         """Compute ||x_i||_p for p = 1, 2 or inf at the speed of float32; see `row_norms`."""
         parts = self.by_block(lambda rows: row_norms(rows, p))
-        return parts[0] if len(parts) == 1 else torch.linalg.vector_norm(parts, p, dim=0)
+        norms = parts[0] if len(parts) == 1 else torch.linalg.vector_norm(parts, p, dim=0)
+        return norms.where(norms <= LONGEST, torch.inf)
 
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
@@ -300,7 +309,8 @@ class Updates:
         squares = self.here.new_zeros(self.n, dtype=torch.float64)
         for columns in float64_columns(self.here):
             squares += columns.square().sum(1)
-        return self._total(squares)
+        squares = self._total(squares)
+        return squares.where(squares <= LONGEST**2, torch.inf)
 
     def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
         """Compute <x_i, vector>."""

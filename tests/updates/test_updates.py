@@ -243,3 +243,28 @@ def test_a_row_of_weight_zero_has_no_influence(bad):
     assert updates.combine(torch.tensor([0.5, 0.0, 0.5])).tolist() == [2, 3]
     assert not updates.combine(torch.tensor([0.5, 0.1, 0.4])).isfinite().all()
     assert updates.combine(torch.zeros(3)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("length", [1.1e75, 1e154, 1e300])
+def test_a_row_beyond_the_longest_is_as_one_of_inf(length, draw):
+    """Wherever a rule asks; the others keep every digit, whether they are few or many."""
+    rows, extra = torch.randn(5, 9000, generator=draw).double(), torch.randn(2, 9000, generator=draw).double()
+    for some in ([3], [0, 1, 3, 4]):
+        rest = [i for i in range(5) if i not in some]
+        long, broken = rows.clone(), rows.clone()
+        long[some], broken[some] = 0.0, INF
+        long[some, 77] = torch.tensor([length, -length, length, length])[: len(some)].double()
+        for found in (Updates(long), Updates(long).mixed(torch.eye(5))):
+            expected = Updates(broken)
+            for lengths in (found.squares, found.norms(), found.gram.diagonal(), found.gram_with(extra).diagonal()[:5]):
+                assert (~lengths.isfinite()).nonzero().flatten().tolist() == some
+            assert torch.equal(found.gram[rest][:, rest], expected.gram[rest][:, rest])
+            if len(rest) > 2:  # else the origin lies among the long ones
+                torch.testing.assert_close(found.distances, expected.distances, rtol=1e-12, atol=0)
+                assert found.centred_with(extra).gram.diagonal().isfinite().nonzero().flatten().tolist() == [
+                    *rest,
+                    5,
+                    6,
+                ]
+            else:
+                assert not found.centred.gram.diagonal()[some].isfinite().any()
