@@ -297,7 +297,9 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     if outputs.ndim != 2 or len(outputs) != 1:
         advice = "keep the batch dimension, which squeeze() and mean() drop"
         if not outputs.ndim:
-            advice = "give logits, of which clients take the cross-entropy or the model's method sample_losses"
+            advice = (
+                "give logits; the loss is a setting (loss=..., fl.train(loss=...)) or the model's method sample_losses"
+            )
         raise SettingError(
             f"{name} must give one row of {n_classes} outputs per sample, (1, {n_classes}) for one, got shape "
             f"{tuple(outputs.shape)}; {advice}."

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from lightning_fl.client.base import Client, computed_at_once, default_client_chunk
 from lightning_fl.errors import SettingError
-from lightning_fl.loss import loss_of
+from lightning_fl.loss.base import loss_of
 from lightning_fl.network.dropout import KeyedDropout
 from lightning_fl.network.parameters import call_at, flatten, trainable, unflatten
 from lightning_fl.round import Round

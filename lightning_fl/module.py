@@ -40,6 +40,7 @@ from lightning_fl.client.dealt import Dealt, collect, homes
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DivergedError, ProcessError, SettingError, concerning
+from lightning_fl.loss.base import Loss, minimizing
 from lightning_fl.metric.attack_success_rate import AttackSuccessRate
 from lightning_fl.metric.class_counts import ClassCounts, Counted
 from lightning_fl.metric.max_recall_drop import max_recall_drop
@@ -73,6 +74,9 @@ class FederatedModule(pl.LightningModule):
             was not measured.
         updates_dir: Folder, on a disk, for the file that holds the round's updates where they exceed the memory.  None:
             memory.
+        loss: What clients and server minimise: maps outputs and targets to one loss per sample, as a module of
+            `lightning_fl.loss`, or one of torch's with ``reduction="none"``.  None: the model's own ``sample_losses``,
+            or else cross-entropy.
 
     Raises:
         SettingError: If the model keeps batch statistics, which no client uploads, or alpha dropout.
@@ -86,11 +90,13 @@ class FederatedModule(pl.LightningModule):
         schedule: Callable[[Optimizer], LRScheduler] | None = None,
         reference_recall: Iterable[float | None] | None = None,
         updates_dir: str | Path | None = None,
+        loss: Loss | None = None,
     ):
         super().__init__()
         refuse_hidden_state(model)
         self.automatic_optimization = False
-        self.model = model
+        self.model = model if loss is None else minimizing(model, loss)
+        self.loss = loss
         self.client = Gradient() if client is None else client
         self.make_optimizer = partial(SGD, lr=0.1) if optimizer is None else optimizer
         self.make_schedule = schedule
@@ -180,6 +186,8 @@ class FederatedModule(pl.LightningModule):
             if trainer.precision == "64-true":
                 self.model.double()
             data.place(data.train.targets.device, parameter_type(self.model))
+            if isinstance(self.loss, nn.Module):
+                self.loss.to(data.train.targets.device, parameter_type(self.model))
             self.client.passes = nullcontext
             check_model(self.model, self.client, data.train, data.test)
         if isinstance(trainer.precision_plugin, MixedPrecision):

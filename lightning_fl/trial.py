@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import SettingError
-from lightning_fl.loss import sample_losses
+from lightning_fl.loss.base import sample_losses
 from lightning_fl.network.dropout import KeyedDropout, client_keys, sample_keys
 from lightning_fl.network.facts import tensors_in
 from lightning_fl.network.parameters import flatten, unflatten
@@ -89,7 +89,7 @@ class _Trial:
                 f"over the batch)"
             )
         if self.differ(both.losses, torch.cat([first.losses, second.losses])):
-            return "mixes the samples of a batch in its sample_losses; let each loss depend on one sample alone"
+            return "mixes the samples of a batch in its loss; let each sample's loss depend on that sample alone"
         mean = (first.gradient + second.gradient) / 2
         if self.differ(both.gradient, mean):
             return (
@@ -237,5 +237,5 @@ def _explained(model: nn.Module, what: str, *advice: str) -> Iterator[None]:
     except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise SettingError(
-            f"{type(model).__name__} {what}: {why}; {' or '.join([*advice, 'change the model'])}."
+            f"{type(model).__name__} {what}: {why}; {' or '.join([*advice, 'change the model or the loss'])}."
         ) from error

@@ -18,6 +18,7 @@ GROUPS = {
     "partition": "partitions",
     "data": "data sets",
     "model": "models",
+    "loss": "losses",
     "server": "servers",
     "schedule": "schedules",
     "callbacks": "callbacks",

@@ -104,7 +104,10 @@ class Masked(nn.Linear):
         (world.model().requires_grad_(False), "Linear has no parameter that is trained"),
         (Pair(2, 3), r"Pair must give one tensor, \(batch, classes\), got tuple"),
         (Squeezed(2, 3), r"Squeezed must give .*, \(1, 3\) for one, got shape \(3,\); keep the batch"),
-        (Losing(2, 3), r"Losing must give one row of 3 .* got shape \(\); give logits, .*sample_losses"),
+        (
+            Losing(2, 3),
+            r"Losing must give one row of 3 .* got shape \(\); give logits; the loss is a setting .*sample_losses",
+        ),
         (
             nn.Linear(2, 5),
             r"the data have 3 classes, Linear gives outputs of shape \(5,\); set model.n_classes=3, or n_classes=5 of",

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from lightning_fl import Federation
 from lightning_fl.contract import conf
 
-GROUPS = ["adversary", "aggregator", "client", "data", "model", "partition", "server"]
+GROUPS = ["adversary", "aggregator", "client", "data", "loss", "model", "partition", "server"]
 # f is the user's to say, in plain Python always; these have no default anywhere, or are another part of the run.
 NEEDED = {"f", "rule", "path", "params"}
 

@@ -16,7 +16,7 @@ from lightning_fl.errors import check_choice, check_counts, check_finite, check_
 OFFLINE = ["quadratic", "synthetic"]
 PARTS = [
     (group, name)
-    for group in ("adversary", "aggregator", "client", "data", "model", "partition", "schedule", "server")
+    for group in ("adversary", "aggregator", "client", "data", "loss", "model", "partition", "schedule", "server")
     for name in (OFFLINE if group == "data" else conf.names(group))
 ]
 ENDLESS = {  # inf has a meaning there

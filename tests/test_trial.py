@@ -178,7 +178,7 @@ def test_a_loss_that_depends_on_other_samples():
             losses = F.cross_entropy(outputs, targets, reduction="none")
             return losses * losses.detach() / losses.detach().sum()
 
-    with pytest.raises(SettingError, match="Weighted mixes the samples of a batch in its sample_losses"):
+    with pytest.raises(SettingError, match="Weighted mixes the samples of a batch in its loss"):
         check_model(Weighted(8, 3).double(), Gradient(), clients((8,)).samples)
 
 

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lightning_fl import seeding
 from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, trial
 from lightning_fl.errors import SettingError, check_choice, check_whole
-from lightning_fl.loss import loss_of, sample_losses
+from lightning_fl.loss.base import loss_of, sample_losses
 from lightning_fl.network.dropout import KeyedDropout, client_keys, keys_in_order, sample_keys
 from lightning_fl.network.facts import numbers_per_sample, once, uses_dropout
 from lightning_fl.network.images import arranged, at_a_time, convolves_on_cpu

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 
 from lightning_fl.client import _layers
 from lightning_fl.client._layers import Layout, UnsupportedError
-from lightning_fl.loss import sample_losses
+from lightning_fl.loss.base import sample_losses
 from lightning_fl.network.dropout import KeyedDropout, keys_in_order, sample_keys
 from lightning_fl.network.facts import once, tensors_in
 from lightning_fl.network.images import arranged
@@ -225,8 +225,9 @@ def fill(
     Raises:
         UnsupportedError: If the model cannot be computed this way; what was written is then worthless.
     """
-    if hasattr(model, "sample_losses"):
-        raise UnsupportedError("a loss of the model's own")
+    own = getattr(model, "sample_losses", None)
+    if own is not None and not isinstance(own, nn.Module):
+        raise UnsupportedError("a loss that may read the model's parameters")
     sizes = [len(index) for index in indices]
     x, y = samples.gather(torch.cat(list(indices)))
     x = arranged(model, x)

@@ -81,7 +81,7 @@ def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mod
 
 
 def make_module(config: DictConfig, reference: Sequence[float | None] | None = None) -> FederatedModule:
-    """Instantiate model, client, server and schedule.
+    """Instantiate model, loss, client, server and schedule.
 
     Args:
         config: What ``conf/train.yaml`` composes.
@@ -94,6 +94,7 @@ def make_module(config: DictConfig, reference: Sequence[float | None] | None = N
         make(config.get("schedule")),
         reference,
         config.get("updates_dir"),
+        make(config.get("loss")),
     )
 
 

@@ -29,7 +29,7 @@ def config_of(module: FederatedModule, data: FederatedDataModule, seed: int, tra
         data: Who holds what.
         seed: The run's.
         trainer: Settings of Lightning's trainer.
-        parts: Rule, attack, server's optimizer and schedule by the names of their groups; None: not there.
+        parts: Rule, attack, loss, server's optimizer and schedule by the names of their groups; None: not there.
     """
     parts = {name: part for name, part in parts.items() if part is not None}
     parts |= {"client": module.client, "partition": data.partition, "federation": data.federation}

@@ -68,8 +68,8 @@ _BESIDE = PLACES | _WATCHING | _COMPUTING
 _OF_FILES = {"path", "file", "csv"}
 
 _BY_ROOT = "lightning_fl.data.torchvision.Torchvision"
-# Null and absent mean the same there; no aggregator is plain averaging.
-_NOTHING = ("aggregator", "adversary", "schedule")
+# Null and absent mean the same there; no aggregator is plain averaging, no loss cross-entropy or the model's own.
+_NOTHING = ("aggregator", "adversary", "loss", "schedule")
 _AVERAGE = {"_target_": "lightning_fl.aggregator.average.Average"}
 
 # Parts of the package itself, and those of whatever it runs with, wherever they are installed.

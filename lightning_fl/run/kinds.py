@@ -29,6 +29,7 @@ _PLACES = {
     "data": "lightning_fl.data.base.FederatedDataModule",
     "federation": "lightning_fl.federation.Federation",
     "logger": "pytorch_lightning.loggers.Logger",
+    "loss": "torch.nn.Module",
     "model": "torch.nn.Module",
     "partition": "lightning_fl.partition.base.Partition",
     "schedule": "torch.optim.lr_scheduler.LRScheduler",

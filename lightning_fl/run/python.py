@@ -33,6 +33,7 @@ from lightning_fl.checks import check_trainer_settings
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, check_finite, check_instance, check_whole
+from lightning_fl.loss.base import Loss
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
@@ -142,6 +143,7 @@ def train(
     reference_recall: Iterable[float | None] | None = None,
     progress: bool = False,
     updates_dir: str | Path | None = None,
+    loss: Loss | None = None,
     **trainer: Any,
 ) -> Run: ...
 
@@ -163,6 +165,7 @@ def train(
     reference_recall: Iterable[float | None] | None = None,
     progress: bool = False,
     updates_dir: str | Path | None = None,
+    loss: Loss | None = None,
     **trainer: Any,
 ) -> list[Run]: ...
 
@@ -182,6 +185,7 @@ def train(
     reference_recall: Iterable[float | None] | None = None,
     progress: bool = False,
     updates_dir: str | Path | None = None,
+    loss: Loss | None = None,
     **trainer: Any,
 ) -> Run | list[Run]:
     """Train one federation in memory.
@@ -209,6 +213,9 @@ def train(
             class was not measured.
         progress: Whether to show a bar.
         updates_dir: Folder, on a disk, for the clients' updates where they exceed the memory.  None: memory.
+        loss: What clients and server minimise, such as ``fl.loss.Focal()``, one of torch's losses with
+            ``reduction="none"``, or any function from outputs and targets to one loss per sample.  None: the model's
+            own ``sample_losses``, or else cross-entropy.
         trainer: Settings of Lightning's trainer, such as ``accelerator``; its ``callbacks`` come after rule and attack.
 
     Returns:
@@ -265,10 +272,10 @@ def train(
     server, runs = _at(lr, optimizer), []
     for own in seeds:
         module = FederatedModule(
-            make_seeded(model, own), deepcopy(client), server, schedule, reference_recall, updates_dir
+            make_seeded(model, own), deepcopy(client), server, schedule, reference_recall, updates_dir, deepcopy(loss)
         )
         held_data = data.reseeded(own, attacked=attack is not None)
-        parts = {"aggregator": rule, "adversary": attack, "server": server, "schedule": schedule}
+        parts = {"aggregator": rule, "adversary": attack, "server": server, "schedule": schedule, "loss": loss}
         config = config_of(module, held_data, own, rhythm | trainer, **parts)
         record, stop = Record(None), GracefulStop()
         callbacks = [deepcopy(rule), deepcopy(attack), record, stop, RoundBar() if progress else None]

@@ -36,7 +36,7 @@ _SUMMARY: dict[str, tuple[str, ...]] = {
 COMPLETED = ("completed", "stopped early")
 _FIRST = ["aggregator", "adversary", "client", "partition", "data", "federation", "model"]
 _DAMAGED = "the file is damaged: train the run again, or give another one"
-_NOTHING = {"aggregator": "average", "adversary": "no attack", "schedule": "constant rate"}
+_NOTHING = {"aggregator": "average", "adversary": "no attack", "loss": "cross-entropy", "schedule": "constant rate"}
 
 
 @dataclass(frozen=True)
