@@ -1,6 +1,6 @@
 """A rule of your own that goes by coordinates and weighs no client."""
 
-from lightning_fl import Aggregation, Aggregator, SettingError, Updates
+from lightning_fl import Aggregation, Aggregator, Updates
 
 
 class MyMidrange(Aggregator):
@@ -10,13 +10,10 @@ class MyMidrange(Aggregator):
         f: Byzantine clients tolerated, fewer than half.
     """
 
+    least = "2f + 1"
+
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Refuse an f that leaves nothing."""
-        if not 0 <= 2 * self.f < n:
-            raise SettingError(f"my_midrange needs 0 <= 2 f < n, got f={self.f} and n={n}; change f.")
 
     def aggregate(self, updates: Updates, server) -> Aggregation:
         """Sort each coordinate and take the middle; updates with NaN or inf are left out and count among the f."""

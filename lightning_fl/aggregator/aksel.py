@@ -68,12 +68,10 @@ def _to_the_median(rows: Tensor) -> Float64[Tensor, " n"]:
 class Aksel(Weighting):
     """Average the n - f updates nearest to the coordinate-wise median; see `aksel` for the setting."""
 
+    least = "2f + 1"
+
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        check_minority(n, self.f, "aksel")
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

@@ -70,14 +70,11 @@ class Arc(Mixing):
 
     hides_clients = False
 
+    least = "2f + 1"
+
     def __init__(self, rule: Aggregator, f: int):
         super().__init__(rule)
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f, and the rule; see the base class."""
-        check_minority(n, self.f, "arc")
-        super().check(n, n_classes)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f with the rule's, and pass on what the rule says; see the base class."""

@@ -1,7 +1,9 @@
 """What the server does with the updates of a round."""
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -11,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import pytorch_lightning as pl
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl import seeding
@@ -64,6 +66,9 @@ class Aggregator(pl.Callback, ABC):
     further run begins with the state in which the first one found the rule, unless it has a checkpoint.
     """
 
+    least: str = "1"
+    """The fewest updates that a round may bring: a sum of the rule's settings, c and numbers, such as "2f + 1"."""
+
     @abstractmethod
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round.
@@ -72,6 +77,10 @@ class Aggregator(pl.Callback, ABC):
             updates: The n rows of this round; honest ones first, but a rule must not use that.
             server: What the server can compute by itself.
         """
+
+    def least_n(self, n_classes: int) -> int:
+        """Say how many updates a round must bring: the value of `least`; see `check`."""
+        return _value(self.least, self._settings_of_least(n_classes))
 
     def check(self, n: int, n_classes: int) -> None:
         """Check the rule's settings before any training.
@@ -83,6 +92,11 @@ class Aggregator(pl.Callback, ABC):
         Raises:
             SettingError: If the rule cannot serve that many.
         """
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+        check_least(name, self.least, n, **self._settings_of_least(n_classes))
+
+    def _settings_of_least(self, n_classes: int) -> dict[str, int]:
+        return {name: n_classes if name == "c" else getattr(self, name) for _, name in _terms(self.least) if name}
 
     def check_clients(self, federation: Federation) -> None:
         """Check that the rule fits who takes part in a run, before any training.
@@ -115,6 +129,42 @@ class Aggregator(pl.Callback, ABC):
         Returns:
             kappa; None where no bound holds or none is known.
         """
+        return None
+
+    def distances(
+        self, updates: Updates, server: ServerOracle
+    ) -> Callable[[Float[Tensor, "q n k"]], Float64[Tensor, "q n"]]:
+        """Say how far the rows are from the rule's answers where it sees some coordinates only; see `Gas`.
+
+        Args:
+            updates: The n rows of this round.
+            server: See `aggregate`.
+
+        Returns:
+            A function of the rows' columns in q groups of k coordinates.  A row with NaN or inf anywhere is NaN in
+            every group.
+        """
+
+        def one_by_one(groups: Float[Tensor, "q n k"]) -> Float64[Tensor, "q n"]:
+            answers = (aggregated(self, Updates(x, updates.data_weights, updates.ids), server).update for x in groups)
+            away = (x - answer for x, answer in zip(groups, answers, strict=True))
+            return torch.stack([torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in away])
+
+        return one_by_one
+
+    @property
+    def sums(self) -> bool:
+        """Whether clients upload parts of a sum, in place of which no mean can stand."""
+        return False
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the rule takes something over from one round into the next."""
+        return type(self).on_train_batch_end is not pl.Callback.on_train_batch_end
+
+    @property
+    def needs_client(self) -> int | None:
+        """Which client must take part in every round, by number; None: no certain one."""
         return None
 
     @property
@@ -197,13 +247,41 @@ class Wrapper(Aggregator):
         check_hooks(rule, type(self).__name__)
         self.rule = rule
 
+    def n_mixed(self, n: int) -> int:
+        """How many rows the wrapped rule sees of n updates."""
+        return n
+
+    def least_n(self, n_classes: int) -> int:
+        """Say how many updates both rules need; see the base class."""
+        return max(super().least_n(n_classes), self.rule.least_n(n_classes))
+
+    def check(self, n: int, n_classes: int) -> None:
+        """Check the wrapping and the wrapped rule; see the base class."""
+        super().check(n, n_classes)
+        self.rule.check(self.n_mixed(n), n_classes)
+
     def check_clients(self, federation: Federation) -> None:
         """Ask the rule; see the base class."""
         self.rule.check_clients(federation)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
-        """Pass on what the rule says; see the base class."""
-        return self.rule.guarantee(n, n_classes)
+        """Pass on what the wrapped rule says; see the base class."""
+        return self.rule.guarantee(self.n_mixed(n), n_classes)
+
+    @property
+    def sums(self) -> bool:
+        """Whether the wrapped rule does; see the base class."""
+        return self.rule.sums
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the wrapped rule does; see the base class."""
+        return self.rule.remembers
+
+    @property
+    def needs_client(self) -> int | None:
+        """Which client the wrapped rule needs; see the base class."""
+        return self.rule.needs_client
 
     @property
     def needs_ids(self) -> bool:
@@ -311,11 +389,45 @@ def check_minority(n: int, f: int, rule: str) -> None:
     Raises:
         SettingError: If they are not, or f is negative or not an integer.
     """
-    check_integer(f, rule)
-    if not 0 <= 2 * f < n:
-        raise SettingError(
-            f"{rule} needs f >= 0 and n >= 2f + 1 updates, got n={n} and f={f}; change f or add clients."
-        )
+    check_least(rule, "2f + 1", n, f=f)
+
+
+def check_least(rule: str, least: str, n: int, **settings: int) -> None:
+    """Check that a round brings enough updates.
+
+    Args:
+        rule: Name of the rule, for the error.
+        least: See `Aggregator.least`.
+        n: How many updates a round brings.
+        settings: What `least` names.
+
+    Raises:
+        SettingError: If it does not, or a setting is negative or not an integer.
+    """
+    for name, value in settings.items():
+        check_integer(value, rule, name)
+    if n >= _value(least, settings) and all(value >= 0 for value in settings.values()):
+        return
+    own = [name for name in settings if name != "c"]
+    ranges, got = [f"{name} >= 0" for name in own], [f"{name}={value}" for name, value in {"n": n, **settings}.items()]
+    raise SettingError(
+        f"{rule} needs {' and '.join([*ranges, f'n >= {least}'])} updates, got {', '.join(got[:-1])}"
+        f"{' and ' * (len(got) > 1)}{got[-1]}; {'change ' * bool(own)}{' or '.join([*own, 'add clients'])}."
+    )
+
+
+def _terms(least: str) -> list[tuple[int, str]]:
+    """Read a sum as pairs of factor and setting.
+
+    >>> _terms("2f + c + 3")
+    [(2, 'f'), (1, 'c'), (3, '')]
+    """
+    found = re.findall(r"(\d*)([a-z_]*)(?: [+] |$)", least)
+    return [(int(factor or 1), name) for factor, name in found if factor or name]
+
+
+def _value(least: str, settings: dict[str, int]) -> int:
+    return sum(factor * settings[name] if name else factor for factor, name in _terms(least))
 
 
 def _row(rows: Tensor, i: int) -> Tensor:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_integer
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_integer, check_least
 from lightning_fl.errors import DivergedError, SettingError, check_choice
 from lightning_fl.network.threads import eigh
 from lightning_fl.server_oracle import ServerOracle
@@ -162,12 +162,7 @@ def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) ->
         raise SettingError(
             f"boba needs at least 2 classes, got {c}; clients of one class are all alike, take the average."
         )
-    check_integer(f, "boba")
-    if not 0 <= f <= n - c:
-        raise SettingError(
-            f"boba needs 0 <= f <= n - c, so that n - f updates can span {c} classes, got n={n}, c={c} and f={f}; "
-            f"change f or add clients."
-        )
+    check_least("boba", Boba.least, n, f=f, c=c)
     if not p_min <= 0:
         raise SettingError(f"boba needs p_min <= 0, got {p_min}; the paper recommends -0.5 to 0.")
     check_integer(max_iter, "boba", "max_iter")
@@ -268,6 +263,8 @@ class Boba(Aggregator):
     Its weights are the clients' coefficients; with those of the class updates they sum to 1, and need not lie in
     [0, 1].  It trusts the clients that it accepts, equally.
     """
+
+    least = "f + c"
 
     def __init__(
         self, f: int, p_min: float = -0.5, max_iter: int = 20, stage_1: Stage1 = "alternating", stage_2: bool = True

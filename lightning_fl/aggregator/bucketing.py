@@ -161,6 +161,11 @@ class Bucketing(Mixing):
         """Count the buckets; see the base class."""
         return _count(n, self.s, self.leftover)
 
+    def least_n(self, n_classes: int) -> int:
+        """As many as make the buckets that the rule needs, and s at least; see the base class."""
+        buckets = self.rule.least_n(n_classes)
+        return max(self.s, self.s * buckets if self.leftover == "drop" else self.s * (buckets - 1) + 1)
+
     def check(self, n: int, n_classes: int) -> None:
         """Check s and leftover, and the rule for the number of buckets; see the base class."""
         _check(n, self.s, self.leftover)
@@ -195,16 +200,20 @@ class Resampling(Mixing):
         s: Clients per bucket, 1 <= s <= n.
     """
 
+    least = "f + 1"
+
     def __init__(self, rule: Aggregator, f: int, s: int = 2):
         super().__init__(rule)
         self.f = f
         self.s = s
 
+    def least_n(self, n_classes: int) -> int:
+        """As many as the rule needs, and s; see the base class."""
+        return max(self.s, super().least_n(n_classes))
+
     def check(self, n: int, n_classes: int) -> None:
         """Check s and f, and the rule; see the base class."""
         _check(n, self.s, "keep", "resampling")
-        if not 0 <= self.f < n:
-            raise SettingError(f"resampling needs 0 <= f < n, got n={n} and f={self.f}; change f or add clients.")
         super().check(n, n_classes)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:

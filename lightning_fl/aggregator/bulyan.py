@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_integer
-from lightning_fl.errors import SettingError
+from lightning_fl.aggregator.base import Aggregation, Aggregator, check_least
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.columns import Ordered
 from lightning_fl.updates.rows import finite_rows, still_tolerated
@@ -78,7 +77,7 @@ def bulyan(updates: Float[Tensor, "n d"], f: int, once: bool = False) -> Float[T
 
 def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], Int64[Tensor, " theta"]]:
     """Return the update and the rows selected."""
-    _check(updates.n, f)
+    check_least("bulyan", "4f + 3", updates.n, f=f)
     rows = finite_rows(updates.centred.gram.diagonal(), "bulyan")
     f = still_tolerated(f, updates.n, len(rows))
     selected = rows[bulyan_selection(updates.distances[rows][:, rows], f, once)]
@@ -87,22 +86,14 @@ def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], 
     return updates.by_column(lambda rows: Ordered(rows[selected]).nearest(trim, k)), selected
 
 
-def _check(n: int, f: int) -> None:
-    check_integer(f, "bulyan")
-    if not 0 <= 4 * f <= n - 3:
-        raise SettingError(f"bulyan needs f >= 0 and n >= 4f + 3 updates, got n={n} and f={f}; lower f or add clients.")
-
-
 class Bulyan(Aggregator):
     """Aggregate by Bulyan over Krum; see `bulyan` for the settings.  Its trust is an equal share for those selected."""
+
+    least = "4f + 3"
 
     def __init__(self, f: int, once: bool = False):
         self.f = f
         self.once = once
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        _check(n, self.f)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

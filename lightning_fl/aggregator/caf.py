@@ -92,12 +92,10 @@ def caf(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
 class Caf(Aggregator):
     """Average by the weights that leave the least variance; see `caf` for the setting."""
 
+    least = "2f + 1"
+
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        check_minority(n, self.f, "caf")
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -276,6 +276,8 @@ class SequentialCentredClipping(_FromTheLast):
         average_first: Whether a bucket's mean is clipped instead of its differences.
     """
 
+    least = "n_clusters"
+
     def __init__(self, radius: float = 1.0, n_clusters: int = 3, average_first: bool = False):
         super().__init__()
         _check(radius, rule="sequential_centred_clipping")

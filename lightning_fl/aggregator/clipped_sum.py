@@ -87,6 +87,8 @@ class ClippedSum(Aggregator):
         SettingError: If radius is out of range or penalty is none of these.
     """
 
+    sums = True
+
     def __init__(self, radius: float = 1.6, penalty: Literal["huber", "l2", "l1", "linf"] = "huber"):
         check_choice("penalty", penalty, _DUAL)
         _check(radius, _DUAL[penalty])

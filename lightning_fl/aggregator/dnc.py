@@ -136,6 +136,10 @@ class Dnc(Weighting):
         self.n_iterations = n_iterations
         self.n_coordinates = n_coordinates
 
+    def least_n(self, n_classes: int) -> int:
+        """More than f and than c f; see the base class."""
+        return max(self.f, floor(self.c * self.f)) + 1
+
     def check(self, n: int, n_classes: int) -> None:
         """Check f and c; see the base class."""
         _check(n, self.f, self.c)

@@ -8,31 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import signature
 from itertools import groupby
-from math import prod
 
-import pytorch_lightning as pl
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, aggregated, check_hooks, check_minority
-from lightning_fl.aggregator.krum import Krum, MultiKrum, Neighbours
+from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, check_minority
 from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.errors import DivergedError, SettingError
-from lightning_fl.federation import Federation
-from lightning_fl.network.threads import in_threads
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
 
-# Distances held at a time by the groups that Krum is asked about together: on a CPU, by each thread.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
 # Into how many parts the groups fall whose columns are collected at a time.
 _PARTS = 2
 # Bytes that a CPU reads at once.
 _LINE = 64
-# Share of the squared length of Krum's choice that its squared distances must exceed to be taken from inner products.
-_CLEAR = 2.0**-20
 
 
 def gas_weights(
@@ -95,80 +86,6 @@ def _blocks(rows: Tensor, groups: Sequence[Tensor]) -> Iterator[Tensor]:
             start += q * k
 
 
-class FromKrum:
-    """Rows' distances from what Krum, or Multi-Krum, answers in several groups at once; see `krum` and `multi_krum`.
-
-    Args:
-        f: As the rule's.
-        m: How many to average; None: n - f.
-        neighbours: How many others count in a score.
-
-    >>> FromKrum(f=1)(torch.tensor([[[0.0], [1.0], [2.0], [5.0], [54.0]]]))
-    tensor([[ 1.,  0.,  1.,  4., 53.]], dtype=torch.float64)
-    """
-
-    def __init__(self, f: int, m: int | None = 1, neighbours: Neighbours = "n-f-2"):
-        self.f = f
-        self.m = m
-        self.neighbours = neighbours
-        self._spare: list[Tensor] = []  # of threads that wait: fresh pages would cost as much as the work
-
-    def __call__(self, blocks: Float[Tensor, "q n k"]) -> Float64[Tensor, "q n"]:
-        """Compute the distances.
-
-        Args:
-            blocks: Columns of each group, a row of NaN for an update that is not finite.
-
-        Returns:
-            The distances, NaN for an update that is not finite.
-        """
-        n, device = blocks.shape[1], blocks.device
-        rows = finite_rows(blocks[0, :, 0].double(), "krum")
-        most = max(1, (_ENTRIES_CPU if device.type == "cpu" else _ENTRIES_GPU) // n**2)
-        work, parts = partial(self._some, rows), blocks.split(most)
-        found = torch.cat(in_threads(work, parts) if device.type == "cpu" else [work(part) for part in parts])
-        return found if len(rows) == n else found.new_full(blocks.shape[:2], torch.nan).index_copy(1, rows, found)
-
-    def _some(self, rows: Tensor, blocks: Tensor) -> Tensor:
-        """The finite rows' distances in some groups."""
-        n, (q, sent, k) = len(rows), blocks.shape
-        shapes = (q, n, k), (q, n, n), (q, n, n)
-        sizes = [prod(shape) for shape in shapes]
-        try:
-            memory = self._spare.pop()
-        except IndexError:
-            memory = blocks.new_empty(0)
-        if len(memory) < sum(sizes):
-            memory = blocks.new_empty(sum(sizes), dtype=torch.float64)
-        parts = memory[: sum(sizes)].split(sizes)
-        columns, gram, distances = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
-        columns.copy_(blocks if n == sent else blocks[:, rows])
-        keep = n - max(self.f - (sent - n), 0)
-        counted = keep - 1 if self.neighbours == "n-f-2" else keep  # itself at 0, and the others
-
-        def scores() -> Tensor:
-            """Each row's sum of its smallest squared distances."""
-            lengths = torch.bmm(columns, columns.mT, out=gram).diagonal(dim1=1, dim2=2)
-            torch.add(lengths[:, None], lengths[:, :, None], out=distances)
-            distances.sub_(gram, alpha=2).clamp_(min=0).diagonal(dim1=1, dim2=2).zero_()
-            if distances.device.type == "cpu":  # a third of torch's time
-                distances.numpy().sort(axis=2)
-                return distances[..., :counted].sum(2)
-            return distances.sort(dim=2).values[..., :counted].sum(2)
-
-        found = scores()
-        least, first = found.min(1, keepdim=True)
-        if (least < _CLEAR * counted * gram.diagonal(dim1=1, dim2=2).gather(1, first)).any():  # rows share an offset
-            columns -= columns.gather(1, first[:, :, None].expand(q, 1, k))
-            found = scores()
-        best = found.argsort(dim=1, stable=True)[:, : keep if self.m is None else min(self.m, n)]
-        weights = torch.zeros_like(found).scatter_(1, best, 1 / best.shape[1])
-        columns -= weights[:, None] @ columns
-        found = torch.linalg.vector_norm(columns, dim=2)
-        self._spare.append(memory)
-        return found
-
-
 def gradient_splitting(
     updates: Float[Tensor, "n d"], f: int, groups: Sequence[Int64[Tensor, " _"]], rule: Callable[..., Tensor]
 ) -> Float[Tensor, " d"]:
@@ -214,7 +131,7 @@ def _one_by_one(rule: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
     return torch.stack([torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in away])
 
 
-class Gas(Weighting):
+class Gas(Wrapper, Weighting):
     """Average the updates nearest to a rule's answers in random groups of coordinates; see `gradient_splitting`.
 
     Args:
@@ -226,14 +143,15 @@ class Gas(Weighting):
         SettingError: If the rule remembers rounds or needs the server's data or model, or n_groups is out of range.
     """
 
+    least = "2f + 1"
+
     def __init__(self, rule: Aggregator, f: int, n_groups: int = 1000):
-        check_hooks(rule, type(self).__name__)
-        inner = rule
-        while isinstance(inner, Wrapper):
-            inner = inner.rule
-        if type(inner).on_train_batch_end is not pl.Callback.on_train_batch_end:
+        super().__init__(rule)
+        if rule.remembers:
+            while isinstance(rule, Wrapper):
+                rule = rule.rule
             raise SettingError(
-                f"gas asks its rule once per group and needs one without memory, got {type(inner).__name__}; use "
+                f"gas asks its rule once per group and needs one without memory, got {type(rule).__name__}; use "
                 f"another, such as krum."
             )
         if rule.needs_server is not None or rule.needs_model:
@@ -243,40 +161,15 @@ class Gas(Weighting):
             )
         if n_groups < 1:
             raise SettingError(f"gas needs n_groups >= 1, got {n_groups}; the paper takes 1000.")
-        self.rule = rule
         self.f = f
         self.n_groups = n_groups
 
-    @property
-    def needs_ids(self) -> bool:
-        """Whether the rule does; see the base class."""
-        return self.rule.needs_ids
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f and the rule; see the base class."""
-        check_minority(n, self.f, "gas")
-        self.rule.check(n, n_classes)
-
-    def check_clients(self, federation: Federation) -> None:
-        """Ask the rule; see the base class."""
-        self.rule.check_clients(federation)
-
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f with the rule's, and pass on what the rule says; see the base class."""
-        return told_fewer(self.rule, self.f) or self.rule.guarantee(n, n_classes)
+        return told_fewer(self.rule, self.f) or super().guarantee(n, n_classes)
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
         order = torch.randperm(updates.d, generator=server.generator("gas")).to(updates.device)
         groups = order.tensor_split(min(self.n_groups, updates.d))
-        return gas_weights(updates, self.f, groups, self._distances(updates, server))
-
-    def _distances(self, updates: Updates, server: ServerOracle) -> Callable[[Tensor], Tensor]:
-        rule, weights = self.rule, updates.data_weights
-        if type(rule) is Krum:
-            return FromKrum(rule.f, 1, rule.neighbours)
-        if type(rule) is MultiKrum:
-            return FromKrum(rule.f, rule.m, rule.neighbours)
-        return partial(
-            _one_by_one, lambda columns: aggregated(rule, Updates(columns, weights, updates.ids), server).update
-        )
+        return gas_weights(updates, self.f, groups, self.rule.distances(updates, server))

@@ -235,6 +235,7 @@ class GeometricMedian(Weighting):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check eps; see the base class."""
+        super().check(n, n_classes)
         _check(self.eps)
 
     def kappa(self, n: int, b: int, equal: bool) -> float | None:

@@ -4,12 +4,14 @@ Peva Blanchard, El Mahdi El Mhamdi, Rachid Guerraoui, Julien Stainer. Machine Le
 Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 """
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting, check_integer
+from lightning_fl.aggregator.krum_groups import FromKrum
 from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import krum_kappa
@@ -142,9 +144,19 @@ class Krum(Weighting):
         self.f = f
         self.neighbours = neighbours
 
+    def least_n(self, n_classes: int) -> int:
+        """As many as leave a neighbour to count; see the base class."""
+        return self.f + _FEWEST[self.neighbours]
+
     def check(self, n: int, n_classes: int) -> None:
         """Check f and neighbours; see the base class."""
         _check(n, self.f, None, self.neighbours, "krum")
+
+    def distances(self, updates: Updates, server: ServerOracle) -> Callable[[Tensor], Tensor]:
+        """Ask about many groups at once; see the base class."""
+        if type(self) is not Krum:  # which may weigh otherwise
+            return super().distances(updates, server)
+        return FromKrum(self.f, 1, self.neighbours)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f with the bound of the proof; see the base class."""
@@ -168,9 +180,19 @@ class MultiKrum(Weighting):
         self.m = m
         self.neighbours = neighbours
 
+    def least_n(self, n_classes: int) -> int:
+        """As many as leave a neighbour to count, and m; see the base class."""
+        return max(self.f + _FEWEST[self.neighbours], self.m or 0)
+
     def check(self, n: int, n_classes: int) -> None:
         """Check f, m and neighbours; see the base class."""
         _check(n, self.f, self.m, self.neighbours, "multi_krum")
+
+    def distances(self, updates: Updates, server: ServerOracle) -> Callable[[Tensor], Tensor]:
+        """Ask about many groups at once; see the base class."""
+        if type(self) is not MultiKrum:  # which may weigh otherwise
+            return super().distances(updates, server)
+        return FromKrum(self.f, self.m, self.neighbours)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f and m with the bounds of the proof; see the base class."""

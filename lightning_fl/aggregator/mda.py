@@ -158,12 +158,10 @@ class Mda(Weighting):
     Of subsets with equal diameters each round draws one: the first would favour the clients that come first.
     """
 
+    least = "2f + 1"
+
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        check_minority(n, self.f, "mda")
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

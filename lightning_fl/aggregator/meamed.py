@@ -47,12 +47,10 @@ def _mean_around_median(updates: Updates, f: int) -> Float[Tensor, " d"]:
 class Meamed(Aggregator):
     """Average the values nearest to the median of every coordinate; see `mean_around_median` for the setting."""
 
+    least = "2f + 1"
+
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        check_minority(n, self.f, "meamed")
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -36,10 +36,6 @@ class Mixing(Wrapper):
     ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
         """Choose M and the data weights of its rows for `Updates.mixed`; see `aggregate` for the arguments."""
 
-    def n_mixed(self, n: int) -> int:
-        """How many combinations n updates make."""
-        return n
-
     def check(self, n: int, n_classes: int) -> None:
         """Check the rule for the number of combinations; see the base class."""
         if self.hides_clients and self.rule.needs_ids:
@@ -47,11 +43,7 @@ class Mixing(Wrapper):
                 f"{type(self.rule).__name__} needs to know who sent which update, got mixtures of several clients from "
                 f"{type(self).__name__}; use it by itself or under a rule that only clips."
             )
-        self.rule.check(self.n_mixed(n), n_classes)
-
-    def guarantee(self, n: int, n_classes: int) -> str | None:
-        """Pass on what the rule says of that many combinations; see the base class."""
-        return self.rule.guarantee(self.n_mixed(n), n_classes)
+        super().check(n, n_classes)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

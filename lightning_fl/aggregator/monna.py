@@ -100,12 +100,19 @@ class Monna(Aggregator):
         include_trusted: See `monna`.
     """
 
+    least = "2f + 1"
+
     def __init__(self, f: int, trusted: Literal["server"] | int = "server", include_trusted: bool = True):
         if trusted != "server" and (type(trusted) is not int or trusted < 0):
             raise SettingError(f"monna's trusted must be server or the number of a client, got {trusted!r}.")
         self.f = f
         self.trusted = trusted
         self.include_trusted = include_trusted
+
+    @property
+    def needs_client(self) -> int | None:
+        """The trusted one; see the base class."""
+        return None if self.trusted == "server" else self.trusted
 
     @property
     def needs_ids(self) -> bool:
@@ -116,10 +123,6 @@ class Monna(Aggregator):
     def needs_server(self) -> ServerNeed | None:
         """The trusted update, unless a client sends it; see the base class."""
         return "updates" if self.trusted == "server" else None
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        check_minority(n, self.f, "monna")
 
     def check_clients(self, federation: Federation) -> None:
         """Check that the trusted client is honest and always there; see the base class."""

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator, check_integer
+from lightning_fl.aggregator.base import Aggregator, check_least
 from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
-from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa
 from lightning_fl.updates.columns import ROUNDING, smallest
@@ -31,7 +30,7 @@ def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:
             [0.0000, 0.5000, 0.5000]], dtype=torch.float64)
     """
     n = len(gram)
-    _check(n, f)
+    check_least("nnm", "f + 1", n, f=f)
     rows = finite_rows(gram.diagonal(), "nnm")
     keep = min(n - f, len(rows))
     distances = squared_distances(gram[rows][:, rows]).fill_diagonal_(-1)  # itself first, even if others are equal
@@ -61,12 +60,6 @@ def _nearest(distances: Float64[Tensor, "m m"], keep: int) -> Float64[Tensor, "m
     share = (near[row] * tied).sum(1, keepdim=True) / tied.sum(1, keepdim=True)
     near[row] = torch.where(ties[row], share, near[row])
     return near
-
-
-def _check(n: int, f: int) -> None:
-    check_integer(f, "nnm")
-    if not 0 <= f < n:
-        raise SettingError(f"nnm needs 0 <= f < n updates, got n={n} and f={f}; change f or add clients.")
 
 
 def nearest_neighbor_mixing(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "n d"]:
@@ -108,14 +101,11 @@ class Nnm(Mixing):
         f: Byzantine clients tolerated, 0 <= f < n.
     """
 
+    least = "f + 1"
+
     def __init__(self, rule: Aggregator, f: int):
         super().__init__(rule)
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f, and the rule; see the base class."""
-        _check(n, self.f)
-        super().check(n, n_classes)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Say whether fewer than half are Byzantine, and as many as the rule is told; see the base class."""

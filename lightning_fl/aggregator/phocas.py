@@ -49,12 +49,10 @@ def _phocas(updates: Updates, f: int) -> Float[Tensor, " d"]:
 class Phocas(Aggregator):
     """Average the values nearest to the trimmed mean of every coordinate; see `phocas` for the setting."""
 
+    least = "2f + 1"
+
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        check_minority(n, self.f, "phocas")
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting, check_integer
-from lightning_fl.errors import SettingError
+from lightning_fl.aggregator.base import Weighting, check_least
 from lightning_fl.network.threads import eigh
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
@@ -41,7 +40,7 @@ def rage_weights(
         w_i / sum w; 0 where a row is not finite.
     """
     n = len(gram)
-    _check(n, n_iterations)
+    check_least("rage", "n_iterations + 1", n, n_iterations=n_iterations)
     rows = finite_rows(gram.diagonal(), "rage")
     inner = gram[rows][:, rows]
     along_r = torch.zeros_like(inner.diagonal()) if offset is None else offset[rows]
@@ -61,15 +60,6 @@ def rage_weights(
     weights = gram.new_zeros(n)
     weights[rows] = kept
     return weights
-
-
-def _check(n: int, n_iterations: int) -> None:
-    check_integer(n_iterations, "rage", "n_iterations")
-    if not 0 <= n_iterations < n:
-        raise SettingError(
-            f"rage needs 0 <= n_iterations < n, since each takes at least one update out, got {n_iterations} and "
-            f"n={n}; lower n_iterations or add clients."
-        )
 
 
 def rage(updates: Float[Tensor, "n d"], n_iterations: int = 20, centred: bool = False) -> Float[Tensor, " d"]:
@@ -109,13 +99,11 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int = 20, centred: bool = 
 class Rage(Weighting):
     """Average after spectral filtering; see `rage` for the settings."""
 
+    least = "n_iterations + 1"
+
     def __init__(self, n_iterations: int = 20, centred: bool = False):
         self.n_iterations = n_iterations
         self.centred = centred
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check n_iterations; see the base class."""
-        _check(n, self.n_iterations)
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import ServerNeed, Weighting, check_integer, draw_order
+from lightning_fl.aggregator.base import ServerNeed, Weighting, check_least, draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
@@ -82,15 +82,6 @@ def _round(updates: Tensor | Updates) -> Updates:
     return updates if isinstance(updates, Updates) else Updates(updates)
 
 
-def _check(n: int, f: int, rule: str) -> None:
-    check_integer(f, rule)
-    if not 0 <= f < n:
-        raise SettingError(
-            f"{rule} needs 0 <= f < n, so that n - f updates are left to average, got n={n} and f={f}; "
-            f"change f or add clients."
-        )
-
-
 def _check_price(rho: float) -> None:
     if not 0 <= rho < inf:
         raise SettingError(f"zeno needs a finite rho >= 0, got {rho}.")
@@ -98,7 +89,7 @@ def _check_price(rho: float) -> None:
 
 def _finite(updates: Updates, f: int, rule: str, order: Tensor | None) -> Int64[Tensor, " m"]:
     """Check the arguments; return the finite rows in the given order."""
-    _check(updates.n, f, rule)
+    check_least(rule, "f + 1", updates.n, f=f)
     clients = finite_rows(updates.squares, rule)
     order = draw_order(updates, 0) if order is None else order
     return order[torch.isin(order, clients)]
@@ -219,14 +210,10 @@ def zeno(
 
 
 class _Rejection(Weighting):
-    name: str
+    least = "f + 1"
 
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        _check(n, self.f, self.name)
 
     @property
     def needs_server(self) -> ServerNeed:
@@ -241,8 +228,6 @@ class _Rejection(Weighting):
 class SelfRejection(_Rejection):
     """Reject the f updates after which the server's loss is largest; see `self_rejection`."""
 
-    name = "self_rejection"
-
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
         return self_rejection_weights(updates, self.f, server.losses_after, self.order(updates, server))
@@ -251,8 +236,6 @@ class SelfRejection(_Rejection):
 class AverageRejection(_Rejection):
     """Reject the f updates without which the server's loss is smallest; see `average_rejection`."""
 
-    name = "average_rejection"
-
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
         return average_rejection_weights(updates, self.f, server.losses_after, self.order(updates, server))
@@ -260,8 +243,6 @@ class AverageRejection(_Rejection):
 
 class Zeno(_Rejection):
     """Reject the f updates with the worst sum of server's loss and price of the step; see `zeno`."""
-
-    name = "zeno"
 
     def __init__(self, f: int, rho: float = 0.0005):
         super().__init__(f)

@@ -61,10 +61,6 @@ class ServerMixture(Wrapper):
         _check(share)
         self.share = share
 
-    def check(self, n: int, n_classes: int) -> None:
-        """Check the rule; see the base class."""
-        self.rule.check(n, n_classes)
-
     @property
     def needs_server(self) -> ServerNeed:
         """One update per class; see the base class."""

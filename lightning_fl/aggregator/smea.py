@@ -209,12 +209,10 @@ def smallest_eigenvalue_average(updates: Float[Tensor, "n d"], f: int) -> Float[
 class Smea(Aggregator):
     """Average the n - f updates with the least variance in any direction; see `smallest_eigenvalue_average`."""
 
+    least = "2f + 1"
+
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        check_minority(n, self.f, "smea")
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

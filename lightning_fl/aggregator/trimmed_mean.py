@@ -48,12 +48,10 @@ def _trimmed_mean(updates: Updates, f: int) -> Float[Tensor, " d"]:
 class TrimmedMean(Aggregator):
     """Average every coordinate without its f smallest and f largest values; see `trimmed_mean` for the setting."""
 
+    least = "2f + 1"
+
     def __init__(self, f: int):
         self.f = f
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check f; see the base class."""
-        check_minority(n, self.f, "trimmed_mean")
 
     def kappa(self, n: int, b: int, equal: bool) -> float | None:
         """Return the bound for f; see the base class."""

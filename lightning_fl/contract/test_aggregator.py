@@ -33,8 +33,6 @@ EXACT = [
     *["gas", "meamed", "phocas"],
     *["trimmed_mean", *(name for name in RULES if name.startswith("nnm_"))],
 ]
-# A sum grows with the number of rows.
-SUMS = {"clipped_sum"}
 # What F clients send beside honest rows; each row of "huge" is another one.
 BAD = {
     "nobody": [],
@@ -58,6 +56,16 @@ def apply(rule: Aggregator, rows: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", RULES)
 def test_check_accepts_what_conf_has(name):
     make(name).check(H + F, world.CLASSES)
+
+
+@pytest.mark.parametrize("f", [1, F])
+@pytest.mark.parametrize("name", RULES)
+def test_says_how_many_updates_it_needs(name, f):
+    rule = make(name, f)
+    least = rule.least_n(world.CLASSES)
+    rule.check(least, world.CLASSES)
+    with pytest.raises(SettingError, match="needs .*n="):
+        rule.check(least - 1, world.CLASSES)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -169,7 +177,7 @@ def test_hostile_rows_leave_it_finite_and_near(name, h, values, entries, seed, i
     rows = hostile.rows(honest, values, entries)
     aggregation = rule.aggregate(Updates(rows), world.oracle(index=index))
     assert aggregation.update.isfinite().all()
-    assert aggregation.update.norm() <= (h + f if name in SUMS else 10) * honest.norm(dim=1).max()
+    assert aggregation.update.norm() <= (h + f if rule.sums else 10) * honest.norm(dim=1).max()
     if aggregation.weights is not None:
         assert (aggregation.weights[~rows.isfinite().all(1)] == 0).all()
 

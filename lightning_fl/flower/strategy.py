@@ -45,8 +45,6 @@ from lightning_fl.updates.updates import Updates
 
 FILE = "strategy.pt"
 _LOG = logging.getLogger("flwr")
-# Rules are asked for the least number of clients that they take, up to this one.
-_MOST_CLIENTS = 10_000
 
 
 class RobustStrategy(FedAvg):
@@ -153,7 +151,8 @@ class RobustStrategy(FedAvg):
         self.most_examples = most_examples
         self.seed = seed
         self.folder = None if folder is None else Path(folder)
-        self._least = least = _least_clients(self.rule, self.n_classes)
+        self._least = least = self.rule.least_n(self.n_classes)
+        self.rule.check(least, self.n_classes)
         settings = {"min_train_nodes": max(least, 2), "min_available_nodes": max(least, 2)} | settings
         if settings["min_train_nodes"] < least and settings.get("fraction_train", 1) > 0:
             raise SettingError(
@@ -448,8 +447,7 @@ class RobustStrategy(FedAvg):
         """Ask the rule about small random updates: what it lacks is said before clients work."""
         rows = torch.randn(self._least, d, generator=seeding.generator(self.seed, "rehearsal")) * 1e-3
         server = ModelOracle(self._module, self.client, self.classes, Round(0, self._rate, self.seed))
-        trusted = getattr(self.rule, "trusted", None)  # a client of which MoNNA needs the update
-        first = trusted if isinstance(trusted, int) else 0
+        first = self.rule.needs_client or 0
         with suppress(DivergedError):  # of such updates
             aggregated(self.rule, Updates(rows, ids=range(first, first + self._least)), server)
 
@@ -618,17 +616,3 @@ def _classes(samples: Samples | None) -> ClientBatch:
     if missing:
         raise SettingError(f"the server needs samples of each class, got none of class {missing[0]}.")
     return ClientBatch(samples, indices, range(-1, -1 - len(indices), -1))
-
-
-def _least_clients(rule: Aggregator, n_classes: int) -> int:
-    """The least number of updates that the rule takes."""
-    refusal: SettingError | None = None
-    for n in range(1, _MOST_CLIENTS + 1):
-        try:
-            rule.check(n, n_classes)
-        except SettingError as error:
-            refusal = error
-        else:
-            return n
-    assert refusal is not None
-    raise refusal

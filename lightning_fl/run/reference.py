@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.errors import SettingError
-from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
+from lightning_fl.run.assemble import check_together, make, make_data, make_module, make_trainer
 from lightning_fl.run.config import settle
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
@@ -26,10 +26,11 @@ def reference_recall(config: DictConfig) -> list[float | None] | None:
         return None
     if config.reference != "run":
         return _recall(Path(config.reference))
-    if str(OmegaConf.select(config, "aggregator._target_")).endswith(".ClippedSum"):
+    rule = make(config.get("aggregator"))
+    if rule is not None and rule.sums:
         raise SettingError(
-            "reference=run trains plain averaging, which cannot replace clipped_sum: these clients upload parts of a "
-            "sum; train a reference by hand and give its folder (reference=FOLDER)."
+            f"reference=run trains plain averaging, which cannot replace {type(rule).__name__}: these clients upload "
+            f"parts of a sum; train a reference by hand and give its folder (reference=FOLDER)."
         )
     plain = config.copy()
     OmegaConf.set_struct(plain, False)  # groups left unchosen have no key; allow adding them

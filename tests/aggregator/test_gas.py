@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator import gas
+from lightning_fl.aggregator import gas, krum_groups
 from lightning_fl.aggregator.bulyan import bulyan
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering
@@ -185,7 +185,7 @@ def test_how_many_groups_are_asked_about_at_a_time_does_not_matter(bad, draw, mo
     x[4, 7] = torch.nan if bad else 1e30
     results = []
     for entries, parts, threads in [(2**17, 4, 1), (1, 1, 1), (500, 3, 2), (1, 60, 2)]:
-        monkeypatch.setattr(gas, "_ENTRIES_CPU", entries)
+        monkeypatch.setattr(krum_groups, "_ENTRIES_CPU", entries)
         monkeypatch.setattr(gas, "_PARTS", parts)
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         results.append(Gas(Krum(3), 3, 60).aggregate(Updates(x), world.oracle()).weights)

@@ -271,7 +271,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["model.in_features=3"], "Mlp does not take inputs of shape"),
         (["ckpt_path=nowhere.ckpt"], "ckpt_path needs a checkpoint file, got nowhere.ckpt"),
         (["reference=nowhere"], "reference needs the folder of a finished run, got nowhere"),
-        (["method=frpg", "reference=run"], "plain averaging, which cannot replace clipped_sum"),
+        (["method=frpg", "reference=run"], "plain averaging, which cannot replace ClippedSum"),
         (["trainer.precision=bf16-true"], "trainer.precision must be 32-true, 64-true .*, got bf16-true"),
         (["experiment=null"], "there is no experiment null; valid: boba_ag_news, "),
         (["--aggregator", "krum"], "settings are written NAME=VALUE, got '--aggregator'; did you mean aggregator=...."),
