@@ -64,7 +64,7 @@ def test_says_how_many_updates_it_needs(name, f):
     rule = make(name, f)
     least = rule.least_n(world.CLASSES)
     rule.check(least, world.CLASSES)
-    with pytest.raises(SettingError, match="needs .*n="):
+    with pytest.raises(SettingError, match=r"needs .*n="):
         rule.check(least - 1, world.CLASSES)
 
 

@@ -231,7 +231,7 @@ def test_degenerate_rows_give_their_common_value(rows):
 @pytest.mark.parametrize(
     ("f", "options", "message"),
     [
-        (4, {}, r"boba needs 0 <= f <= n - c.*n=5, c=2 and f=4"),
+        (4, {}, r"boba needs .*n >= f \+ c updates, got n=5, f=4 and c=2"),
         (-1, {}, "f=-1"),
         (1, {"p_min": 0.1}, "p_min <= 0, got 0.1"),
         (1, {"p_min": float("nan")}, "p_min"),

@@ -112,7 +112,7 @@ def test_the_class_is_the_function(draw):
 
 @pytest.mark.parametrize(("n", "f"), [(10, 2), (5, -1), (2, 0)])
 def test_refuses_f(n, f):
-    match = rf"bulyan needs f >= 0 and n >= 4f \+ 3 updates, got n={n} and f={f}; lower f"
+    match = rf"bulyan needs f >= 0 and n >= 4f \+ 3 updates, got n={n} and f={f}; change f"
     with pytest.raises(SettingError, match=match):
         bulyan(torch.ones(n, 2), f)
     with pytest.raises(SettingError, match=match):

@@ -182,7 +182,7 @@ def test_hostile_rows_do_not_break_it(values, seed):
 
 def test_refuses_settings_out_of_range(unchecked):
     for f in (-1, N):
-        with pytest.raises(SettingError, match=f"nnm needs 0 <= f < n updates, got n={N} and f={f}; change f"):
+        with pytest.raises(SettingError, match=rf"nnm needs .*n >= f \+ 1 updates, got n={N} and f={f}; change f"):
             nearest_neighbor_mixing(torch.zeros(N, 2), f)
         with pytest.raises(SettingError, match=f"got n={N} and f={f}"):
             Nnm(Average(), f).check(N, 3)

@@ -108,7 +108,7 @@ def test_the_class_gives_the_functions_update_and_its_weights(centred):
 
 @pytest.mark.parametrize("n_iterations", [-1, 6])
 def test_refuses_settings_out_of_range(n_iterations):
-    message = rf"0 <= n_iterations < n.*got {n_iterations} and n=6; lower n_iterations"
+    message = rf"n >= n_iterations \+ 1 updates, got n=6 and n_iterations={n_iterations}; change n_iterations"
     with pytest.raises(SettingError, match=message):
         rage(torch.randn(6, 2), n_iterations)
     with pytest.raises(SettingError, match=message):

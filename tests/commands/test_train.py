@@ -242,7 +242,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
             ["+aggregator=boba", "+aggregator.ff=3"],
             "no setting aggregator.ff; did you mean f. valid: f, max_iter",
         ),
-        (["+aggregator=boba", "aggregator.f=106"], "boba needs 0 <= f <= n - c.*n=115, c=10 and f=106"),
+        (["+aggregator=boba", "aggregator.f=106"], r"boba needs .*n >= f \+ c updates, got n=115, f=106 and c=10"),
         (["+aggregator=boba", "aggregator.f=1.5"], "aggregator.f needs a whole number, got 1.5"),
         (["+aggregator=boba", "aggregator.p_min=0.5"], "boba needs p_min <= 0, got 0.5"),
         (["+aggregator=boba", "aggregator.stage_2=7"], "aggregator.stage_2 needs true or false, got 7"),
