@@ -10,12 +10,45 @@ import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a
 
 # isort: split
 
+from io import BytesIO
+from pathlib import Path
+
 import jaxtyping
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+def _blank():
+    file = BytesIO()
+    Figure(figsize=(1, 1)).savefig(file)
+    return file.getvalue()
+
+
+BLANK = _blank()
+
+
+@pytest.fixture(autouse=True)
+def _pictures_stay_blank(request, monkeypatch):
+    """Leave pictures undrawn: of a small run they take ten times as long as its rounds; marked ``drawn``: as ever."""
+
+    def save(figure, target, **settings):
+        if isinstance(target, BytesIO):
+            target.write(BLANK)
+        else:
+            Path(target).write_bytes(BLANK)
+
+    if request.node.get_closest_marker("drawn") is None:
+        monkeypatch.setattr(Figure, "savefig", save)
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with files that have slow tests: of several processes none ends long after the others."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(autouse=True)

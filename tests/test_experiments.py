@@ -126,7 +126,7 @@ def cifar100_files(tmp_path, monkeypatch):
 def test_it_trains(name, stand_ins, cifar100_files, tmp_path):
     common = [f"run_dir={tmp_path}", "run_name=test", "logger=[]", "trainer.max_steps=2", "trainer.accelerator=cpu"]
     quick = ["trainer.enable_progress_bar=false", "trainer.val_check_interval=2", f"data_dir={cifar100_files}"]
-    choice = conf.compose(f"experiment={name}").data["_target_"].split(".")[-2]
+    choice = conf.compose(f"experiment={name}", "run_dir=unused", "run_name=unused").data["_target_"].split(".")[-2]
     if choice == "cifar100":  # VGG16 has 134 million parameters per client
         quick += ["federation.n_clients=2", "federation.n_byzantine=1", "client.batch_size=1"]
     config = conf.compose(f"experiment={name}", *common, *quick, *stand_ins[choice])

@@ -18,6 +18,7 @@ from lightning_fl.plot import (
     trust_weights,
 )
 
+pytestmark = pytest.mark.drawn
 METRICS = [
     {"round": 1, "loss": 0.7},
     {"round": 2, "loss": 0.6, "accuracy": 0.5, "recall/0": 1.0, "recall/1": 0.0},

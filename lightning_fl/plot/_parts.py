@@ -34,11 +34,12 @@ def save(figure: Figure, target: Path | BytesIO) -> None:
     Raises:
         DataError: If the file cannot be written; the message names it, which the disk's own error need not.
     """
-    with mpl.rc_context({"text.usetex": False}):  # of ticks, which are made while drawing
+    if mpl.rcParams["text.usetex"]:
         for text in figure.findobj(Text):
             text.set_usetex(False)
-        with files.explained(target) if isinstance(target, Path) else nullcontext():
-            figure.savefig(target)
+    told = files.explained(target) if isinstance(target, Path) else nullcontext()
+    with mpl.rc_context({"text.usetex": False}), told:  # of ticks, which are made while drawing
+        figure.savefig(target)
 
 
 def publish(figure: Figure, path: Path) -> list[Path]:

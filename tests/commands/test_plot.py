@@ -35,6 +35,7 @@ def command(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.drawn
 def test_two_runs_of_train(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         sys,

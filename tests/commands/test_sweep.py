@@ -101,6 +101,7 @@ def table(folder):
     return list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))
 
 
+@pytest.mark.drawn
 def test_a_grid_from_end_to_end_then_nothing_is_left_to_run(command, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     file = content(parameters={"aggregator": {"values": ["average", "boba"]}, "seed": {"values": [3]}})

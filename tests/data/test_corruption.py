@@ -1,7 +1,6 @@
 """Noise on the server's images, and the common corruptions."""
 
 import io
-import itertools
 import sys
 from importlib import resources
 
@@ -162,17 +161,6 @@ def test_corruptions_are_as_strong_as_the_authors(kind):
         corrupted = corrupt(images, kind, severity, 0).double()
         found = ((corrupted - images).abs().mean().item(), corrupted.diff(dim=3).abs().mean().item())
         assert found == pytest.approx(expected, rel=0.04 if kind in RANDOM else 0.002, abs=0.01)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in COMMON if kind not in ("frost", "elastic_transform")])
-def test_a_higher_severity_changes_more(kind):
-    # The authors' tables do not grow for all: frost fades the image as it covers it more, elastic_transform trades the
-    # affine part for the local one.
-    images = pictures(40)
-    change = [(corrupt(images, kind, s, 0).int() - images.int()).abs().double().mean() for s in range(1, 6)]
-    for less, more in itertools.pairwise(change):
-        assert more > 0.93 * less
-    assert change[4] > 1.2 * change[0]
 
 
 @pytest.mark.parametrize(

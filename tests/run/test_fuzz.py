@@ -12,7 +12,7 @@ from lightning_fl.contract import conf
 from lightning_fl.run.config import CONF
 from tests.commands.command import outcome
 
-RUNS, BLOCKS, SECONDS = 300, 10, 30
+RUNS, BLOCKS, SECONDS = 120, 6, 30
 SMALL = [
     *("f=2", "federation.n_clients=9", "federation.n_byzantine=2", "trainer.max_steps=2"),
     *("trainer.val_check_interval=1", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "logger=none"),

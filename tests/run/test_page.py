@@ -84,6 +84,7 @@ def test_one_run(tmp_path):
     assert all((folder / link).exists() for link in shown.links)
 
 
+@pytest.mark.drawn
 def test_a_phone_shows_pictures_with_legible_letters(tmp_path):
     """A page of 390 pixels leaves 358: a picture's letters of 10 points (150 per inch) are 11 pixels high there."""
     folder = saved.run(tmp_path / "run")
@@ -134,6 +135,7 @@ def test_a_run_that_diverged_at_once(tmp_path):
     assert ["accuracy", "none"] in shown.rows
 
 
+@pytest.mark.drawn
 def test_settings_are_escaped(tmp_path):
     config = saved.changed(saved.CONFIG, reference='<b>&"x"</b>')
     folder = saved.run(tmp_path / "run", config)
@@ -180,6 +182,7 @@ def test_many_classes_are_folded(tmp_path):
     assert "<details open>" not in (folder / "report.html").read_text()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("n", [2, 6])
 def test_several_runs(tmp_path, n):
     attacks = [{"_target_": f"attack.{name}.{name.title()}"} for name in "abcdef"[:n]]

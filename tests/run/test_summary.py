@@ -266,6 +266,7 @@ FILES = ["clients.csv", "clients.png", "confusion.png", "metrics.csv", "recall.p
 FILES += ["summary.json", "weights.csv", "weights.png"]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("n_byzantine", [0, 2])
 def test_write(n_byzantine, tmp_path):
     pictures = Pictures()

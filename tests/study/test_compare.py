@@ -245,6 +245,7 @@ def test_of_runs_with_the_same_settings_one_that_has_the_number_counts(tmp_path)
     assert Comparison(find([tmp_path]), metric="mrd").tables(False)[0][2] == [["boba", "25.0"]]
 
 
+@pytest.mark.drawn
 def test_files(grid, tmp_path):
     found = Comparison(find([grid]), "aggregator", "adversary")
     paths = found.write(tmp_path / "out", worst=True)

@@ -263,6 +263,7 @@ def test_scale_multiplies_the_rounds_and_the_schedules(small, tmp_path):
     assert run.overrides[-2:] == ("trainer.max_steps=50", "seed=0")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("changes", [{}, {"published": {}}, {"published": {}, "x": "Attack"}])
 def test_a_picture_of_what_is_measured(small, changes, tmp_path):
     assert table_report.figure(small(**changes)) is None
