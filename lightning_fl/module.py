@@ -170,7 +170,6 @@ class FederatedModule(pl.LightningModule):
         if data.n_classes < 2:
             raise SettingError(f"a classifier needs at least 2 classes, the data have {data.n_classes}; choose others.")
         with concerning("aggregator"):
-            check_integers(self.aggregator)
             self.aggregator.check(data.federation.n, data.n_classes)
             self.aggregator.check_clients(data.federation)
             check_server_data(self.aggregator, self.client, len(data.server), "set data.server_samples to at least 1")

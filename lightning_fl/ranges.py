@@ -182,7 +182,11 @@ def _beyond(name: str, value: Any, bounds: tuple[Any, ...]) -> str | None:
     for bound in bounds:
         match bound:
             case Ge(end):
-                inside, finite, low = inside and value >= end, finite or value == end, f"{end} <= "
+                inside, finite, low = (
+                    inside and value >= end,
+                    finite or value == end,
+                    f"{end} <= " if isfinite(end) else "",
+                )
             case Gt(end):
                 inside, low = inside and value > end, f"{end} < "
             case Le(end):

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lightning_fl.errors import SettingError
 from lightning_fl.round import Round
 
 
@@ -98,3 +99,55 @@ class ServerOracle(ABC):
             yield
         finally:
             self._drawer = "server"
+
+
+class GivenServer(ServerOracle):
+    """A server without a model, for a rule that is called on plain tensors: it has what it was given.
+
+    Args:
+        vectors: (c, d) class updates or the (d,) server update.  None: neither.
+        seed: Of what the rule draws.
+    """
+
+    def __init__(self, vectors: Tensor | None, seed: int = 0):
+        self.round = Round(0, 1.0, seed)
+        self._vectors = vectors
+
+    def _given(self, what: str, ndim: int) -> Tensor:
+        if self._vectors is None or self._vectors.ndim != ndim:
+            got = "none" if self._vectors is None else f"shape {tuple(self._vectors.shape)}"
+            raise SettingError(f"the rule needs {what} as its second argument, got {got}; write rule(updates, server).")
+        return self._vectors
+
+    @property
+    def n_classes(self) -> int:
+        """As many as there are class updates; otherwise 1."""
+        return len(self._vectors) if self._vectors is not None and self._vectors.ndim == 2 else 1
+
+    @property
+    def upload_rate(self) -> float:
+        """1: an update is the difference of two models."""
+        return self.round.learning_rate
+
+    @property
+    def class_updates(self) -> Float[Tensor, "c d"]:
+        """What was given."""
+        return self._given("the server's class updates (c, d)", 2)
+
+    @property
+    def update(self) -> Float[Tensor, " d"]:
+        """What was given."""
+        return self._given("the server's update (d,)", 1)
+
+    @property
+    def parameters(self) -> Float[Tensor, " d"]:
+        """Not known."""
+        raise SettingError("the rule needs the global model, got plain tensors; give it a ServerOracle.")
+
+    def losses_after(self, updates: Float[Tensor, "k d"]) -> Float[Tensor, " k"]:
+        """Not known."""
+        raise SettingError("the rule needs losses on the server's data, got plain tensors; give it a ServerOracle.")
+
+    def gradient_after(self, update: Float[Tensor, " d"], learning_rate: float) -> Float[Tensor, " d"]:
+        """Not known."""
+        raise SettingError("the rule needs gradients on the server's data, got plain tensors; give it a ServerOracle.")

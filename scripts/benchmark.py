@@ -41,7 +41,7 @@ import torch.nn.functional as F
 
 from lightning_fl import Aggregation, Aggregator, ClientBatch, Samples, SettingError, Updates, Weighting
 from lightning_fl.adversary.lie import lie_factor
-from lightning_fl.aggregator.boba import boba
+from lightning_fl.aggregator.boba import Boba
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.model_oracle import ModelOracle
@@ -170,7 +170,7 @@ def benchmark_boba(turns: int, n: int = 115, c: int = 10, d: int = 199_210) -> N
         rows = updates.double()
         return rows @ rows.T
 
-    times = in_turn({"one Gram matrix": gram, "boba": lambda: boba(updates, classes, 16)}, turns)
+    times = in_turn({"one Gram matrix": gram, "boba": lambda: Boba(16)(updates, classes)}, turns)
     print(f"n = {n}, c = {c}, d = {d:,}, float32 updates, {turns} turns")
     print(table(["", "ms", "ratio", "middle half"], rows_of(times, times["one Gram matrix"])))
 

@@ -36,7 +36,7 @@ def test_classes_stand_beside_the_groups():
     assert fl.aggregator.Boba is importlib.import_module("lightning_fl.aggregator.boba").Boba
     assert fl.adversary.Ipm is importlib.import_module("lightning_fl.adversary.ipm").Ipm
     assert fl.partition.Dirichlet is importlib.import_module("lightning_fl.partition.dirichlet").Dirichlet
-    assert fl.aggregator.krum.krum is importlib.import_module("lightning_fl.aggregator.krum").krum
+    assert fl.aggregator.krum.Krum is importlib.import_module("lightning_fl.aggregator.krum").Krum
     assert fl.SettingError is SettingError
     with pytest.raises(AttributeError, match="Kumquat"):
         _ = fl.aggregator.Kumquat

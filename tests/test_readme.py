@@ -7,8 +7,9 @@ import pytest
 import torch
 import yaml
 
+import lightning_fl as fl
 from lightning_fl import Aggregator
-from lightning_fl.aggregator.boba import boba
+from lightning_fl.aggregator.boba import Boba
 from lightning_fl.contract import conf, world
 from tests import training
 
@@ -33,11 +34,11 @@ def block(word):
     return code
 
 
-def test_the_plain_functions_take_what_it_says():
+def test_rules_take_plain_tensors_as_it_says():
     updates, class_updates = torch.randn(115, 30), torch.randn(10, 30)
-    names = {"updates": updates, "class_updates": class_updates}
-    exec(block("boba(updates"), names)
-    assert torch.equal(names["update"], boba(updates, class_updates, 4))
+    names = {"fl": fl, "updates": updates, "class_updates": class_updates}
+    exec(block("Boba(f=4)(updates"), names)
+    assert torch.equal(names["update"], Boba(4)(updates, class_updates))
     assert (names["chosen"] == updates).all(1).sum() == 1
 
 

@@ -1,6 +1,7 @@
 """A rule of your own that goes by coordinates and weighs no client."""
 
 from lightning_fl import Aggregation, Aggregator, Updates
+from lightning_fl.ranges import NonNegativeInt
 
 
 class MyMidrange(Aggregator):
@@ -11,8 +12,9 @@ class MyMidrange(Aggregator):
     """
 
     least = "2f + 1"
+    moves_with = ("shift", "scale")  # but with no rotation: a law that its tests do not hold it to
 
-    def __init__(self, f: int):
+    def __init__(self, f: NonNegativeInt):
         self.f = f
 
     def aggregate(self, updates: Updates, server) -> Aggregation:

@@ -1,6 +1,7 @@
 """A rule of your own."""
 
 from lightning_fl import Updates, Weighting, finite_rows
+from lightning_fl.ranges import NonNegativeInt
 
 
 class MyRule(Weighting):
@@ -11,8 +12,9 @@ class MyRule(Weighting):
     """
 
     least = "f + 1"
+    moves_with = ("scale", "rotation")  # but with no shift: a law that its tests do not hold it to
 
-    def __init__(self, f: int):
+    def __init__(self, f: NonNegativeInt):
         self.f = f
 
     def weights(self, updates: Updates, server):

@@ -69,6 +69,7 @@ class Aksel(Weighting):
     """Average the n - f updates nearest to the coordinate-wise median; see `aksel` for the setting."""
 
     least = "2f + 1"
+    exact = True
 
     def __init__(self, f: int):
         self.f = f

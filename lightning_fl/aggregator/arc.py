@@ -4,10 +4,12 @@ Youssef Allouah, Rachid Guerraoui, Nirupam Gupta, Ahmed Jellouli, Geovani Rizk, 
 for Robust Federated Learning. ICLR 2025. arXiv:2405.14432.
 """
 
+from collections.abc import Collection
+
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator, check_minority
+from lightning_fl.aggregator.base import Aggregator, Motion, check_minority
 from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares, told_fewer
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows, still_tolerated
@@ -75,6 +77,11 @@ class Arc(Mixing):
     def __init__(self, rule: Aggregator, f: int):
         super().__init__(rule)
         self.f = f
+
+    @property
+    def moves_with(self) -> Collection[Motion]:
+        """All that the rule moves with, but a shift; see the base class."""
+        return [motion for motion in self.rule.moves_with if motion != "shift"]
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f with the rule's, and pass on what the rule says; see the base class."""

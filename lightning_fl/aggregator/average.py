@@ -12,31 +12,17 @@ from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.updates import Updates
 
 
-def average(updates: Float[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> Float[Tensor, " d"]:
-    """Average the updates, sum_i alpha_i x_i.
+class Average(Weighting):
+    """Average the updates by their data weights alpha, sum_i alpha_i x_i.
 
     One non-finite row makes the result non-finite: averaging is honest about having no defence.
 
-    Args:
-        updates: One update per row.
-        weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
-
-    Returns:
-        The weighted mean.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, or the weights do not fit it.
-
     >>> import torch
-    >>> average(torch.tensor([[0.0, 1.0], [2.0, 5.0]]))
+    >>> Average()(torch.tensor([[0.0, 1.0], [2.0, 5.0]]))
     tensor([1., 3.])
     """
-    rows = Updates(updates, weights)
-    return rows.combine(rows.data_weights)
 
-
-class Average(Weighting):
-    """Average the updates by their data weights; see `average`."""
+    robust = False
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Return the data weights; see the base class."""

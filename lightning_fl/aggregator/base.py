@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -20,11 +20,13 @@ from lightning_fl import seeding
 from lightning_fl.arguments import arguments
 from lightning_fl.errors import SettingError
 from lightning_fl.federation import Federation
-from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.ranges import Checked
+from lightning_fl.server_oracle import GivenServer, ServerOracle
 from lightning_fl.updates.rows import check_shape
 from lightning_fl.updates.updates import Combination, Updates
 
 ServerNeed = Literal["samples", "updates"]
+Motion = Literal["shift", "scale", "rotation"]
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,12 @@ class Aggregation:
         return self.weights if self.trust is None else self.trust
 
 
-class Aggregator(pl.Callback, ABC):
+class Aggregator(Checked, pl.Callback, ABC):
     """The server's rule R^{n x d} -> R^d, found by `FederatedModule` among the trainer's callbacks.
+
+    Ranges of settings are annotations of its constructor's arguments (`lightning_fl.ranges`).  What it promises and
+    what it needs are declared on its class, ``robust = False``; `lightning_fl.contract` holds it to the strict law
+    where it declares nothing.
 
     ``aggregate`` returns a value and changes nothing that a later call would see: an adaptive adversary tries the rule
     several times before the round's real call, which is the last one.  A rule that remembers earlier rounds takes over
@@ -78,6 +84,37 @@ class Aggregator(pl.Callback, ABC):
             server: What the server can compute by itself.
         """
 
+    def __call__(
+        self,
+        updates: Float[Tensor, "n d"],
+        server: Float[Tensor, "c d"] | Float[Tensor, " d"] | ServerOracle | None = None,
+        *,
+        weights: Float[Tensor, " n"] | None = None,
+        ids: Sequence[int] | None = None,
+        seed: int = 0,
+    ) -> Float[Tensor, " d"]:
+        """Aggregate a plain matrix, without a run; a rule with a memory is in its first round at every call.
+
+        Args:
+            updates: One update per row.
+            server: What the rule asks of the server (`needs_server`): its class updates (c, d), its update (d,), or
+                whatever can compute losses.
+            weights: Data weight of each client, at least 0 with a positive sum.  None: equal.
+            ids: Number of each row's client, for a rule that remembers clients.  None: the row's.
+            seed: Of what the rule draws.
+
+        Returns:
+            The aggregated update.
+
+        Raises:
+            SettingError: If shapes or settings do not fit, or what the rule asks of the server was not given.
+            DivergedError: If no update is left that the rule can use.
+        """
+        rows = Updates(updates, weights, range(len(updates)) if ids is None else ids)
+        oracle = server if isinstance(server, ServerOracle) else GivenServer(server, seed)
+        self.check(rows.n, oracle.n_classes)
+        return aggregated(self, rows, oracle).update
+
     def least_n(self, n_classes: int) -> int:
         """Say how many updates a round must bring: the value of `least`; see `check`."""
         return _value(self.least, self._settings_of_least(n_classes))
@@ -92,8 +129,7 @@ class Aggregator(pl.Callback, ABC):
         Raises:
             SettingError: If the rule cannot serve that many.
         """
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
-        check_least(name, self.least, n, **self._settings_of_least(n_classes))
+        check_least(self.spelled(), self.least, n, **self._settings_of_least(n_classes))
 
     def _settings_of_least(self, n_classes: int) -> dict[str, int]:
         return {name: n_classes if name == "c" else getattr(self, name) for _, name in _terms(self.least) if name}
@@ -166,6 +202,33 @@ class Aggregator(pl.Callback, ABC):
     def needs_client(self) -> int | None:
         """Which client must take part in every round, by number; None: no certain one."""
         return None
+
+    # Laws.  A rule that lacks one, or promises one more, says so in its class: ``robust = False``.
+
+    @property
+    def robust(self) -> bool:
+        """Whether any f rows of anything leave the result finite and within ten times the longest honest row."""
+        return True
+
+    @property
+    def order_matters(self) -> bool:
+        """Whether another order of the same clients may give another result, ties aside."""
+        return False
+
+    @property
+    def moves_with(self) -> Collection[Motion]:
+        """By which motions of all rows, and of the server's, the result moves, too."""
+        return get_args(Motion)
+
+    @property
+    def exact(self) -> bool:
+        """Whether n - f equal rows are the result, as being (f, kappa)-robust with any kappa implies."""
+        return False
+
+    @property
+    def reads_updates(self) -> bool:
+        """Whether the result depends on what clients send."""
+        return True
 
     @property
     def needs_ids(self) -> bool:
@@ -282,6 +345,21 @@ class Wrapper(Aggregator):
     def needs_client(self) -> int | None:
         """Which client the wrapped rule needs; see the base class."""
         return self.rule.needs_client
+
+    @property
+    def robust(self) -> bool:
+        """Whether the wrapped rule is; see the base class, as for the other laws."""
+        return self.rule.robust
+
+    @property
+    def order_matters(self) -> bool:
+        """Whether it does to the wrapped rule."""
+        return self.rule.order_matters
+
+    @property
+    def moves_with(self) -> Collection[Motion]:
+        """What the wrapped rule moves with."""
+        return self.rule.moves_with
 
     @property
     def needs_ids(self) -> bool:

@@ -10,19 +10,21 @@ their Gram matrix and touches d twice, however often it fits.
 
 from dataclasses import dataclass
 from itertools import combinations
-from math import comb
-from typing import Literal, get_args
+from math import comb, inf
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float64
+from annotated_types import Ge, Le
+from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_integer, check_least
-from lightning_fl.errors import DivergedError, SettingError, check_choice
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.network.threads import eigh
+from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.updates import Combination, Updates
+from lightning_fl.updates.updates import Updates
 
 Stage1 = Literal["alternating", "exhaustive", "none"]
 _EPS = torch.finfo(torch.float64).eps
@@ -101,13 +103,13 @@ def boba_solution(
     stage_1: Stage1 = "alternating",
     stage_2: bool = True,
 ) -> BobaSolution:
-    """Solve BOBA (Algorithm 1) on inner products; see `boba`.
+    """Solve BOBA (Algorithm 1) on inner products; see `Boba` for the settings.
 
     Args:
         gram: Inner products of n client rows followed by c class rows, about any origin; one in the middle of the
             client rows keeps most digits.
         n_classes: c.
-        f: See `boba`, as for the others.
+        f: Byzantine clients tolerated.
         p_min: Smallest label share accepted.
         max_iter: Most passes of stage 1.
         stage_1: How the subspace is found.
@@ -117,10 +119,9 @@ def boba_solution(
         Combination, accepted clients, estimated label distributions and the number of fits.
 
     Raises:
-        SettingError: As `boba`.
+        DivergedError: If class updates are not finite, or no update is.
     """
     n, c = len(gram) - n_classes, n_classes
-    _check(n, c, f, p_min, max_iter, stage_1)
     finite = gram.diagonal().isfinite()
     if not finite[n:].all():
         classes = (~finite[n:]).nonzero().flatten().tolist()
@@ -157,25 +158,6 @@ def boba_solution(
     return BobaSolution(coefficients, accepted, p_hat, fits, subspace.explained(c - 1), loss_ratio)
 
 
-def _check(n: int, c: int, f: int, p_min: float, max_iter: int, stage_1: str) -> None:
-    if c < 2:
-        raise SettingError(
-            f"boba needs at least 2 classes, got {c}; clients of one class are all alike, take the average."
-        )
-    check_least("boba", Boba.least, n, f=f, c=c)
-    if not p_min <= 0:
-        raise SettingError(f"boba needs p_min <= 0, got {p_min}; the paper recommends -0.5 to 0.")
-    check_integer(max_iter, "boba", "max_iter")
-    if max_iter < 1:
-        raise SettingError(f"boba needs max_iter >= 1, got {max_iter}.")
-    check_choice("boba's stage_1", stage_1, get_args(Stage1))
-    if stage_1 == "exhaustive" and comb(n, f) > _MOST_SUBSETS:
-        raise SettingError(
-            f"boba's exhaustive search fits every subset: C({n}, {f}) = {comb(n, f):.3g} of them, at most "
-            f"{_MOST_SUBSETS:,} are served; use aggregator.stage_1=alternating or fewer clients."
-        )
-
-
 def _alternate(gram: Tensor, clients: Tensor, servers: Tensor, keep: int, max_iter: int) -> tuple[_Subspace, int]:
     """Fit the class rows, then in turn find the ``keep`` nearest clients and fit those, until they stay the same."""
     subspace, nearest = _Subspace.fit(gram, servers, len(servers) - 1), None
@@ -202,15 +184,7 @@ def _search(gram: Tensor, clients: Tensor, keep: int, rank: int) -> tuple[_Subsp
     return best, fits
 
 
-def boba(
-    updates: Float[Tensor, "n d"],
-    class_updates: Float[Tensor, "c d"],
-    f: int,
-    p_min: float = -0.5,
-    max_iter: int = 20,
-    stage_1: Stage1 = "alternating",
-    stage_2: bool = True,
-) -> Float[Tensor, " d"]:
+class Boba(Aggregator):
     """Aggregate by BOBA (Algorithm 1): mu_hat = mean over accepted clients of their projection on the honest subspace.
 
     Stage 1 minimises the trimmed reconstruction loss sum_i r_i ||x_i - Pi_P(x_i)||^2 over affine subspaces P of
@@ -218,22 +192,18 @@ def boba(
     client as sum_z p_hat_z gamma_z with sum p_hat = 1 inside P and accepts it where min_z p_hat_z >= p_min; if fewer
     than n - f are accepted, it takes the n - f clients with the largest min_z p_hat_z.
 
+    Its server rows are the class updates gamma_z, from the server's samples of class z by the clients' process.  Its
+    weights are the clients' coefficients; with those of the class updates they sum to 1, and need not lie in [0, 1].
+    It trusts the clients that it accepts, equally.
+
     Args:
-        updates: One update per client.
-        class_updates: One update per class: gamma_z, from the server's samples of class z, by the clients' process.
         f: Byzantine clients tolerated, 0 <= f <= n - c.
-        p_min: Smallest label share accepted, at most 0.  -inf accepts every finite client.
+        p_min: Smallest label share accepted, at most 0 (the paper recommends -0.5 to 0).  -inf accepts every finite
+            client.
         max_iter: Most passes of stage 1, at least 1 (the authors' code: 20; the paper has no cap).
         stage_1: "alternating"; "exhaustive" tries all C(n, f) subsets (BOBA-ES, at most 100,000); "none" keeps the
             subspace of the class updates (BOBA w.o. stage 1).
         stage_2: False averages the projections of all clients (BOBA w.o. stage 2).
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: If shapes or settings do not fit.
-        DivergedError: If class updates are not finite, or no update is.
 
     Note:
         The authors' code returns the last subset's fit in exhaustive search; here it is the best subset's, as the
@@ -243,31 +213,22 @@ def boba(
     vertex), its length off the simplex is gone:
 
     >>> clients = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9], [0.3, 0.7], [-4.5, -5.5]])
-    >>> boba(clients, torch.eye(2), f=1)
+    >>> class_updates = torch.eye(2)
+    >>> Boba(f=1)(clients, class_updates)
     tensor([0.5600, 0.4400])
     """
-    rows = Updates(updates)
-    gram = rows.centred_with(class_updates).gram
-    solution = boba_solution(gram, len(class_updates), f, p_min, max_iter, stage_1, stage_2)
-    return _combination(rows, class_updates, solution).vector
 
-
-def _combination(updates: Updates, class_updates: Tensor, solution: BobaSolution) -> Combination:
-    clients, server = solution.coefficients.tensor_split([updates.n])
-    return updates.combination(clients, class_updates, server)
-
-
-class Boba(Aggregator):
-    """Aggregate by BOBA with the server's class updates; see `boba` for the settings.
-
-    Its weights are the clients' coefficients; with those of the class updates they sum to 1, and need not lie in
-    [0, 1].  It trusts the clients that it accepts, equally.
-    """
+    needs_server = "updates"
 
     least = "f + c"
 
     def __init__(
-        self, f: int, p_min: float = -0.5, max_iter: int = 20, stage_1: Stage1 = "alternating", stage_2: bool = True
+        self,
+        f: NonNegativeInt,
+        p_min: Annotated[float, Ge(-inf), Le(0)] = -0.5,
+        max_iter: PositiveInt = 20,
+        stage_1: Stage1 = "alternating",
+        stage_2: bool = True,
     ):
         self.f = f
         self.p_min = p_min
@@ -276,19 +237,24 @@ class Boba(Aggregator):
         self.stage_2 = stage_2
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check f, p_min, max_iter and stage_1; see the base class."""
-        _check(n, n_classes, self.f, self.p_min, self.max_iter, self.stage_1)
+        """Compare f with n and c, and count the subsets; see the base class."""
+        c, f = n_classes, self.f
+        if c < 2:
+            raise SettingError(
+                f"boba needs at least 2 classes, got {c}; clients of one class are all alike, take the average."
+            )
+        super().check(n, c)
+        if self.stage_1 == "exhaustive" and comb(n, f) > _MOST_SUBSETS:
+            raise SettingError(
+                f"boba's exhaustive search fits every subset: C({n}, {f}) = {comb(n, f):.3g} of them, at most "
+                f"{_MOST_SUBSETS:,} are served; use aggregator.stage_1=alternating or fewer clients."
+            )
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Say whether any n - 2f honest clients can span c classes (Assumption 5.3); see the base class."""
         if n >= 2 * self.f + n_classes:
             return None
         return f"no guarantee: needs n >= 2f + c, has {n} updates for f = {self.f} and c = {n_classes}"
-
-    @property
-    def needs_server(self) -> ServerNeed:
-        """One update per class; see the base class."""
-        return "updates"
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
@@ -301,9 +267,10 @@ class Boba(Aggregator):
         diagnostics = {"fits": solution.fits, "accepted": accepted, "explained": solution.explained}
         if solution.loss_ratio is not None:
             diagnostics["loss_ratio"] = solution.loss_ratio
+        weights, of_classes = solution.coefficients.tensor_split([updates.n])
         return Aggregation(
-            _combination(updates, class_updates, solution),
-            solution.coefficients[: updates.n],
+            updates.combination(weights, class_updates, of_classes),
+            weights,
             diagnostics,
             solution.accepted.double() / accepted,
             label_distributions=solution.label_distributions,

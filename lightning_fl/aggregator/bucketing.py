@@ -152,6 +152,8 @@ class Bucketing(Mixing):
         leftover: "drop" or "keep".
     """
 
+    order_matters = True  # it decides who meets whom
+
     def __init__(self, rule: Aggregator, s: int = 2, leftover: Leftover = "drop"):
         super().__init__(rule)
         self.s = s
@@ -201,6 +203,7 @@ class Resampling(Mixing):
     """
 
     least = "f + 1"
+    order_matters = True
 
     def __init__(self, rule: Aggregator, f: int, s: int = 2):
         super().__init__(rule)

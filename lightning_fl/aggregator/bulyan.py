@@ -90,6 +90,8 @@ class Bulyan(Aggregator):
     """Aggregate by Bulyan over Krum; see `bulyan` for the settings.  Its trust is an equal share for those selected."""
 
     least = "4f + 3"
+    order_matters = True  # with one neighbour counted, the nearest two have the same score
+    moves_with = ("shift", "scale")
 
     def __init__(self, f: int, once: bool = False):
         self.f = f

@@ -93,6 +93,7 @@ class Caf(Aggregator):
     """Average by the weights that leave the least variance; see `caf` for the setting."""
 
     least = "2f + 1"
+    exact = True
 
     def __init__(self, f: int):
         self.f = f

@@ -231,13 +231,13 @@ class _FromTheLast(Remembering):
         """The last round's result, 0 in the first round, and inner products of the rows and it."""
         centre = self._remembered.get("centre")
         if centre is None:
-            return server.parameters.new_zeros(updates.d), updates.centred.with_zero
+            return torch.zeros(updates.d, dtype=updates.dtype, device=updates.device), updates.centred.with_zero
         if len(centre) != updates.d:
             raise SettingError(
                 f"centred_clipping remembers an update of length {len(centre)}, got updates of length {updates.d}; "
                 f"use a new rule for another model."
             )
-        centre = centre.to(server.parameters.device)
+        centre = centre.to(updates.device)
         return centre, updates.centred_with(centre[None]).gram
 
 
@@ -251,6 +251,8 @@ class CentredClipping(_FromTheLast):
         radius: tau, > 0 in the unit of the updates.
         n_iterations: L, at least 1.
     """
+
+    moves_with = ("rotation",)
 
     def __init__(self, radius: float = 10.0, n_iterations: int = 1):
         super().__init__()
@@ -277,6 +279,7 @@ class SequentialCentredClipping(_FromTheLast):
     """
 
     least = "n_clusters"
+    moves_with = ("rotation",)
 
     def __init__(self, radius: float = 1.0, n_clusters: int = 3, average_first: bool = False):
         super().__init__()

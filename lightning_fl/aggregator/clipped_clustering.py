@@ -95,6 +95,8 @@ class ClippedClustering(Remembering):
     the cluster.
     """
 
+    moves_with = ("scale", "rotation")
+
     def __init__(self, linkage: Linkage = "average", max_radius: float = 1e5):
         super().__init__()
         _check(linkage, max_radius)

@@ -88,6 +88,7 @@ class ClippedSum(Aggregator):
     """
 
     sums = True
+    moves_with = ("rotation",)
 
     def __init__(self, radius: float = 1.6, penalty: Literal["huber", "l2", "l1", "linf"] = "huber"):
         check_choice("penalty", penalty, _DUAL)

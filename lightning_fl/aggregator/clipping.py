@@ -4,13 +4,14 @@ Ziteng Sun, Peter Kairouz, Ananda Theertha Suresh, H. Brendan McMahan. Can You R
 arXiv:1911.07963.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion
 from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -71,6 +72,11 @@ class Clipping(Mixing):
         _check(radius, noise)
         self.radius = radius
         self.noise = noise
+
+    @property
+    def moves_with(self) -> Collection[Motion]:
+        """A rotation, if the rule does; see the base class."""
+        return [motion for motion in self.rule.moves_with if motion == "rotation"]
 
     def mix(
         self, updates: Updates, server: ServerOracle

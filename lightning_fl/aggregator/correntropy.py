@@ -109,6 +109,8 @@ def maximum_correntropy(
 class Correntropy(Weighting):
     """Aggregate by maximum correntropy with the data weights; see `maximum_correntropy` for the settings."""
 
+    exact = True
+
     def __init__(self, bandwidth: float | None = None, eps: float = 1e-5):
         _check(bandwidth, eps)
         self.bandwidth = bandwidth

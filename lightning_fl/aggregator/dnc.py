@@ -126,6 +126,8 @@ class Dnc(Weighting):
         SettingError: If n_iterations or n_coordinates is out of range.
     """
 
+    moves_with = ("shift", "scale")  # it draws coordinates
+
     def __init__(self, f: int, c: float = 1.0, n_iterations: int = 1, n_coordinates: int = 10_000):
         if n_iterations < 1 or n_coordinates < 1:
             raise SettingError(

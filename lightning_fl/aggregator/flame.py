@@ -166,6 +166,8 @@ class Flame(Aggregator):
     Its weights undo lengths beyond the median; its trust is an equal share for those admitted.
     """
 
+    moves_with = ()
+
     def __init__(self, noise: float = 0.0):
         _check(1.0, noise)
         self.noise = noise

@@ -5,10 +5,10 @@ Bootstrapping. NDSS 2021. arXiv:2012.13995.
 """
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import DivergedError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
@@ -19,7 +19,7 @@ _SHORTEST = 1e-30
 
 
 def fltrust_weights(gram: Float64[Tensor, "m m"]) -> Float64[Tensor, " n"]:
-    """Weigh n client rows from their inner products, the server's row last; see `fltrust`.
+    """Weigh n client rows from their inner products, the server's row last; see `Fltrust`.
 
     Args:
         gram: Inner products of n client rows followed by the server's.
@@ -43,20 +43,12 @@ def fltrust_weights(gram: Float64[Tensor, "m m"]) -> Float64[Tensor, " n"]:
     return weights
 
 
-def fltrust(updates: Float[Tensor, "n d"], server_update: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
+class Fltrust(Aggregator):
     """Average the updates at the server's length by trust, sum_i TS_i ||g_0|| x_i / ||x_i|| / sum_i TS_i.
 
-    TS_i = ReLU(cos(x_i, g_0)) is the trust score.
-
-    Args:
-        updates: One update per row.
-        server_update: g_0, from the server's samples by the clients' process.
-
-    Returns:
-        The aggregated update, never longer than g_0.
-
-    Raises:
-        SettingError: If shapes do not fit, g_0 is not finite, or no row is.
+    g_0 is the server's update, from its samples by the clients' process; TS_i = ReLU(cos(x_i, g_0)) is the trust
+    score.  The result is never longer than g_0.  The rule's weights are the factors of the updates as sent, rescaling
+    included; its trust is TS_i / sum TS_j.
 
     Note:
         If no client is trusted, sum TS_i = 0, the formula has no value; here the update is zero and the model stays
@@ -65,23 +57,13 @@ def fltrust(updates: Float[Tensor, "n d"], server_update: Float[Tensor, " d"]) -
 
     The cosines are 1, 0.6 and -1:
 
-    >>> fltrust(torch.tensor([[5.0, 0.0], [3.0, 4.0], [-9.0, 0.0]]), torch.tensor([2.0, 0.0]))
+    >>> server_update = torch.tensor([2.0, 0.0])
+    >>> Fltrust()(torch.tensor([[5.0, 0.0], [3.0, 4.0], [-9.0, 0.0]]), server_update)
     tensor([1.7000, 0.6000])
     """
-    rows = Updates(updates)
-    return rows.combine(fltrust_weights(rows.gram_with(server_update[None])))
 
-
-class Fltrust(Aggregator):
-    """Average by trust in the direction of the server's own update; see `fltrust`.
-
-    Its weights are the factors of the updates as sent, rescaling included; its trust is TS_i / sum TS_j.
-    """
-
-    @property
-    def needs_server(self) -> ServerNeed:
-        """The update to trust; see the base class."""
-        return "updates"
+    needs_server = "updates"
+    moves_with = ("scale", "rotation")
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -116,6 +116,9 @@ class Foolsgold(Aggregator):
     not finite, keeps its history.
     """
 
+    robust = False  # a single attacker is no Sybil
+    moves_with = ("scale", "rotation")
+
     def __init__(self, confidence: float = 1.0, normalize: bool = False):
         _check(confidence)
         self.confidence = confidence

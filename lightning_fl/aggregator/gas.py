@@ -114,9 +114,9 @@ def gradient_splitting(
 
     Krum chooses row 0 in both groups; the scores are 0, 2, 4 and 18:
 
-    >>> from lightning_fl.aggregator.krum import krum
+    >>> from lightning_fl.aggregator.krum import Krum
     >>> clients = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [9.0, 10.0]])
-    >>> gradient_splitting(clients, 1, [torch.tensor([0]), torch.tensor([1])], krum)
+    >>> gradient_splitting(clients, 1, [torch.tensor([0]), torch.tensor([1])], Krum(f=1))
     tensor([1., 2.])
     """
     if not len(groups):
@@ -144,6 +144,8 @@ class Gas(Wrapper, Weighting):
     """
 
     least = "2f + 1"
+    exact = True
+    moves_with = ("shift", "scale")
 
     def __init__(self, rule: Aggregator, f: int, n_groups: int = 1000):
         super().__init__(rule)

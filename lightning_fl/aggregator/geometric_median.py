@@ -230,6 +230,8 @@ def geometric_median(
 class GeometricMedian(Weighting):
     """Aggregate by the geometric median with the data weights; see `geometric_median` for the settings."""
 
+    exact = True
+
     def __init__(self, eps: float = 1e-5):
         self.eps = eps
 

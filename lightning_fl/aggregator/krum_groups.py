@@ -17,7 +17,7 @@ _CLEAR = 2.0**-20
 
 
 class FromKrum:
-    """Rows' distances from what Krum, or Multi-Krum, answers in several groups at once; see `krum` and `multi_krum`.
+    """Rows' distances from what Krum, or Multi-Krum, answers in several groups at once; see `Krum` and `MultiKrum`.
 
     Args:
         f: As the rule's.

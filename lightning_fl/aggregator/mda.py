@@ -159,6 +159,7 @@ class Mda(Weighting):
     """
 
     least = "2f + 1"
+    exact = True
 
     def __init__(self, f: int):
         self.f = f

@@ -48,6 +48,8 @@ class Meamed(Aggregator):
     """Average the values nearest to the median of every coordinate; see `mean_around_median` for the setting."""
 
     least = "2f + 1"
+    exact = True
+    moves_with = ("shift", "scale")
 
     def __init__(self, f: int):
         self.f = f

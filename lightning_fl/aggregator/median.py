@@ -54,6 +54,9 @@ def _median(updates: Updates, middle: Middle) -> Float[Tensor, " d"]:
 class Median(Aggregator):
     """Take the median of every coordinate; see `median` for the setting."""
 
+    exact = True
+    moves_with = ("shift", "scale")
+
     def __init__(self, middle: Middle = "upper"):
         check_choice("median's middle", middle, get_args(Middle))
         self.middle = middle

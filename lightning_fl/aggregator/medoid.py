@@ -60,6 +60,8 @@ def medoid(updates: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
 class Medoid(Weighting):
     """Take the update with the least sum of distances to the others; see `medoid`."""
 
+    exact = True
+
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
         return medoid_weights(updates.centred.gram)

@@ -102,6 +102,7 @@ class Nnm(Mixing):
     """
 
     least = "f + 1"
+    exact = True
 
     def __init__(self, rule: Aggregator, f: int):
         super().__init__(rule)

@@ -63,6 +63,8 @@ class Normalized(Aggregator):
     Its weights are the factors of the updates as sent, alpha_i / ||x_i||; its trust is alpha_i.
     """
 
+    moves_with = ("rotation",)
+
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         weights = normalized_weights(updates.norms(), updates.data_weights)

@@ -50,6 +50,8 @@ class Phocas(Aggregator):
     """Average the values nearest to the trimmed mean of every coordinate; see `phocas` for the setting."""
 
     least = "2f + 1"
+    exact = True
+    moves_with = ("shift", "scale")
 
     def __init__(self, f: int):
         self.f = f

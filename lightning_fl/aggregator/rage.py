@@ -100,6 +100,7 @@ class Rage(Weighting):
     """Average after spectral filtering; see `rage` for the settings."""
 
     least = "n_iterations + 1"
+    moves_with = ("scale", "rotation")
 
     def __init__(self, n_iterations: int = 20, centred: bool = False):
         self.n_iterations = n_iterations

@@ -228,6 +228,10 @@ class _Rejection(Weighting):
 class SelfRejection(_Rejection):
     """Reject the f updates after which the server's loss is largest; see `self_rejection`."""
 
+    robust = False  # a loss does not see how long an update is
+
+    name = "self_rejection"
+
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
         return self_rejection_weights(updates, self.f, server.losses_after, self.order(updates, server))
@@ -243,6 +247,10 @@ class AverageRejection(_Rejection):
 
 class Zeno(_Rejection):
     """Reject the f updates with the worst sum of server's loss and price of the step; see `zeno`."""
+
+    robust = True  # it puts a price on length
+
+    name = "zeno"
 
     def __init__(self, f: int, rho: float = 0.0005):
         super().__init__(f)

@@ -86,6 +86,8 @@ def rfa(
 class Rfa(Weighting):
     """Take a few smoothed Weiszfeld steps with the data weights; see `rfa` for the settings."""
 
+    moves_with = ("rotation",)
+
     def __init__(self, nu: float = 0.1, n_iterations: int = 3):
         _check(nu, n_iterations)
         self.nu = nu

@@ -16,6 +16,8 @@ class ServerOnly(Aggregator):
         The authors' code keeps the learning rate constant for this baseline: add ``schedule=constant`` to match it.
     """
 
+    reads_updates = False
+
     @property
     def needs_server(self) -> ServerNeed:
         """Its update is all that counts; see the base class."""

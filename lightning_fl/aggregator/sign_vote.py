@@ -45,6 +45,8 @@ def sign_vote(updates: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
 class SignVote(Aggregator):
     """Take the majority's sign in every coordinate; see `sign_vote`."""
 
+    moves_with = ()
+
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         return Aggregation(updates.by_column(sign_vote, mark_broken=True))

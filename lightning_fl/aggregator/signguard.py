@@ -169,6 +169,8 @@ class Signguard(Aggregator):
         SettingError: If lower, upper or share is out of range.
     """
 
+    moves_with = ("scale",)
+
     def __init__(self, lower: float = 0.1, upper: float = 3.0, share: float = 0.1, scaled: bool = False):
         _check(lower, upper)
         if not 0 < share <= 1:

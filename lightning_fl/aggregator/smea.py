@@ -210,6 +210,7 @@ class Smea(Aggregator):
     """Average the n - f updates with the least variance in any direction; see `smallest_eigenvalue_average`."""
 
     least = "2f + 1"
+    exact = True
 
     def __init__(self, f: int):
         self.f = f

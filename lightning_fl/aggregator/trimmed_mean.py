@@ -49,6 +49,8 @@ class TrimmedMean(Aggregator):
     """Average every coordinate without its f smallest and f largest values; see `trimmed_mean` for the setting."""
 
     least = "2f + 1"
+    exact = True
+    moves_with = ("shift", "scale")
 
     def __init__(self, f: int):
         self.f = f

@@ -4,9 +4,9 @@ from copy import deepcopy
 from functools import cache
 from typing import Any
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from lightning_fl.run.assemble import make as make_part
 from lightning_fl.run.config import CONF, own_folder
 from lightning_fl.run.config import compose as compose_any
 
@@ -30,4 +30,4 @@ def make(group: str, name: str, **settings: Any) -> Any:
     while node:
         node.update({key: value for key, value in settings.items() if key in node})
         node = node.get("rule", {})
-    return instantiate(config, _convert_="all")
+    return make_part(config)

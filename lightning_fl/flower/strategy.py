@@ -26,7 +26,7 @@ except ImportError as error:
     raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
 
 from lightning_fl import files, seeding
-from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks, check_integers
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, refuse_hidden_state
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
@@ -123,7 +123,6 @@ class RobustStrategy(FedAvg):
         if server is not None and not callable(server):
             raise SettingError(f"server must be a class such as torch.optim.SGD, got {server!r}.")
         self.rule = _rule(rule, f)
-        check_integers(self.rule)
         self.client = Gradient() if client is None else client
         check_server_data(
             self.rule, self.client, 0 if samples is None else len(samples), "give model, samples and client"

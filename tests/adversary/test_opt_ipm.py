@@ -4,7 +4,7 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.opt_ipm import OptIpm, opt_ipm
-from lightning_fl.aggregator.krum import krum
+from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.trimmed_mean import trimmed_mean
 from lightning_fl.contract import world
 from tests.adversary import reference
@@ -12,7 +12,7 @@ from tests.adversary import reference
 HC = torch.from_numpy(reference.HC)
 RULES = {
     "trimmed_mean": (lambda updates: trimmed_mean(updates.rows, 2), lambda x: reference.trimmed_mean(x, 2)),
-    "krum": (lambda updates: krum(updates.rows, 2), lambda x: x[reference.krum_choice(x, 2)]),
+    "krum": (lambda updates: Krum(2)(updates.rows), lambda x: x[reference.krum_choice(x, 2)]),
 }
 
 

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from lightning_fl.aggregator.arc import adaptive_clipping
-from lightning_fl.aggregator.average import average
+from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.centred_clipping import centred_clipping
 from lightning_fl.aggregator.clipping import clip
-from lightning_fl.aggregator.krum import krum, multi_krum
+from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.mda import minimum_diameter_average
 from lightning_fl.aggregator.meamed import mean_around_median
 from lightning_fl.aggregator.median import median
@@ -34,14 +34,14 @@ with warnings.catch_warnings():
 
 # Those that give n rows are compared row by row.
 RULES = {
-    "average": (lambda x, f: average(x), lambda f: byzfl.Average()),
+    "average": (lambda x, f: Average()(x), lambda f: byzfl.Average()),
     "median": (lambda x, f: median(x, "mean"), lambda f: byzfl.Median()),
     "trimmed_mean": (trimmed_mean, byzfl.TrMean),
     "meamed": (mean_around_median, byzfl.Meamed),
     "rfa": (lambda x, f: rfa(x), lambda f: byzfl.GeometricMedian()),
     "rfa with other settings": (lambda x, f: rfa(x, nu=1.0, n_iterations=8), lambda f: byzfl.GeometricMedian(1.0, 8)),
-    "krum": (lambda x, f: krum(x, f, "n-f-1"), byzfl.Krum),
-    "multi_krum": (lambda x, f: multi_krum(x, f, None, "n-f-1"), byzfl.MultiKrum),
+    "krum": (lambda x, f: Krum(f, "n-f-1")(x), byzfl.Krum),
+    "multi_krum": (lambda x, f: MultiKrum(f, None, "n-f-1")(x), byzfl.MultiKrum),
     "centred_clipping": (
         lambda x, f: centred_clipping(x, 0.7, n_iterations=3),
         lambda f: byzfl.CenteredClipping(L=3, tau=0.7),

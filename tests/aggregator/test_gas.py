@@ -14,7 +14,7 @@ from lightning_fl.aggregator.clipped_clustering import ClippedClustering
 from lightning_fl.aggregator.flame import Flame
 from lightning_fl.aggregator.gas import Gas, gradient_splitting
 from lightning_fl.aggregator.geometric_median import GeometricMedian, geometric_median
-from lightning_fl.aggregator.krum import Krum, MultiKrum, krum, multi_krum
+from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.median import Median, median
 from lightning_fl.aggregator.monna import Monna, monna
 from lightning_fl.aggregator.nnm import Nnm, nearest_neighbor_mixing
@@ -26,6 +26,16 @@ from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
 N, D, F = 11, 7, 2
+
+
+def krum(rows, f, neighbours="n-f-2"):
+    return Krum(f, neighbours)(rows)
+
+
+def multi_krum(rows, f, m=None, neighbours="n-f-2"):
+    return MultiKrum(f, m, neighbours)(rows)
+
+
 GROUPS = [[3, 0], [5, 1, 6], [2, 4]]
 LOOPS = {
     krum: lambda rows: reference.krum(rows, F),
@@ -76,7 +86,7 @@ def test_literal_scores_add_up_distances_not_squares():
 
 def test_a_rule_is_told_f_if_it_has_one():
     x = torch.randn(N, D, generator=torch.Generator().manual_seed(0))
-    for told, closed in [(krum, lambda rows: krum(rows, 2)), (median, lambda rows: median(rows, "lower"))]:
+    for told, closed in [(krum, lambda rows: Krum(2)(rows)), (median, lambda rows: median(rows, "lower"))]:
         expected = gradient_splitting(x, 2, indices(GROUPS), closed)
         assert torch.equal(gradient_splitting(x, 2, indices(GROUPS), told), expected)
     assert not torch.equal(

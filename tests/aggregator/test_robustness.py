@@ -7,7 +7,6 @@ A rule F is (f, kappa)-robust if ||F(x) - mean_S||^2 <= kappa / |S| sum_{i in S}
 all S of n - f of them.
 """
 
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -15,10 +14,10 @@ import pytest
 import torch
 
 from lightning_fl.aggregator.aksel import aksel
-from lightning_fl.aggregator.average import average
+from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.caf import caf
 from lightning_fl.aggregator.geometric_median import geometric_median
-from lightning_fl.aggregator.krum import krum, multi_krum
+from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.mda import minimum_diameter_average
 from lightning_fl.aggregator.median import median
 from lightning_fl.aggregator.medoid import medoid
@@ -44,7 +43,7 @@ def kappa_median(r):
 # The rule for f, and its kappa as a function of r = f / (n - 2f); after mixing, too.
 RULES = {
     "trimmed_mean": (trimmed_mean, kappa_trimmed_mean),
-    "krum": (partial(krum, neighbours="n-f-1"), kappa_krum),
+    "krum": (lambda x, f: Krum(f, "n-f-1")(x), kappa_krum),
     "geometric_median": (lambda x, f: geometric_median(x), kappa_median),
     "median": (lambda x, f: median(x, "mean"), kappa_median),
 }
@@ -113,7 +112,7 @@ def test_a_thousand_problems_do_not_exceed_kappa(name, n, f):
 
 
 def test_the_search_sees_that_averaging_has_no_kappa():
-    assert search(lambda x, f: average(x), 7, 2, starts=25, steps=10, seed=0) > 10 * kappa_median(2 / 3)
+    assert search(lambda x, f: Average()(x), 7, 2, starts=25, steps=10, seed=0) > 10 * kappa_median(2 / 3)
 
 
 @pytest.mark.parametrize(("n", "f"), SIZES)
@@ -121,7 +120,7 @@ def test_the_search_sees_that_averaging_has_no_kappa():
     "rule",
     [
         *(rule for rule, _ in RULES.values()),
-        partial(multi_krum, neighbours="n-f-1"),
+        lambda x, f: MultiKrum(f, None, "n-f-1")(x),
         minimum_diameter_average,
         smallest_eigenvalue_average,
         caf,

@@ -77,7 +77,7 @@ BEGIN = torch.cat([value.flatten() for value in START.values()])
     ("rule", "expected"),
     [
         (fl.aggregator.Average(), MOVES.mean(0)),
-        (fl.aggregator.Krum(f=1), fl.aggregator.krum.krum(MOVES, f=1)),
+        (fl.aggregator.Krum(f=1), fl.aggregator.Krum(f=1)(MOVES)),
         (fl.aggregator.TrimmedMean(f=2), MOVES.sort(0).values[2:5].mean(0)),
         ("median", MOVES.median(0).values),
     ],
@@ -113,7 +113,7 @@ def test_a_server_with_memory_steps_by_it():
 def test_metrics_say_whom_the_rule_trusted():
     result = run(RobustStrategy(fl.aggregator.Krum(f=1)), honest())
     metrics = result.train_metrics_clientapp[1]
-    chosen = 100 + int((fl.aggregator.krum.krum(MOVES, f=1) == MOVES).all(1).nonzero())
+    chosen = 100 + int((fl.aggregator.Krum(f=1)(MOVES) == MOVES).all(1).nonzero())
     assert {key: value for key, value in metrics.items() if key.startswith("trust/")} == {
         f"trust/{node}": float(node == chosen) for node in honest()
     }

@@ -170,9 +170,9 @@ def test_an_attack_needs_attackers():
 
 @pytest.mark.parametrize("rule", [Krum, lambda f: Nnm(Median(), f), lambda f: Nnm(Krum(f=1), f), MultiKrum])
 def test_an_f_that_is_no_integer_is_refused(rule, unchecked):
-    with pytest.raises(SettingError, match=r"needs an integer f, got '1'\."):
+    with pytest.raises(SettingError, match=r"needs a whole number as f, got '1'\."):
         train(net, data(), rule(f="1"), Ipm(), rounds=1)
-    with pytest.raises(SettingError, match=r"needs an integer f, got 1.5; round it"):
+    with pytest.raises(SettingError, match=r"needs a whole number as f, got 1.5; round it"):
         train(net, data(), rule(0.25 * 6), Ipm())
     with pytest.raises(SettingError, match=r"Adaptive needs an integer evaluations, got 160.0"):
         train(net, data(), Krum(f=1), Adaptive(160.0))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_fl.aggregator.boba import boba, boba_solution
+from lightning_fl.aggregator.boba import Boba, boba_solution
 from lightning_fl.errors import SettingError
 from lightning_fl.theory.base import gradient_noise, heterogeneity
 from lightning_fl.theory.boba import error_bound, least_singular_value
@@ -69,7 +69,7 @@ def test_the_bound_holds_in_every_round_on_quadratics(name, seed):
         clients = torch.cat([honest, attack(name, honest, server, b, draw)])
         least = least_p_hat(clients, server, h, f, -0.5)
         bound = error_bound(**constants(expected, classes, b, f), p_min=-0.5, least_p_hat=least, eps=eps, eps_s=eps_s)
-        update = boba(clients, server, f, -0.5)
+        update = Boba(f, -0.5)(clients, server)
         assert bound.reason is None
         assert (update - expected.mean(0)).square().sum() <= bound.value + 1e-12
         w = w - 0.2 * update
@@ -81,7 +81,7 @@ def test_without_noise_and_byzantine_clients_there_is_no_error():
     expected = torch.rand(8, 3, generator=draw).double().softmax(1) @ classes
     bound = error_bound(**constants(expected, classes, 0, 2), p_min=-0.5, least_p_hat=0.0, eps=0.0, eps_s=0.0)
     assert bound.value == 0
-    assert (boba(expected, classes, 2) - expected.mean(0)).norm() < 1e-12
+    assert (Boba(2)(expected, classes) - expected.mean(0)).norm() < 1e-12
 
 
 def test_the_bound_fails_where_honest_clients_are_rejected_and_so_is_not_guaranteed():
@@ -94,7 +94,7 @@ def test_the_bound_fails_where_honest_clients_are_rejected_and_so_is_not_guarant
     for _ in range(10):
         honest, server = blur(expected, eps, draw), blur(classes, eps, draw)
         bound = error_bound(**settings, least_p_hat=least_p_hat(honest, server, 8, 1, 0.0))
-        error = (boba(honest, server, 1, 0.0) - expected.mean(0)).square().sum().item()
+        error = (Boba(1, 0.0)(honest, server) - expected.mean(0)).square().sum().item()
         if bound.value is None:
             assert "p_min <= p_hat of every honest client" in bound.reason
             refused.append(error)

@@ -1,0 +1,94 @@
+"""Each rule agrees with its slow float64 loop, typed from the equation, on updates that are easy to get wrong."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl import Aggregator
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.fltrust import Fltrust
+from lightning_fl.aggregator.krum import Krum, MultiKrum
+from tests.aggregator import reference
+
+N, D = 11, 6
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule beside its loop.
+
+    Args:
+        rule: As a user makes it.
+        loop: Of the (n, d) rows and, if there are some, the server's.
+        server: (d,) or (c, d) rows of the server.
+        weights: (n,) data weights; the loop knows its own.
+        size: Of what is added up: float32 and float64 may be off by 1e-6 and 1e-12 of it, and of the result.
+        tolerance: Other such shares.
+        problems: Which of `reference.PROBLEMS`.
+    """
+
+    rule: Aggregator
+    loop: Callable[..., np.ndarray]
+    server: np.ndarray | None = None
+    weights: Sequence[float] | None = None
+    size: float = 0.0
+    tolerance: tuple[float, float] = (1e-6, 1e-12)
+    problems: Sequence[str] = tuple(reference.PROBLEMS)
+
+
+SERVER = reference.problem("random", N + 1, D)[-1] + 0.5
+
+A_TO_F = [
+    *[
+        Case(Average(), lambda x, w=weights: reference.average(x, w), weights=weights, tolerance=(1e-5, 1e-12))
+        for weights in (None, range(N))
+    ],
+    *[
+        Case(Fltrust(), reference.fltrust, server=length * SERVER, size=length * np.linalg.norm(SERVER))
+        for length in (1e-3, 1.0, 1e3)
+    ],
+]
+G_TO_Z = [
+    *[Case(Krum(f), lambda x, f=f: reference.krum(x, f)) for f in (0, 3, N - 3)],
+    *[
+        Case(Krum(f, "n-f-1"), lambda x, f=f: reference.mean_of_best(x, reference.krum_scores(x, f, 1), 1))
+        for f in (0, 3, N - 2)
+    ],
+    *[
+        Case(MultiKrum(f, m), lambda x, f=f, m=m: reference.multi_krum(x, f, m), size=1)
+        for f in (0, 3, N - 3)
+        for m in (None, 1, 4, N)
+    ],
+    *[
+        Case(
+            MultiKrum(f, None, "n-f-1"),
+            lambda x, f=f: reference.mean_of_best(x, reference.krum_scores(x, f, 1), N - f),
+            size=1,
+        )
+        for f in (0, 3, N - 2)
+    ],
+]
+CASES = [
+    pytest.param(case, problem, id=f"{case.rule.spelled()}-{i}-{problem}")
+    for cases in (A_TO_F, G_TO_Z)
+    for i, case in enumerate(cases)
+    for problem in case.problems
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("case", "problem"), CASES)
+def test_agrees_with_the_loop(case, problem, dtype):
+    x = torch.as_tensor(reference.problem(problem, N, D), dtype=dtype)
+    server = [] if case.server is None else [torch.as_tensor(case.server, dtype=dtype)]
+    weights = None if case.weights is None else torch.tensor(case.weights, dtype=dtype)
+    before = [given.clone() for given in (x, *server)]
+    result = case.rule(x, *server, weights=weights)
+    assert result.dtype == dtype
+    assert all(map(torch.equal, (x, *server), before))
+    expected = case.loop(*(given.double().numpy() for given in (x, *server)))
+    tolerance = case.tolerance[dtype == torch.float64]
+    np.testing.assert_allclose(result.numpy(), expected, rtol=tolerance, atol=tolerance * case.size)
