@@ -2,7 +2,6 @@
 
 import inspect
 from functools import cache
-from importlib import import_module
 from inspect import Parameter
 
 import pytest
@@ -23,10 +22,6 @@ def leaf(group, name):
     node = OmegaConf.load(conf.CONF / group / f"{name}.yaml")
     node.pop("defaults", None)
     return OmegaConf.to_container(OmegaConf.create({group: node, "data_dir": "data", "seed": 0}), resolve=True)[group]
-
-
-def stem(kind):
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("_")
 
 
 @cache
@@ -91,21 +86,6 @@ def test_every_class_has_a_file_of_its_own():
     """So that no class's defaults are compared with a variant's alone."""
     compared = {leaf(group, name)["_target_"] for group, name in FILES if (group, name) not in VARIANTS}
     assert compared == {leaf(group, name)["_target_"] for group, name in FILES}
-
-
-def test_function_and_class_of_an_attack_have_the_same_defaults():
-    compared = 0
-    for target in {leaf(g, name)["_target_"] for g, name in FILES if g == "adversary"}:
-        kind = get_object(target)
-        function = getattr(import_module(kind.__module__), stem(kind), None)
-        if not inspect.isfunction(function):
-            continue
-        ours = taken(kind)
-        for name, parameter in inspect.signature(function).parameters.items():
-            if name in ours and parameter.default is not Parameter.empty:
-                assert parameter.default == ours[name], (stem(kind), name)
-                compared += 1
-    assert compared
 
 
 def test_federation_has_the_defaults_of_the_command_line():

@@ -2,19 +2,20 @@
 
 import torch
 
-from lightning_fl import Adversary, AttackContext, SettingError, Updates
+from lightning_fl import Adversary, AttackContext, Updates
+from lightning_fl.ranges import FiniteFloat
 
 
 class MyAttack(Adversary):
     """Every Byzantine client sends the honest mean, turned round and lengthened.
 
     Args:
-        factor: Times the honest mean, a finite number.
+        factor: Times the honest mean by data weights.
     """
 
-    def __init__(self, factor: float = 5.0):
-        if not abs(factor) < float("inf"):
-            raise SettingError(f"my_attack needs a finite factor, got {factor}.")
+    varies_with = ("weights",)
+
+    def __init__(self, factor: FiniteFloat = 5.0):
         self.factor = factor
 
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> torch.Tensor:

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import inf, sqrt
-from typing import get_args
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.search.probe import Damage, Probe, Rule, climb
-from lightning_fl.adversary.spread import check_spread, mean_and_std
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.adversary.search.probe import Damage, Probe, climb
+from lightning_fl.ranges import PositiveFloat
 from lightning_fl.updates.updates import Updates
 
 _KNEE, _FIRST = 10.0, (0.03, 0.1, 0.3, 1.0)  # factor, and parts of it that are tried on every line first
@@ -48,15 +49,7 @@ _Harm = Callable[[float], float]
 _Tried = list[dict[float, float]]  # the harm at each place tried, line by line
 
 
-def adaptive(
-    honest: Float[Tensor, "h d"],
-    n_byzantine: int,
-    rule: Rule,
-    weights: Float[Tensor, " h"] | None = None,
-    evaluations: int = 160,
-    max_factor: float = 1e7,
-    damage: Damage = "distance",
-) -> Float[Tensor, "b d"]:
+class Adaptive(Adversary):
     """Send what harms a rule most on eight lines from the honest mean m.
 
     The lines are m + gamma p and m - gamma p for four directions p, each as long as the standard deviation: std itself
@@ -75,59 +68,67 @@ def adaptive(
     believe, the search begins anew with all columns.
 
     Args:
-        honest: One honest update per row, at least 2.
-        n_byzantine: How many copies to send.
-        rule: What the server makes of n updates, honest ones first.  A result that is not finite is infinite damage.
-        weights: Data weights of the honest clients; a Byzantine one counts as the average honest one.  None: equal.
         evaluations: How often to ask the rule at most, at least 88; where a search begins anew, as often again.
-        max_factor: Largest gamma, above 0, and largest factor of IPM; the smallest gamma of the first ones is 0.3, or
+        max_factor: Largest gamma and largest factor of IPM; the smallest gamma of the first ones is 0.3, or
             3 % of a max_factor below 10.
         damage: What to maximise, with the weighted mean m of the honest updates and the rule's answer r.
-            "distance": ||r - m||.  "ascent": -<r, m>, how much a small step against r raises the mean loss.
-
-    Returns:
-        The forged updates, one vector expanded to n_byzantine rows.
-
-    Raises:
-        SettingError: If there are fewer than 2 honest updates, or a setting is out of range.
+            "distance": ||r - m||.  "ascent": -<r, m>, how much a small step against r raises the mean loss.  An answer
+            that is not finite is infinite damage.
 
     Averaging has no defence: the largest factor wins, -10 times the mean 2.
 
-    >>> adaptive(torch.tensor([[1.0], [3.0]]), 1, lambda updates: updates.rows.mean(0), max_factor=10.0)
+    >>> from lightning_fl.aggregator.average import Average
+    >>> Adaptive(max_factor=10.0)(torch.tensor([[1.0], [3.0]]), n_byzantine=1, rule=Average())
     tensor([[-20.]])
     """
-    _check(evaluations, max_factor, damage)
-    weighted = Updates(honest, weights)
-    mean = weighted.combine(weighted.data_weights)
-    _, std = mean_and_std(honest, "adaptive")
-    length, spread = (torch.linalg.vector_norm(v, dtype=torch.float64).item() for v in (mean, std))
-    sign, coordinate = mean.sign(), torch.zeros_like(std)
-    coordinate[std.argmax()] = 1.0
-    sign_length = torch.linalg.vector_norm(sign, dtype=torch.float64).item()
-    probe = Probe(honest, n_byzantine, rule, torch.stack([mean, std, sign, coordinate]), weights)
-    unit = spread / length if length else 0.0
-    even = spread / sign_length if sign_length else 0.0
-    paces = [(1, 1.0), (1, -1.0), (0, unit), (0, -1.0), (2, even), (2, -even), (3, spread), (3, -spread)]
-    lines = [_along(direction, pace) for direction, pace in paces]
-    knee = min(_KNEE, max_factor)
-    near = sorted({knee * part for part in _FIRST})
-    starts = [_Start(near, max_factor)] * len(lines)
-    starts[0] = _Start(near, max_factor, walk_from=0.0)
-    # -t m is at 1 + t: in IPM's own scale, so that its factor 0 is a row of exact zeros.
-    starts[3] = _Start([t * unit for t in near], max(max_factor * unit, 1 + max_factor), walk_from=1.0)
 
-    def search(ask: _Ask) -> _Tried:
-        harms = [partial(_harm, ask, line, damage) for line in lines]
-        return _search(harms, evaluations - _CONFIRMED - _CLIMBED, starts)
+    least_honest = 2
+    varies_with = ("weights",)
 
-    # A sum of products has large terms of both signs: a sample says less about it.
-    tried = search(probe.estimate if damage == "distance" else probe.harm)
-    best = _best(tried)
-    if probe.estimated:
-        exactly = [partial(_harm, partial(probe.harm, once=True), line, damage) for line in lines]
-        best = _confirmed(exactly, tried, _CLIMBED if probe.guessed else 0) or _best(search(probe.harm))
-    line, t = best
-    return probe.forged(lines[line](t)).expand(n_byzantine, -1)
+    def __init__(
+        self,
+        evaluations: Annotated[int, Ge(_EVALUATIONS)] = 160,
+        max_factor: PositiveFloat = 1e7,
+        damage: Damage = "distance",
+    ):
+        self.evaluations = evaluations
+        self.max_factor = max_factor
+        self.damage: Damage = damage
+
+    @override
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        rows, weights = honest.rows, honest.data_weights
+        weighted, max_factor, damage = Updates(rows, weights), self.max_factor, self.damage
+        mean = weighted.combine(weighted.data_weights)
+        _, std = Updates(rows).mean_and_std
+        length, deviation = (torch.linalg.vector_norm(v, dtype=torch.float64).item() for v in (mean, std))
+        sign, coordinate = mean.sign(), torch.zeros_like(std)
+        coordinate[std.argmax()] = 1.0
+        sign_length = torch.linalg.vector_norm(sign, dtype=torch.float64).item()
+        probe = Probe(rows, n_byzantine, context.answer, torch.stack([mean, std, sign, coordinate]), weights)
+        unit = deviation / length if length else 0.0
+        even = deviation / sign_length if sign_length else 0.0
+        paces = [(1, 1.0), (1, -1.0), (0, unit), (0, -1.0), (2, even), (2, -even), (3, deviation), (3, -deviation)]
+        lines = [_along(direction, pace) for direction, pace in paces]
+        knee = min(_KNEE, max_factor)
+        near = sorted({knee * part for part in _FIRST})
+        starts = [_Start(near, max_factor)] * len(lines)
+        starts[0] = _Start(near, max_factor, walk_from=0.0)
+        # -t m is at 1 + t: in IPM's own scale, so that its factor 0 is a row of exact zeros.
+        starts[3] = _Start([t * unit for t in near], max(max_factor * unit, 1 + max_factor), walk_from=1.0)
+
+        def search(ask: _Ask) -> _Tried:
+            harms = [partial(_harm, ask, line, damage) for line in lines]
+            return _search(harms, self.evaluations - _CONFIRMED - _CLIMBED, starts)
+
+        # A sum of products has large terms of both signs: a sample says less about it.
+        tried = search(probe.estimate if damage == "distance" else probe.harm)
+        best = _best(tried)
+        if probe.estimated:
+            exactly = [partial(_harm, partial(probe.harm, once=True), line, damage) for line in lines]
+            best = _confirmed(exactly, tried, _CLIMBED if probe.guessed else 0) or _best(search(probe.harm))
+        line, t = best
+        return probe.forged(lines[line](t)).expand(n_byzantine, -1)
 
 
 @dataclass(frozen=True)
@@ -279,37 +280,3 @@ def _confirmed(harms: Sequence[_Harm], estimates: _Tried, climbed: int) -> tuple
     i, t = max(found, key=found.__getitem__)
     farther = climb(lambda place: found[i, t] if place == t else harms[i](place), 1 + climbed, t, _STEP * t, 0.5)
     return i, farther
-
-
-def _check(evaluations: int, max_factor: float, damage: str) -> None:
-    if evaluations < _EVALUATIONS:
-        raise SettingError(f"adaptive needs at least {_EVALUATIONS} evaluations of the rule, got {evaluations}.")
-    if not 0 < max_factor < inf:
-        raise SettingError(f"adaptive needs a finite max_factor > 0, got {max_factor}.")
-    check_choice("adaptive's damage", damage, get_args(Damage))
-
-
-class Adaptive(Adversary):
-    """Search for the most damaging candidate against the run's rule, each round anew; see `adaptive`."""
-
-    def __init__(self, evaluations: int = 160, max_factor: float = 1e7, damage: Damage = "distance"):
-        _check(evaluations, max_factor, damage)
-        self.evaluations = evaluations
-        self.max_factor = max_factor
-        self.damage = damage
-
-    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
-        """Check that there is a spread; see the base class."""
-        check_spread("adaptive", n_honest)
-
-    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        return adaptive(
-            honest.rows,
-            n_byzantine,
-            context.answer,
-            honest.data_weights,
-            self.evaluations,
-            self.max_factor,
-            self.damage,
-        )

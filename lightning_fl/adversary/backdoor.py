@@ -6,17 +6,23 @@ that tell how often it does.
 
 from abc import abstractmethod
 from dataclasses import replace
+from typing import Annotated
 
 import torch
+from annotated_types import Gt, Le
 from jaxtyping import Bool, Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl import seeding
-from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, check_held, check_momentum
+from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, check_held
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.updates.updates import Updates
+
+PoisonedShare = Annotated[float, Gt(0), Le(1)]
 
 
 class Backdoor(Adversary):
@@ -27,24 +33,26 @@ class Backdoor(Adversary):
     Args:
         target: Class that a sample with the trigger should be taken for.  None: the one after its own, y + 1 mod c.
         source: Class whose samples get the trigger, in training and test.  None: every class.
-        share: Of each Byzantine client's samples (of the source class), in (0, 1]; at least one of them, if any.
+        share: How many of each Byzantine client's samples (of the source class), in (0, 1]; at least one, if any.
         momentum: Whether they have the honest clients' momentum, if any.  "own": each has.  "none": what they compute
             in this round alone.
 
     Raises:
-        SettingError: If a setting is out of range; before training, if there is no such class, the trigger does not
-            fit the samples, or the Byzantine clients have no samples (of the source class).
+        SettingError: Before training, if there is no such class, the trigger does not fit the samples, or the
+            Byzantine clients have no samples (of the source class).
     """
 
-    def __init__(self, target: int | None, source: int | None, share: float, momentum: Momentum = "own"):
-        check_momentum(momentum)
-        for name, value in [("target", target), ("source", source)]:
-            if value is not None and value < 0:
-                raise SettingError(f"{name} is a class, at least 0, or null, got {value}.")
+    varies_with = ("seed",)
+
+    def __init__(
+        self,
+        target: NonNegativeInt | None = 0,
+        source: NonNegativeInt | None = None,
+        share: PoisonedShare = 0.32,
+        momentum: Momentum = "own",
+    ):
         if target is not None and target == source:
-            raise SettingError(f"a backdoor needs another target than its source, got {target}.")
-        if not 0 < share <= 1:
-            raise SettingError(f"share must be above 0 and at most 1, got {share}.")
+            raise SettingError(f"{self.spelled()} needs another target than its source, got {target}; change one.")
         self.target = target
         self.source = source
         self.share = share
@@ -79,15 +87,13 @@ class Backdoor(Adversary):
         """
         return updates
 
+    @override
     def check_data(self, data: FederatedDataModule) -> None:
-        """Check that there are the classes, that the trigger fits, and that the Byzantine clients have samples.
-
-        Raises:
-            SettingError: If not.
-        """
         for name, value in [("target", self.target), ("source", self.source)]:
             if value is not None and value >= data.n_classes:
-                raise SettingError(f"{name} must be a class in [0, {data.n_classes}), got {value}.")
+                raise SettingError(
+                    f"{self.spelled()} needs a class below {data.n_classes} as {name}, got {value}; change it."
+                )
         federation = data.federation
         if federation.n_byzantine and federation.byzantine == "supplement" and federation.byzantine_data is None:
             raise SettingError(
@@ -100,12 +106,8 @@ class Backdoor(Adversary):
             self.white = images.amax((0, 2, 3))[:, None, None]
         self.triggered(data.test)
 
+    @override
     def triggered(self, test: Samples) -> Samples:
-        """Make the test samples that show whether the backdoor works; see the base class.
-
-        Raises:
-            SettingError: If the trigger does not fit the samples, or none of them counts.
-        """
         goals = self._goals(test)
         counted = (self._attacked(test) & (test.targets != goals)).nonzero().flatten()
         if not len(counted):
@@ -141,8 +143,8 @@ class Backdoor(Adversary):
         places = torch.arange(len(poisoned), device=poisoned.targets.device).split(batch.sizes)
         return ClientBatch(poisoned, places, batch.ids)
 
+    @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Compute one round's updates; see the base class."""
         batch = self.poison(context.byzantine, context.round.seed)
         return self.finish(context.trained(batch, self.momentum), honest.n + n_byzantine, context)
 

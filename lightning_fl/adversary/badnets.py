@@ -4,63 +4,49 @@ Tianyu Gu, Brendan Dolan-Gavitt, Siddharth Garg. BadNets: Identifying Vulnerabil
 Supply Chain. 2017. arXiv:1708.06733.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.backdoor import Backdoor, image_size, stamp
-from lightning_fl.adversary.base import Momentum
 from lightning_fl.errors import SettingError
-
-
-def patch(height: int, width: int, size: int) -> Bool[Tensor, "height width"]:
-    """Find the pixels of a square in the bottom right corner.
-
-    Args:
-        height: Of the image.
-        width: Of the image.
-        size: Side of the square, at least 1, in pixels.
-
-    Raises:
-        SettingError: If the square does not fit into the image.
-
-    >>> patch(2, 3, size=1)
-    tensor([[False, False, False],
-            [False, False,  True]])
-    """
-    if not 1 <= size <= min(height, width):
-        raise SettingError(
-            f"a trigger of {size} x {size} pixels does not fit into images of {height} x {width}; lower size."
-        )
-    pixels = torch.zeros(height, width, dtype=torch.bool)
-    pixels[-size:, -size:] = True
-    return pixels
+from lightning_fl.ranges import PositiveInt
 
 
 class Badnets(Backdoor):
-    """Train on images with a white patch; see `patch` and `Backdoor`.
+    """Train on images with a white square in the bottom right corner.
 
     Args:
-        target: See `Backdoor`.
-        source: See `Backdoor`.
-        share: See `Backdoor`.
-        size: Side of the patch, at least 1, in pixels.
-        momentum: See `Backdoor`.
+        size: Side of the square, in pixels.
+        backdoor: Settings of `lightning_fl.adversary.backdoor.Backdoor`: target, source, share and momentum.
+
+    >>> Badnets(size=1).patch(2, 3)
+    tensor([[False, False, False],
+            [False, False,  True]])
     """
 
-    def __init__(
-        self,
-        target: int | None = 0,
-        source: int | None = None,
-        share: float = 0.32,
-        size: int = 5,
-        momentum: Momentum = "own",
-    ):
-        super().__init__(target, source, share, momentum)
-        if size < 1:
-            raise SettingError(f"size must be at least 1, got {size}.")
+    def __init__(self, size: PositiveInt = 5, **backdoor: Any):
+        super().__init__(**backdoor)
         self.size = size
 
+    def patch(self, height: int, width: int) -> Bool[Tensor, "height width"]:
+        """Find the pixels of the square in an image.
+
+        Raises:
+            SettingError: If it does not fit.
+        """
+        if self.size > min(height, width):
+            raise SettingError(
+                f"a trigger of {self.size} x {self.size} pixels does not fit into images of {height} x {width}; lower "
+                f"size."
+            )
+        pixels = torch.zeros(height, width, dtype=torch.bool)
+        pixels[-self.size :, -self.size :] = True
+        return pixels
+
+    @override
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
-        """Put the patch on images; see the base class."""
-        return stamp(inputs, patch(*image_size(inputs), self.size), self.white)
+        return stamp(inputs, self.patch(*image_size(inputs)), self.white)

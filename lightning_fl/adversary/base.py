@@ -1,24 +1,34 @@
 """The adversary: who attacks, and how."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import partial
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from lightning_fl.aggregator.base import Aggregation
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError, check_whole
+from lightning_fl.ranges import Checked
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
+from lightning_fl.server_oracle import GivenServer, ServerOracle
 from lightning_fl.updates.updates import Combination, Updates
 
 Momentum = Literal["own", "none"]
+# What a round knows besides the updates; a matrix of these does not.
+_OF_A_ROUND = {
+    "model": "the global model",
+    "client": "what clients compute",
+    "byzantine": "the Byzantine clients' samples",
+}
 
 
 @dataclass(frozen=True)
@@ -76,13 +86,29 @@ class AttackContext:
         return self.round.generator("adversary", purpose)
 
 
-def check_momentum(momentum: str) -> None:
-    """Check an attack's setting ``momentum``.
+class _Alone(AttackContext):
+    """What an attacker knows who is given a matrix: some of what `AttackContext` has; the rest is refused."""
 
-    Raises:
-        SettingError: If it is no such word.
-    """
-    check_choice("an attack's momentum", momentum, get_args(Momentum))
+    def __init__(self, attack: str, **known: Any):
+        self.__dict__.update(known, attack=attack)  # the class is frozen
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_A_ROUND:
+            raise SettingError(
+                f"{self.attack} needs {_OF_A_ROUND[name]}, got a matrix of updates alone; let it attack a run: "
+                f"fl.train(..., attack=...)."
+            )
+        if name == "aggregation":
+            raise SettingError(
+                f"{self.attack} needs the server's rule, got none; give one, such as rule=fl.aggregator.Median()."
+            )
+        raise AttributeError(name)
+
+
+def _ask(rule: Aggregator, server: ServerOracle, updates: Updates) -> Aggregation:
+    asked = copy(updates)
+    asked.ids = range(updates.n)
+    return aggregated(rule, asked, server)
 
 
 def check_held(data: FederatedDataModule, source: int | None) -> None:
@@ -103,14 +129,61 @@ def check_held(data: FederatedDataModule, source: int | None) -> None:
         )
 
 
-class Adversary(pl.Callback, ABC):
+class Adversary(Checked, pl.Callback, ABC):
     """What Byzantine clients send, found by `FederatedModule` among the trainer's callbacks.
 
     An attacker is omniscient about the present: it sees every honest update of this round and no future one.  An attack
     that remembers earlier rounds takes over what this round taught it in ``on_train_batch_end``, and saves itself with
     ``state_dict`` and ``load_state_dict``.  A further run begins with the state in which the first one found it, unless
     it has a checkpoint.
+
+    The first attributes are what an attack declares; `lightning_fl.contract` holds one that declares nothing to the
+    strictest laws.
     """
+
+    least_honest: int = 1
+    """How many honest updates it needs, such as 2 for a standard deviation."""
+    varies_with: Collection[str] = ()
+    """What changes what it sends, other than updates and samples: "seed" and "round" if it draws in each round, "seed"
+    if once per run, the clients' data "weights" if it asks the rule."""
+    finite: bool = True
+    """Whether it sends finite numbers only."""
+
+    def __call__(
+        self,
+        honest: Float[Tensor, "h d"],
+        n_byzantine: int,
+        *,
+        rule: Aggregator | None = None,
+        weights: Float[Tensor, " h"] | None = None,
+        previous_update: Float[Tensor, " d"] | None = None,
+        seed: int = 0,
+    ) -> Float[Tensor, "b d"]:
+        """Forge the updates of a first round from a plain matrix, without a run.
+
+        Args:
+            honest: One honest update per row.
+            n_byzantine: b, how many updates to forge, at least 1.
+            rule: What the server aggregates by, for an attack that asks it.
+            weights: Data weight of each honest client, for such an attack; a Byzantine one counts as the average honest
+                one.  None: equal.
+            previous_update: What the rule made of the round before, for an attack that goes by it.  None: there was no
+                such round.
+            seed: Of what the attack draws.
+
+        Returns:
+            One forged update per row; where all are one vector, an expanded view.
+
+        Raises:
+            SettingError: If the attack cannot serve that many, or needs more than a matrix, such as a model to train.
+        """
+        check_whole("n_byzantine", n_byzantine, 1)
+        updates = Updates(honest, weights)
+        self.check(updates.n, n_byzantine, 1)
+        known: dict[str, Any] = {"round": Round(0, 1.0, seed), "previous_update": previous_update}
+        if rule is not None:
+            known["aggregation"] = partial(_ask, rule, GivenServer(None, seed))
+        return self.attack(updates, n_byzantine, _Alone(self.spelled(), **known))
 
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
         """Check the attack's settings before any training.
@@ -123,6 +196,10 @@ class Adversary(pl.Callback, ABC):
         Raises:
             SettingError: If the attack cannot serve that many.
         """
+        if n_honest < self.least_honest:
+            raise SettingError(
+                f"{self.spelled()} needs at least {self.least_honest} honest updates, got {n_honest}; add clients."
+            )
 
     def check_data(self, data: FederatedDataModule) -> None:
         """Check that the attack fits the data and their holders, before any training.

@@ -7,9 +7,10 @@ via Bucketing. ICLR 2022. arXiv:2006.09365.
 
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
-from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, check_momentum
-from lightning_fl.errors import check_finite
+from lightning_fl.adversary.base import Adversary, AttackContext, Momentum
+from lightning_fl.ranges import FiniteFloat
 from lightning_fl.updates.updates import Updates
 
 
@@ -26,12 +27,10 @@ class BitFlip(Adversary):
         sends -factor times the mean of the *others'* updates.
     """
 
-    def __init__(self, factor: float = 1.0, momentum: Momentum = "own"):
-        check_finite("bit_flip's factor", factor)
-        check_momentum(momentum)
+    def __init__(self, factor: FiniteFloat = 1.0, momentum: Momentum = "own"):
         self.factor = factor
         self.momentum: Momentum = momentum
 
+    @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Compute one round's updates; see the base class."""
         return -self.factor * context.trained(context.byzantine, self.momentum)

@@ -6,16 +6,17 @@ arXiv:2007.05084.
 """
 
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
-from lightning_fl.adversary.backdoor import Backdoor, shorten
+from lightning_fl.adversary.backdoor import Backdoor, PoisonedShare, shorten
 from lightning_fl.adversary.base import AttackContext, Momentum
 from lightning_fl.errors import DataError, MissingError, SettingError
+from lightning_fl.ranges import Fraction, NonNegativeInt, PositiveFloat
 from lightning_fl.samples import Samples
 from lightning_fl.text import many
 
@@ -29,16 +30,17 @@ class EdgeCase(Backdoor):
         path: A tensor (N, ...) saved by ``torch.save``, N at least 2, of the shape and type in which the data set
             stores its inputs: bytes for images, which are scaled and standardised alike.
         target: Class that they should be taken for, not their own.
-        share: Of each Byzantine client's samples that make way for them, in (0, 1]; at least one.
-        train_share: Of the file's inputs that are trained on, in (0, 1), the first ones; the others are for the test.
-        radius: epsilon: the upload of a model farther than this from the global one, in l2, is shortened, above 0;
+        share: How many of each Byzantine client's samples make way for them, in (0, 1]; at least one.
+        train_share: How many of the file's inputs are trained on, in (0, 1), the first ones; the others are for
+            the test.
+        radius: epsilon: the upload of a model farther than this from the global one, in l2, is shortened;
             .25 (MNIST) and .083 (CIFAR-10) in the paper.  None: none.
-        factor: The updates are multiplied by it then, above 0.
+        factor: The updates are multiplied by it then.
         momentum: See `Backdoor`.
 
     Raises:
-        SettingError: If there is no file, or a setting is out of range; before training, if its inputs are not like
-            the data set's, or the Byzantine clients have no samples.
+        SettingError: If there is no file; before training, if its inputs are not like the data set's, or the Byzantine
+            clients have no samples.
         DataError: If the file is not a tensor of at least two inputs, all finite.
 
     Note:
@@ -51,22 +53,14 @@ class EdgeCase(Backdoor):
     def __init__(
         self,
         path: str | None = None,
-        target: int = 1,
-        share: float = 0.32,
-        train_share: float = 0.5,
-        radius: float | None = None,
-        factor: float = 1.0,
+        target: NonNegativeInt = 1,
+        share: PoisonedShare = 0.32,
+        train_share: Fraction = 0.5,
+        radius: PositiveFloat | None = None,
+        factor: PositiveFloat = 1.0,
         momentum: Momentum = "own",
     ):
         super().__init__(target, None, share, momentum)
-        if target is None:
-            raise SettingError("edge_case needs a target, a class of at least 0, got None.")
-        if not 0 < train_share < 1:
-            raise SettingError(f"train_share must be above 0 and below 1, got {train_share}.")
-        if radius is not None and not 0 < radius < inf:
-            raise SettingError(f"radius must be above 0 and finite, or null, got {radius}.")
-        if not 0 < factor < inf:
-            raise SettingError(f"factor must be above 0 and finite, got {factor}.")
         if path is None or not Path(path).is_file():
             raise (SettingError if path is None else MissingError)(
                 f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set adversary.path."
@@ -79,20 +73,20 @@ class EdgeCase(Backdoor):
         n_train = min(max(round(train_share * len(inputs)), 1), len(inputs) - 1)
         self._train, self._test = inputs[:n_train], inputs[n_train:]
 
+    @override
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
-        """Draw as many of the rare inputs; see the base class."""
         self._check_like(inputs)
         drawn = torch.randint(len(self._train), (len(inputs),), generator=generator)
         return self._train[drawn].to(inputs)
 
+    @override
     def triggered(self, test: Samples) -> Samples:
-        """Take the rare inputs that nobody trained on; see the base class."""
         self._check_like(test.inputs)
         targets = torch.full((len(self._test),), self.target)
         return replace(test, inputs=self._test.to(test.inputs), targets=targets.to(test.targets.device))
 
+    @override
     def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Project and scale the updates; see the base class."""
         rate = context.client.upload_rate(context.round)
         if self.radius is not None and rate > 0:
             updates = shorten(updates, self.radius / rate)

@@ -5,15 +5,16 @@ Learning. USENIX Security 2020. arXiv:1911.11815.
 """
 
 from math import inf, sqrt
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.krum import krum_weights
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError
 from lightning_fl.updates.products import squared_distances
 from lightning_fl.updates.updates import Updates
 
@@ -21,12 +22,7 @@ Variant = Literal["krum", "trimmed_mean", "median"]
 _SMALLEST = 1e-5  # where the search for lambda gives up
 
 
-def fang(
-    honest: Float[Tensor, "h d"],
-    n_byzantine: int,
-    variant: Variant = "trimmed_mean",
-    generator: torch.Generator | None = None,
-) -> Float[Tensor, "b d"]:
+class Fang(Adversary):
     """Move the server against s, the signs of the honest mean, as far as the rule lets it.
 
     "krum": send -lambda s, with lambda halved from lambda_0 until Krum with f = b chooses a copy, or it is below 1e-5
@@ -39,16 +35,10 @@ def fang(
     s_k = -1 beyond max_i x_ik likewise, where s_k = 0 the mean; one draw per client and coordinate (section 3.3).
 
     Args:
-        honest: One honest update per row.
-        n_byzantine: b.
         variant: "krum", "trimmed_mean" or "median"; the last two are one attack.
-        generator: Where the draws of these two come from.  None: torch's global generator.
-
-    Returns:
-        The forged updates.
 
     Raises:
-        SettingError: If there is no such variant; for Krum, if h < b + 2 or h < 3.
+        SettingError: Before training, for Krum, if h < b + 2 or h < 3.
 
     Note:
         The paper sends *models* w - lambda s, with s the signs in which the benign aggregate changes them; that is an
@@ -57,25 +47,36 @@ def fang(
 
     Below 1, in [0.5, 1], where the mean is above 0; above -1, in [-1, -0.5], where it is below:
 
-    >>> forged = fang(torch.tensor([[1.0, -1.0], [3.0, -5.0]]), 1, "median", torch.Generator().manual_seed(0))
+    >>> forged = Fang("median")(torch.tensor([[1.0, -1.0], [3.0, -5.0]]), n_byzantine=1, seed=0)
     >>> bool(0.5 <= forged[0, 0] <= 1), bool(-1 <= forged[0, 1] <= -0.5)
     (True, True)
     """
-    return _forge(Updates(honest), n_byzantine, variant, generator)
 
+    def __init__(self, variant: Variant = "trimmed_mean"):
+        self.variant = variant
+        self.varies_with = () if variant == "krum" else ("seed", "round")
 
-def _forge(honest: Updates, n_byzantine: int, variant: Variant, generator: torch.Generator | None) -> Tensor:
-    _check(variant, honest.n, n_byzantine)
-    if variant == "krum":
-        signs = honest.by_column(lambda rows: rows.mean(0).sign())
-        return (-_krum_factor(honest, signs, n_byzantine) * signs).expand(n_byzantine, -1)
-    mean, least, most = honest.by_column(lambda rows: torch.stack([rows.mean(0), rows.amin(0), rows.amax(0)]))
-    signs = mean.sign()
-    edge = torch.where(signs > 0, least, most)
-    # Twice the edge lies beyond it if it has the other sign, half of it otherwise.
-    reach = edge.abs() * torch.where(edge * signs < 0, 1.0, 0.5)
-    draws = torch.rand(n_byzantine, len(mean), generator=generator, dtype=honest.dtype).to(honest.device)
-    return torch.where(signs == 0, mean, edge - signs * reach * draws)
+    @override
+    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
+        if self.variant == "krum" and not n_honest >= max(n_byzantine + 2, 3):
+            raise SettingError(
+                f"fang against krum needs h >= b + 2 and h >= 3 honest clients, got h={n_honest} and b={n_byzantine}; "
+                f"add clients, lower federation.n_byzantine or change the variant."
+            )
+
+    @override
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        if self.variant == "krum":
+            signs = honest.by_column(lambda rows: rows.mean(0).sign())
+            return (-_krum_factor(honest, signs, n_byzantine) * signs).expand(n_byzantine, -1)
+        mean, least, most = honest.by_column(lambda rows: torch.stack([rows.mean(0), rows.amin(0), rows.amax(0)]))
+        signs = mean.sign()
+        edge = torch.where(signs > 0, least, most)
+        # Twice the edge lies beyond it if it has the other sign, half of it otherwise.
+        reach = edge.abs() * torch.where(edge * signs < 0, 1.0, 0.5)
+        generator = context.generator("fang")
+        draws = torch.rand(n_byzantine, len(mean), generator=generator, dtype=honest.dtype).to(honest.device)
+        return torch.where(signs == 0, mean, edge - signs * reach * draws)
 
 
 def _krum_factor(honest: Updates, signs: Tensor, b: int) -> float:
@@ -92,28 +93,3 @@ def _krum_factor(honest: Updates, signs: Tensor, b: int) -> float:
             break
         factor /= 2
     return factor
-
-
-def _check(variant: str, h: int, b: int) -> None:
-    check_choice("fang's variant", variant, get_args(Variant))
-    if variant == "krum" and not h >= max(b + 2, 3):
-        raise SettingError(
-            f"fang against krum needs h >= b + 2 and h >= 3 honest clients, got h={h} and b={b}; add clients, lower "
-            f"federation.n_byzantine or change the variant."
-        )
-
-
-class Fang(Adversary):
-    """Reverse the signs of the honest mean, as far as a rule of three lets it; see `fang`."""
-
-    def __init__(self, variant: Variant = "trimmed_mean"):
-        check_choice("fang's variant", variant, get_args(Variant))
-        self.variant = variant
-
-    def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
-        """Check that Krum's search has enough honest clients; see the base class."""
-        _check(self.variant, n_honest, n_byzantine)
-
-    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        return _forge(honest, n_byzantine, self.variant, context.generator("fang"))

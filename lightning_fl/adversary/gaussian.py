@@ -4,53 +4,24 @@ Peva Blanchard, El Mahdi El Mhamdi, Rachid Guerraoui, Julien Stainer. Machine Le
 Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 """
 
-from math import inf
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.ranges import NonNegativeFloat
 from lightning_fl.updates.updates import Updates
 
 Space = Literal["parameters", "models", "updates"]
 
 
-def gaussian(
-    honest: Float[Tensor, "h d"], n_byzantine: int, std: float = 200.0, generator: torch.Generator | None = None
-) -> Float[Tensor, "b d"]:
-    """Send independent noise N(0, std^2 I), one draw per Byzantine client.
-
-    Args:
-        honest: One honest update per row; gives length, dtype and device.
-        n_byzantine: How many rows to draw.
-        std: Standard deviation of a coordinate, at least 0.
-        generator: Where the noise comes from.  None: torch's global generator.
-
-    Returns:
-        The forged updates.
-
-    Raises:
-        SettingError: If std is negative or not finite.
-
-    >>> gaussian(torch.zeros(3, 2), n_byzantine=4, std=200.0).shape
-    torch.Size([4, 2])
-    """
-    _check(std)
-    noise = torch.randn(n_byzantine, honest.shape[1], generator=generator, dtype=honest.dtype)
-    return noise.to(honest.device).mul_(std)
-
-
-def _check(std: float) -> None:
-    if not 0 <= std < inf:
-        raise SettingError(f"gaussian needs a finite std >= 0, got {std}.")
-
-
 class Gaussian(Adversary):
-    """Send Gaussian noise in the space of parameters or of updates; see `gaussian`.
+    """Send independent noise N(0, std^2 I), one draw per Byzantine client.
 
     Args:
         std: Standard deviation of a coordinate, at least 0.
@@ -62,24 +33,28 @@ class Gaussian(Adversary):
     Note:
         The BOBA paper writes N(0, 200 I); its code, as the Krum paper, takes 200 as standard deviation.  Fed-NGA and
         RAGA write N(0, 90), here a variance.
+
+    >>> Gaussian(200.0, "updates")(torch.zeros(3, 2), n_byzantine=4, seed=1).shape
+    torch.Size([4, 2])
     """
 
-    def __init__(self, std: float = 200.0, space: Space = "parameters"):
-        _check(std)
-        check_choice("gaussian's space", space, get_args(Space))
+    varies_with = ("seed", "round")
+
+    def __init__(self, std: NonNegativeFloat = 200.0, space: Space = "parameters"):
         self.std = std
         self.space = space
 
+    @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class.
-
-        Raises:
-            SettingError: If a model is to be reported and the learning rate is not above 0.
-        """
         rate = 1.0 if self.space == "updates" else context.client.upload_rate(context.round)
         if not rate > 0:
             raise SettingError(f"gaussian needs a learning rate > 0 to report a model, got {rate}; set space=updates.")
-        noise = gaussian(honest.like, n_byzantine, self.std / rate, context.generator("gaussian"))
+        noise = normal(honest.like, n_byzantine, context.generator("gaussian")).mul_(self.std / rate)
         if self.space == "models":  # (w - noise) / rate
             noise = noise.neg_().add_(flatten(trainable(context.model).values()) / rate)
         return noise
+
+
+def normal(like: Float[Tensor, "h d"], n_byzantine: int, generator: torch.Generator) -> Float[Tensor, "b d"]:
+    """Draw b rows from N(0, I), of the length, dtype and device of the honest ones."""
+    return torch.randn(n_byzantine, like.shape[1], generator=generator, dtype=like.dtype).to(like.device)

@@ -5,16 +5,16 @@ NeurIPS 2019. arXiv:1902.06156.
 """
 
 from statistics import NormalDist
-from typing import Literal, get_args
+from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.gaussian import gaussian
-from lightning_fl.adversary.spread import check_spread, spread_of
-from lightning_fl.errors import SettingError, check_choice, check_finite
+from lightning_fl.adversary.gaussian import normal
+from lightning_fl.errors import SettingError
+from lightning_fl.ranges import FiniteFloat
 from lightning_fl.updates.updates import Updates
 
 Sign = Literal["plus", "minus"]
@@ -47,29 +47,18 @@ def lie_factor(h: int, b: int) -> float:
     return NormalDist().inv_cdf(share)
 
 
-def lie(
-    honest: Float[Tensor, "h d"],
-    n_byzantine: int,
-    factor: float | None = None,
-    drawn: bool = False,
-    sign: Sign = "plus",
-    generator: torch.Generator | None = None,
-) -> Float[Tensor, "b d"]:
+class Lie(Adversary):
     """Send mean + z std of the honest updates, or mean - z std, coordinate by coordinate.
 
+    std is the sample standard deviation.
+
     Args:
-        honest: One honest update per row, at least 2.
-        n_byzantine: How many to send.
-        factor: z, of either sign.  None: `lie_factor`.
+        factor: z, of either sign.  None: `lie_factor` of the round's clients.
         drawn: Whether each attacker draws its own update from N(mean, (z std)^2) instead.
         sign: "plus": mean + z std.  "minus": mean - z std.
-        generator: Where these come from.  None: torch's global generator.
-
-    Returns:
-        The forged updates; if not drawn, one vector expanded to n_byzantine rows.
 
     Raises:
-        SettingError: If there are fewer than 2 honest updates, or factor is None and b > h or n < 3.
+        SettingError: Before training, if there are fewer than 2 honest updates, or factor is None and b > h or n < 3.
 
     Note:
         Baruch et al. and Karimireddy et al. (ICLR 2022) send mean - z std of *gradients*: "minus".  The BOBA authors
@@ -80,46 +69,34 @@ def lie(
         takes; here it is the sample one for all.  Its robust rules lose what they lose to noise, which attackers that
         draw explain (RESULTS.md).
 
-    >>> lie(torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]]), n_byzantine=1, factor=0.7)
+    >>> import torch
+    >>> Lie(factor=0.7)(torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]]), n_byzantine=1)
     tensor([[4.4000, 6.4249]])
     """
-    check_choice("lie's sign", sign, get_args(Sign))
-    return _forge(Updates(honest), n_byzantine, factor, drawn, sign, generator)
 
+    least_honest = 2
 
-def _forge(
-    honest: Updates, n_byzantine: int, factor: float | None, drawn: bool, sign: Sign, generator: torch.Generator | None
-) -> Tensor:
-    mean, std = spread_of(honest, "lie")
-    if factor is None:
-        factor = lie_factor(honest.n, n_byzantine)
-    if drawn:
-        return gaussian(honest.like, n_byzantine, 1.0, generator).mul_(factor * std).add_(mean)
-    return (mean + (factor if sign == "plus" else -factor) * std).expand(n_byzantine, -1)
-
-
-class Lie(Adversary):
-    """Send the honest mean plus, or minus, ``factor`` standard deviations; see `lie`."""
-
-    def __init__(self, factor: float | None = None, drawn: bool = False, sign: Sign = "plus"):
-        if factor is not None:
-            check_finite("lie's factor", factor)
-        check_choice("lie's sign", sign, get_args(Sign))
+    def __init__(self, factor: FiniteFloat | None = None, drawn: bool = False, sign: Sign = "plus"):
         self.factor = factor
         self.drawn = drawn
         self.sign: Sign = sign
+        self.varies_with = ("seed", "round") if drawn else ()
 
+    @override
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
-        """Check that there is a spread and, without a given factor, a share to hide in; see the base class."""
-        check_spread("lie", n_honest)
-        if self.factor is None:
-            lie_factor(n_honest, n_byzantine)
+        super().check(n_honest, n_byzantine, n_classes)
+        self._factor(n_honest, n_byzantine)
 
+    @override
     def note(self, n_honest: int, n_byzantine: int) -> str | None:
-        """Say what z is; see the base class."""
-        z = lie_factor(n_honest, n_byzantine) if self.factor is None else self.factor
-        return f"z = {z:.4g}: honest mean {self.sign} z standard deviations"
+        return f"z = {self._factor(n_honest, n_byzantine):.4g}: honest mean {self.sign} z standard deviations"
 
+    @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        return _forge(honest, n_byzantine, self.factor, self.drawn, self.sign, context.generator("lie"))
+        (mean, std), z = honest.mean_and_std, self._factor(honest.n, n_byzantine)
+        if self.drawn:
+            return normal(honest.like, n_byzantine, context.generator("lie")).mul_(z * std).add_(mean)
+        return (mean + (z if self.sign == "plus" else -z) * std).expand(n_byzantine, -1)
+
+    def _factor(self, h: int, b: int) -> float:
+        return lie_factor(h, b) if self.factor is None else self.factor

@@ -13,63 +13,48 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.updates.updates import Updates
 
 
-def mimic(honest: Float[Tensor, "h d"], n_byzantine: int, target: int = 0) -> Float[Tensor, "b d"]:
+class Mimic(Adversary):
     """Send copies of one honest client's update.
 
     Args:
-        honest: One honest update per row.
-        n_byzantine: How many copies to send.
-        target: Which row to copy, 0 <= target < h.
-
-    Returns:
-        The forged updates, one vector expanded to n_byzantine rows.
+        target: Number of the row to copy, 0 <= target < h.  Where clients are drawn for each round, the row is another
+            client's in each.
 
     Raises:
-        SettingError: If there is no such row.
+        SettingError: Before training, if there is no such row.
 
     Note:
         The BOBA paper copies "a particular client with biased label distribution"; its code copies row 0, which under
         the pathological partition by pairs, where every client takes part, holds class 0 only.  Karimireddy et al.
         choose the target by its variance.
 
-    >>> import torch
-    >>> mimic(torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n_byzantine=2, target=1)
+    >>> Mimic(target=1)(torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n_byzantine=2)
     tensor([[3., 2.],
             [3., 2.]])
     """
-    if not 0 <= target < len(honest):
-        raise SettingError(f"mimic needs a target in [0, {len(honest)}), got {target}.")
-    return honest[target].expand(n_byzantine, -1)
 
-
-class Mimic(Adversary):
-    """Copy one honest row; see `mimic`.
-
-    Where clients are drawn for each round, the row is another client's in each.
-    """
-
-    def __init__(self, target: int = 0):
-        if target < 0:
-            raise SettingError(f"mimic needs a target of at least 0, got {target}.")
+    def __init__(self, target: NonNegativeInt = 0):
         self.target = target
 
+    @override
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
-        """Check that there is such a row; see the base class."""
         if self.target >= n_honest:
             raise SettingError(
                 f"mimic copies row {self.target} of the honest updates, of which a round has {n_honest}; lower "
                 f"target, or let more clients take part."
             )
 
+    @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        return honest.by_column(lambda rows: mimic(rows, n_byzantine, self.target))
+        return honest.by_column(lambda rows: rows[self.target]).expand(n_byzantine, -1)
 
 
 @dataclass(frozen=True)
@@ -148,24 +133,22 @@ class MimicLearned(Adversary):
     on the last of these is, and in a round without it the one that is then farthest.  See `Direction`.
 
     Args:
-        warm_up: T0, how many rounds are learned from, at least 1.  None: all.
+        warm_up: T0, how many rounds are learned from.  None: all.
 
     Note:
         Learning starts from a random direction, drawn from the run's seed.  A round in which an honest update has NaN
         or inf teaches nothing.
     """
 
-    def __init__(self, warm_up: int | None = None):
-        if warm_up is not None and warm_up < 1:
-            raise SettingError(
-                f"mimic_learned learns from at least 1 round, or from all (null), got warm_up={warm_up}."
-            )
+    varies_with = ("seed", "round")
+
+    def __init__(self, warm_up: PositiveInt | None = None):
         self.warm_up = warm_up
         self._learned: Direction | None = None
         self._last: Direction | None = None
 
+    @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
         ids = range(honest.n) if context.honest_ids is None else context.honest_ids
         learned = self._learned
         if learned is None:
@@ -179,16 +162,16 @@ class MimicLearned(Adversary):
         self._last = learned
         target = learned.target if learned.target in ids else learned.choose(honest, ids).target
         place = list(ids).index(target)  # type: ignore[arg-type]
-        return honest.by_column(lambda rows: mimic(rows, n_byzantine, place))
+        return honest.by_column(lambda rows: rows[place]).expand(n_byzantine, -1)
 
+    @override
     def on_train_batch_end(self, *args: Any) -> None:
-        """Remember what this round taught."""
         self._learned = self._last
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """What the attackers have learned."""
         return {} if self._learned is None else asdict(self._learned)
 
+    @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self._learned = self._last = Direction(**state_dict) if state_dict else None

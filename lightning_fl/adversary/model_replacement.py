@@ -4,76 +4,47 @@ Eugene Bagdasaryan, Andreas Veit, Yiqing Hua, Deborah Estrin, Vitaly Shmatikov. 
 AISTATS 2020. arXiv:1807.00459.
 """
 
-from math import inf
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.backdoor import shorten
 from lightning_fl.adversary.badnets import Badnets
-from lightning_fl.adversary.base import AttackContext, Momentum
-from lightning_fl.errors import SettingError
+from lightning_fl.adversary.base import AttackContext
+from lightning_fl.ranges import PositiveFloat
 
 
-def model_replacement(
-    updates: Float[Tensor, "b d"], n: int, factor: float | None = None, max_norm: float | None = None
-) -> Float[Tensor, "b d"]:
-    """Scale poisoned updates by gamma, by default n / b, so that their share of the average is their own mean.
+class ModelReplacement(Badnets):
+    """Train as `Badnets` and scale the updates by gamma, so that their share of the average is their own mean.
 
     Args:
-        updates: What the b Byzantine clients would send honestly after poisoned training.
-        n: How many updates the server averages.
-        factor: gamma, above 0.  None: n / b.
-        max_norm: Length to which a longer update is scaled first, above 0, so that norms do not give it away
+        factor: gamma.  None: n / b, for b of n clients that attack.
+        max_norm: Length to which a longer update is scaled first, so that norms do not give it away
             ("train-and-scale").  None: none.
-
-    Returns:
-        gamma times the updates.
+        badnets: Settings of `lightning_fl.adversary.badnets.Badnets`.
 
     Note:
         This is the paper's attack without its constrained loss, which honest clients' code lacks.  n / b assumes
         equal clients; under weights by samples held the exact factor is one over the attackers' share.
 
+    What two of ten clients send after training:
+
     >>> import torch
-    >>> model_replacement(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), n=10)
+    >>> from lightning_fl.contract import world
+    >>> ModelReplacement().finish(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), 10, world.context())
     tensor([[ 5., 10.],
             [15.,  0.]])
     """
-    if max_norm is not None:
-        updates = shorten(updates, max_norm)
-    return updates * (n / len(updates) if factor is None else factor)
 
-
-class ModelReplacement(Badnets):
-    """Train as `Badnets`, and scale the updates; see `model_replacement`.
-
-    Args:
-        target: See `Backdoor`.
-        source: See `Backdoor`.
-        share: See `Backdoor`.
-        size: See `Badnets`.
-        factor: See `model_replacement`.
-        max_norm: See `model_replacement`.
-        momentum: See `Backdoor`.
-    """
-
-    def __init__(
-        self,
-        target: int | None = 0,
-        source: int | None = None,
-        share: float = 0.32,
-        size: int = 5,
-        factor: float | None = None,
-        max_norm: float | None = None,
-        momentum: Momentum = "own",
-    ):
-        super().__init__(target, source, share, size, momentum)
-        for name, value in [("factor", factor), ("max_norm", max_norm)]:
-            if value is not None and not 0 < value < inf:
-                raise SettingError(f"{name} must be above 0 and finite, or null, got {value}.")
+    def __init__(self, factor: PositiveFloat | None = None, max_norm: PositiveFloat | None = None, **badnets: Any):
+        super().__init__(**badnets)
         self.factor = factor
         self.max_norm = max_norm
 
+    @override
     def finish(self, updates: Float[Tensor, "b d"], n: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Scale the updates; see the base class."""
-        return model_replacement(updates, n, self.factor, self.max_norm)
+        if self.max_norm is not None:
+            updates = shorten(updates, self.max_norm)
+        return updates * (n / len(updates) if self.factor is None else self.factor)

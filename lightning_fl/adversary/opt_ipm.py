@@ -7,44 +7,27 @@ The search is that of their library byzfl, after El Mahdi El Mhamdi, Rachid Guer
 Momentum for Byzantine-resilient SGD. ICLR 2021.
 """
 
+from collections.abc import Sequence
+
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.search.probe import Probe, Rule, check_search, climb
+from lightning_fl.adversary.search.probe import Probe, climb
+from lightning_fl.errors import SettingError
+from lightning_fl.ranges import FiniteFloat, Fraction, PositiveInt
 from lightning_fl.updates.updates import Updates
 
 
-def opt_ipm(
-    honest: Float[Tensor, "h d"],
-    n_byzantine: int,
-    rule: Rule,
-    weights: Float[Tensor, " h"] | None = None,
-    evaluations: int = 20,
-    start: float = 0.0,
-    step: float = 10.0,
-    ratio: float = 0.8,
-) -> Float[Tensor, "b d"]:
+class OptIpm(Adversary):
     """Send -t times the honest mean with the t for which the rule's answer is farthest from the mean.
 
-    t is found by `climb`.
-
     Args:
-        honest: One honest update per row.
-        n_byzantine: How many copies to send.
-        rule: What the server makes of n updates, honest ones first.  A result that is not finite is infinitely far.
-        weights: Data weights of the honest clients, for the rule and for the mean from which harm counts; a Byzantine
-            one counts as the average honest one.  None: equal.
-        evaluations: How often to ask the rule, at least 1.
+        evaluations: How often to ask the rule, each round anew.
         start: The first t.
-        step: See `climb`; not 0.
-        ratio: See `climb`.
-
-    Returns:
-        The forged updates, one vector expanded to n_byzantine rows.
-
-    Raises:
-        SettingError: If a setting is out of range.
+        step: First step, not 0; doubled until t no longer does more harm.
+        ratio: What every further step is multiplied by; see `lightning_fl.adversary.search.probe.climb`.
 
     Note:
         byzfl asks plain averaging after clipping unless told otherwise; here it is always the run's own rule.  On a
@@ -54,36 +37,34 @@ def opt_ipm(
     Averaging has no defence: 0, 10, 30 and 70 are tried, each worse than the one before.
 
     >>> import torch
-    >>> opt_ipm(torch.tensor([[1.0], [3.0]]), 1, lambda updates: updates.rows.mean(0), evaluations=4)
+    >>> from lightning_fl.aggregator.average import Average
+    >>> OptIpm(evaluations=4)(torch.tensor([[1.0], [3.0]]), n_byzantine=1, rule=Average())
     tensor([[-140.]])
     """
-    check_search("opt_ipm", evaluations, start, step, ratio)
-    probe = Probe(honest, n_byzantine, rule, honest.mean(0)[None], weights)
-    t = climb(lambda t: probe.harm([-t]), evaluations, start, step, ratio)
-    return probe.forged([-t]).expand(n_byzantine, -1)
 
+    varies_with = ("weights",)
 
-class OptIpm(Adversary):
-    """Search for the factor of inner-product manipulation against the run's rule, each round anew; see `opt_ipm`."""
-
-    _search = staticmethod(opt_ipm)
-
-    def __init__(self, evaluations: int = 20, start: float = 0.0, step: float = 10.0, ratio: float = 0.8):
-        check_search(self._search.__name__, evaluations, start, step, ratio)
+    def __init__(
+        self, evaluations: PositiveInt = 20, start: FiniteFloat = 0.0, step: FiniteFloat = 10.0, ratio: Fraction = 0.8
+    ):
+        if step == 0:
+            raise SettingError(f"{self.spelled()} needs a step other than 0, got {step}; the default is 10.")
         self.evaluations = evaluations
         self.start = start
         self.step = step
         self.ratio = ratio
 
+    def directions(self, honest: Float[Tensor, "h d"]) -> Float[Tensor, "k d"]:
+        """Give vectors of which each candidate is a combination."""
+        return honest.mean(0)[None]
+
+    def candidate(self, t: float) -> Sequence[float]:
+        """Give the coefficients of one."""
+        return [-t]
+
+    @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        return self._search(
-            honest.rows,
-            n_byzantine,
-            context.answer,
-            honest.data_weights,
-            self.evaluations,
-            self.start,
-            self.step,
-            self.ratio,
-        )
+        rows = honest.rows
+        probe = Probe(rows, n_byzantine, context.answer, self.directions(rows), honest.data_weights)
+        t = climb(lambda t: probe.harm(self.candidate(t)), self.evaluations, self.start, self.step, self.ratio)
+        return probe.forged(self.candidate(t)).expand(n_byzantine, -1)

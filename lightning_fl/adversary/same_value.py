@@ -6,37 +6,27 @@ Employing Normalized Gradients on Non-IID Datasets (Fed-NGA). 2024. arXiv:2408.0
 
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.errors import check_finite
+from lightning_fl.ranges import FiniteFloat
 from lightning_fl.updates.updates import Updates
 
 
-def same_value(honest: Float[Tensor, "h d"], n_byzantine: int, value: float = 1.0) -> Float[Tensor, "b d"]:
+class SameValue(Adversary):
     """Send ``value`` in every coordinate.
 
     Args:
-        honest: One honest update per row; gives length, dtype and device.
-        n_byzantine: How many rows to send.
         value: 1 in Fed-NGA.
 
-    Returns:
-        The forged updates, one vector expanded to n_byzantine rows.
-
     >>> import torch
-    >>> same_value(torch.zeros(3, 2), n_byzantine=1)
+    >>> SameValue()(torch.zeros(3, 2), n_byzantine=1)
     tensor([[1., 1.]])
     """
-    return honest.new_full((honest.shape[1],), value).expand(n_byzantine, -1)
 
-
-class SameValue(Adversary):
-    """Send ``value`` in every coordinate; see `same_value`."""
-
-    def __init__(self, value: float = 1.0):
-        check_finite("same_value's value", value)
+    def __init__(self, value: FiniteFloat = 1.0):
         self.value = value
 
+    @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        """Forge one round's updates; see the base class."""
-        return same_value(honest.like, n_byzantine, self.value)
+        return honest.like.new_full((honest.d,), self.value).expand(n_byzantine, -1)

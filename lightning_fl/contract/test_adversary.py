@@ -1,6 +1,5 @@
 """Laws of every attack in conf/adversary, found by looking there."""
 
-import inspect
 from dataclasses import replace
 
 import pytest
@@ -9,50 +8,49 @@ from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 
 from lightning_fl import Updates
-from lightning_fl.adversary.backdoor import Backdoor
 from lightning_fl.adversary.base import Adversary
+from lightning_fl.arguments import arguments
 from lightning_fl.contract import conf, world
 from lightning_fl.contract.images import pictures, seeing
 from lightning_fl.round import Round
-from lightning_fl.run.config import own_folder
-from lightning_fl.samples import ClientBatch
+from lightning_fl.samples import ClientBatch, Samples
 
-CONFIGS = {
-    name: OmegaConf.create(OmegaConf.to_container(conf.compose(f"adversary={name}").adversary))
-    for name in conf.names("adversary")
-    if name != "none"
-}
-# Settings for three classes.
-SMALL = {"label_flip_pair": {"target": 1}}
-RANDOM = {"gaussian", "gaussian_models", "gaussian_updates", "fang", "mimic_learned"}
-BACKDOORS = {name for name, config in CONFIGS.items() if issubclass(get_class(config._target_), Backdoor)}
-RANDOM_ONCE = {"label_flip_random"} | BACKDOORS  # which samples are poisoned
-ASKING = {"adaptive", "one_coordinate", "opt_alie", "opt_ipm"}  # the rule, which sees data weights
+COMPOSED = {name: conf.compose(f"adversary={name}").get("adversary") for name in conf.names("adversary")}
+# conf has nothing to instantiate for nobody.
+CONFIGS = {name: OmegaConf.create(OmegaConf.to_container(config)) for name, config in COMPOSED.items() if config}
 EVERY = pytest.mark.parametrize("name", CONFIGS)
+CLASSES, D = 10, 30  # as many classes as most data sets have: attacks may name some
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _rare(tmp_path_factory):
-    """Give the edge-case attack its file."""
+    """Give attacks that read inputs from a file one."""
     path = tmp_path_factory.mktemp("rare") / "inputs.pt"
     torch.save(pictures(world.samples(2, seed=5)).inputs, path)
-    if "edge_case" in CONFIGS:
-        CONFIGS["edge_case"].path = str(path)
+    for config in CONFIGS.values():
+        if "path" in config and config.path is None:
+            config.path = str(path)
+
+
+def model(dtype=torch.float32):
+    return seeing(world.model(n_classes=CLASSES)).to(dtype)
+
+
+def honest_updates(dtype=torch.float32):
+    return 0.3 + torch.randn(12, D, generator=torch.Generator().manual_seed(0), dtype=dtype)
 
 
 def situation(b=3, dtype=torch.float32, **changes):
-    """Honest updates of the small world, seen as pictures, b, and a context with b Byzantine clients."""
-    context = world.context()
-    samples = pictures(context.byzantine.samples)
-    samples = replace(samples, inputs=samples.inputs.to(dtype))
-    parts = context.byzantine.indices
-    byzantine = ClientBatch(samples, [parts[i % len(parts)] for i in range(b)], range(12, 12 + b))
-    context = replace(context, model=seeing(context.model).to(dtype), byzantine=byzantine, **changes)
-    return Updates(world.honest_updates().to(dtype)), b, context
+    """Honest updates, b, and a context with b Byzantine clients, who hold pictures of ten classes."""
+    features = world.samples(30, seed=1).inputs.to(dtype)
+    samples = pictures(Samples(features, torch.arange(len(features)) % CLASSES, CLASSES))
+    byzantine = ClientBatch(samples, torch.arange(len(samples)).split(len(samples) // b)[:b], range(12, 12 + b))
+    context = replace(world.context(), model=model(dtype), byzantine=byzantine, **changes)
+    return Updates(honest_updates(dtype)), b, context
 
 
 def adversary(name):
-    return instantiate(CONFIGS[name], **SMALL.get(name, {}))
+    return instantiate(CONFIGS[name])
 
 
 def same(a, b):
@@ -63,17 +61,18 @@ def same(a, b):
 def test_config_and_class_agree(name):
     kind = get_class(CONFIGS[name]._target_)
     assert issubclass(kind, Adversary)
-    assert set(inspect.signature(kind).parameters) == set(CONFIGS[name]) - {"_target_"}
+    assert set(arguments(kind)) == set(CONFIGS[name]) - {"_target_"}
 
 
 @EVERY
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("b", [1, 5])
 def test_one_row_a_byzantine_client(name, b, dtype):
-    forged = adversary(name).attack(*situation(b, dtype))
-    assert forged.shape == (b, world.D)
+    attacker = adversary(name)
+    forged = attacker.attack(*situation(b, dtype))
+    assert forged.shape == (b, D)
     assert forged.dtype == dtype
-    assert forged.isfinite().all() or name == "non_finite"
+    assert forged.isfinite().all() or not attacker.finite, "it sends NaN or inf; declare finite = False"
 
 
 @EVERY
@@ -83,10 +82,10 @@ def test_changes_nothing_that_is_not_its_own(name):
     state = torch.get_rng_state()
     adversary(name).attack(honest, b, context)
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(honest.rows, world.honest_updates())
+    assert torch.equal(honest.rows, honest_updates())
     assert torch.equal(honest.data_weights, weights)
     assert all(p.grad is None for p in context.model.parameters())
-    for p, q in zip(context.model.parameters(), world.model().parameters(), strict=True):
+    for p, q in zip(context.model.parameters(), model().parameters(), strict=True):
         assert torch.equal(p, q)
 
 
@@ -100,22 +99,24 @@ def test_same_seed_and_round_same_bits(name):
     assert same(adversary(name).attack(*situation()), first)
 
 
-@pytest.mark.parametrize("name", [] if own_folder() else CONFIGS)  # which attacks of others are random is not known
-@pytest.mark.parametrize(
-    ("change", "random"),
-    [({"round": Round(0, 0.1, 1)}, RANDOM | RANDOM_ONCE), ({"round": Round(1, 0.1, 0)}, RANDOM)],
-    ids=["seed", "round"],
-)
-def test_only_random_attacks_change_with_seed_and_round(name, change, random):
-    here, there = (adversary(name).attack(*situation(**changes)) for changes in ({}, change))
-    assert same(here, there) == (name not in random)
+@EVERY
+@pytest.mark.parametrize(("variable", "other"), [("seed", Round(0, 0.1, 1)), ("round", Round(1, 0.1, 0))])
+def test_seed_and_round_change_what_it_sends_if_it_says_so(name, variable, other):
+    attacker = adversary(name)
+    here, there = (adversary(name).attack(*situation(**changes)) for changes in ({}, {"round": other}))
+    if variable in attacker.varies_with:
+        assert not same(here, there), f"the {variable} changes nothing; leave it out of varies_with"
+    else:
+        assert same(here, there), f"the {variable} changes what it sends; declare varies_with = ({variable!r}, ...)"
 
 
-@pytest.mark.parametrize("name", [] if own_folder() else [name for name in CONFIGS if name not in ASKING])
-def test_data_weights_do_not_count_unless_the_rule_is_asked(name):
+@EVERY
+def test_data_weights_count_only_if_it_says_so(name):
     honest, b, context = situation()
     weighted = Updates(honest.rows, torch.ones(honest.n).index_fill(0, torch.tensor([2]), 1000.0))
-    assert same(adversary(name).attack(weighted, b, context), adversary(name).attack(honest, b, context))
+    unchanged = same(adversary(name).attack(weighted, b, context), adversary(name).attack(honest, b, context))
+    declared = "weights" in adversary(name).varies_with
+    assert declared or unchanged, 'data weights change what it sends; declare varies_with = ("weights",)'
 
 
 @EVERY
@@ -135,4 +136,4 @@ def test_a_round_that_does_not_end_is_not_remembered(name):
 
 @EVERY
 def test_what_is_possible_passes_the_check(name):
-    adversary(name).check(12, 3, 3)
+    adversary(name).check(12, 3, CLASSES)

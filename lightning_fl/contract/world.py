@@ -26,10 +26,10 @@ def samples(per_class: int = 6, seed: int = 0) -> Samples:
     return Samples(corners[targets] + 0.3 * noise, targets, CLASSES)
 
 
-def model(seed: int = 0) -> nn.Module:
+def model(seed: int = 0, n_classes: int = CLASSES) -> nn.Module:
     """A linear model with seeded parameters."""
     with torch.random.fork_rng(devices=[]):
-        linear = nn.Linear(2, CLASSES)
+        linear = nn.Linear(2, n_classes)
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in linear.parameters():

@@ -4,26 +4,20 @@ import pytest
 import torch
 
 from lightning_fl import SettingError
-from lightning_fl.adversary.badnets import Badnets, patch
-from lightning_fl.contract import conf
+from lightning_fl.adversary.badnets import Badnets
 
 
 def test_the_patch_by_hand():
-    assert patch(3, 4, size=2).int().tolist() == [[0, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
-    assert patch(2, 2, size=2).all()
+    assert Badnets(size=2).patch(3, 4).int().tolist() == [[0, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+    assert Badnets(size=2).patch(2, 2).all()
     with pytest.raises(SettingError, match=r"3 x 3 pixels does not fit into images of 5 x 2; lower size"):
-        patch(5, 2, size=3)
+        Badnets(size=3).patch(5, 2)
 
 
 def test_everybody_has_the_same_patch():
     images, draw = torch.zeros(2, 3, 6, 6), torch.Generator()
-    attack = Badnets(0, None, 0.5, 2)
+    attack = Badnets(size=2)
     marked = [attack.mark(images, client, draw) for client in (None, 0, 3)]
     assert all(torch.equal(marked[0], other) for other in marked)
     assert (marked[0].sum((1, 2, 3)) == 12).all()  # 2 x 2 pixels of 3 channels
     assert not images.any()
-
-
-def test_conf():
-    attack = conf.make("adversary", "badnets")
-    assert (attack.target, attack.source, attack.share, attack.size) == (0, None, 0.32, 5)

@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from lightning_fl import FederatedDataModule, Federation, SettingError
-from lightning_fl.adversary.dba import Dba, bars
-from lightning_fl.contract import conf, world
+from lightning_fl.adversary.dba import Dba
+from lightning_fl.contract import world
 from lightning_fl.contract.images import pictures
 from lightning_fl.partition.iid import Iid
 
 
 def test_the_authors_trigger():
-    pixels = bars(28, 28, length=4, gap=2, shift=0)
+    pixels = Dba().bars(28, 28)
     where = [[(r, c) for r, c in part.nonzero().tolist()] for part in pixels]
     assert where == [
         [(0, 0), (0, 1), (0, 2), (0, 3)],
@@ -22,19 +22,19 @@ def test_the_authors_trigger():
 
 
 def test_gap_length_and_shift():
-    pixels = bars(6, 9, length=2, gap=1, shift=3)
+    pixels = Dba(2, 1, 3).bars(6, 9)
     assert pixels.sum(0).nonzero().tolist() == [
         *([3, 3], [3, 4], [3, 6], [3, 7]),
         *([5, 3], [5, 4], [5, 6], [5, 7]),
     ]
     for height, width in [(5, 9), (6, 7)]:
         with pytest.raises(SettingError, match=rf"6 x 8 pixels does not fit into images of {height} x {width}; lower"):
-            bars(height, width, length=2, gap=1, shift=3)
+            Dba(2, 1, 3).bars(height, width)
 
 
 def test_each_client_has_its_part_and_the_test_all():
-    attack, images, draw = Dba(0, None, 0.5, 4, 2, 0, 1.0), torch.zeros(1, 1, 12, 12), torch.Generator()
-    pixels = bars(12, 12, 4, 2, 0)
+    attack, images, draw = Dba(), torch.zeros(1, 1, 12, 12), torch.Generator()
+    pixels = attack.bars(12, 12)
     for client in range(9):
         assert torch.equal(attack.mark(images, client, draw)[0, 0] == 1, pixels[client % 4])
     assert torch.equal(attack.mark(images, None, draw)[0, 0] == 1, pixels.any(0))
@@ -50,7 +50,7 @@ def test_attackers_share_the_parts_whatever_their_numbers():
     data = Images(Iid(), Federation(16, 4, "replacement", "uniform", which=[0, 4, 8, 12]), 2, 0, 0, eval_batch_size=16)
     data.prepare_data()
     data.setup("fit")
-    attack, pixels = Dba(0, None, 0.5, 4, 2, 0, 1.0), bars(12, 12, 4, 2, 0)
+    attack, pixels = Dba(), Dba().bars(12, 12)
     attack.check_data(data)
     for j, client in enumerate([0, 4, 8, 12]):
         marked = attack.mark(torch.zeros(1, 1, 12, 12), client, torch.Generator())
@@ -59,24 +59,4 @@ def test_attackers_share_the_parts_whatever_their_numbers():
 
 def test_scaled_by_its_factor():
     rows = torch.tensor([[1.0, -2.0]])
-    assert Dba(0, None, 0.5, 4, 2, 0, 100.0).finish(rows, 5, world.context()).tolist() == [[100.0, -200.0]]
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
-        ("length", 0, "length must be at least 1, got 0"),
-        ("gap", -1, "gap must be at least 0, got -1"),
-        ("shift", -1, "shift must be at least 0, got -1"),
-        ("factor", 0.0, r"factor must be above 0 and finite, got 0.0"),
-    ],
-)
-def test_settings_out_of_range(setting, value, message):
-    settings = {"target": 0, "source": None, "share": 0.5, "length": 4, "gap": 2, "shift": 0, "factor": 1.0}
-    with pytest.raises(SettingError, match=message):
-        Dba(**(settings | {setting: value}))
-
-
-def test_conf_is_the_authors_trigger():
-    attack = conf.make("adversary", "dba")
-    assert (attack.length, attack.gap, attack.shift, attack.factor) == (4, 2, 0, 1.0)
+    assert Dba(factor=100.0).finish(rows, 5, world.context()).tolist() == [[100.0, -200.0]]

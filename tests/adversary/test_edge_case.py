@@ -122,23 +122,3 @@ def test_its_file(tmp_path, path):
         SettingError, match=r"such as the data set's, \(1, 12, 12\) of torch.float32, got \(2, 12, 14\)"
     ):
         training.fit(training.trainer([EdgeCase(path, **SETTINGS)], 2), module(), data())
-
-
-def test_needs_a_class(path, unchecked):
-    with pytest.raises(SettingError, match="edge_case needs a target, a class of at least 0, got None"):
-        EdgeCase(path, **(SETTINGS | {"target": None}))
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
-        ("train_share", 0.0, "train_share must be above 0 and below 1, got 0.0"),
-        ("train_share", 1.0, "train_share must be above 0 and below 1, got 1.0"),
-        ("radius", 0.0, "radius must be above 0 and finite, or null, got 0.0"),
-        ("factor", 0.0, "factor must be above 0 and finite, got 0.0"),
-        ("share", 0.0, "share must be above 0 and at most 1, got 0.0"),
-    ],
-)
-def test_settings_out_of_range(path, setting, value, message):
-    with pytest.raises(SettingError, match=message):
-        EdgeCase(path, **(SETTINGS | {setting: value}))

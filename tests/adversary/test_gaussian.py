@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.adversary.gaussian import Gaussian, gaussian
+from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.client.local_sgd import LocalSgd
-from lightning_fl.contract import conf, world
+from lightning_fl.contract import world
 from lightning_fl.network.parameters import flatten, trainable
 
 
@@ -54,38 +54,8 @@ def test_a_model_is_reported_at_the_rate_of_the_client_s_steps(space):
     assert (0.01 * update).std().item() == pytest.approx(200, rel=0.03)
 
 
-def test_a_generator_decides():
-    honest = torch.zeros(2, 3)
-    first, second, third = (gaussian(honest, 2, 1.0, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
-    assert torch.equal(first, second)
-    assert not torch.equal(first, third)
-
-
-def test_refuses_a_negative_std():
-    with pytest.raises(SettingError, match="std >= 0, got -1"):
-        gaussian(torch.zeros(2, 3), 1, -1.0)
-    with pytest.raises(SettingError, match="std >= 0, got nan"):
-        Gaussian(float("nan"), "updates")
-    with pytest.raises(SettingError, match="a finite std >= 0, got inf"):
-        Gaussian(float("inf"), "updates")
-
-
-def test_refuses_an_unknown_space(unchecked):
-    with pytest.raises(SettingError, match="one of parameters, models, updates, got 'gradients'"):
-        Gaussian(1.0, "gradients")
-
-
 def test_refuses_to_report_a_model_at_rate_0():
     context = wide_context(learning_rate=0.0)
     assert send(Gaussian(1.0, "updates"), context).isfinite().all()
     with pytest.raises(SettingError, match="learning rate > 0"):
         send(Gaussian(1.0, "parameters"), context)
-
-
-@pytest.mark.parametrize(
-    ("name", "variance", "space"),
-    [("gaussian", 200**2, "parameters"), ("gaussian_models", 1e8, "models"), ("gaussian_updates", 90, "updates")],
-)
-def test_conf(name, variance, space):
-    attack = conf.make("adversary", name)
-    assert (attack.std**2, attack.space) == (pytest.approx(variance), space)

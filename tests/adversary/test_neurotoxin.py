@@ -5,11 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lightning_fl import SettingError
 from lightning_fl.adversary.badnets import Badnets
-from lightning_fl.adversary.neurotoxin import Neurotoxin, neurotoxin
-from lightning_fl.contract import conf, world
+from lightning_fl.adversary.neurotoxin import Neurotoxin
+from lightning_fl.contract import world
 from lightning_fl.contract.images import pictures, seeing
+
+
+def neurotoxin(updates, previous, top, max_norm=None):
+    """What is made of these updates, of ten clients, after that aggregate."""
+    return Neurotoxin(top, max_norm).finish(updates, 10, replace(world.context(), previous_update=previous))
 
 
 def slow_neurotoxin(updates, previous, top, max_norm):
@@ -52,31 +56,12 @@ def test_nothing_is_left_out_in_the_first_round():
     torch.testing.assert_close(neurotoxin(rows, None, top=0.5, max_norm=1.0), torch.tensor([[0.6, 0.8]]))
 
 
-def test_the_class_projects_what_badnets_sends():
+def test_projects_what_badnets_sends():
     context = world.context()
     byzantine = replace(context.byzantine, samples=pictures(context.byzantine.samples))
     previous = torch.arange(9.0)
     context = replace(context, model=seeing(context.model), byzantine=byzantine, previous_update=previous)
-    plain = Badnets(0, None, 0.5, 3).attack(world.updates(), 3, context)
-    forged = Neurotoxin(0, None, 0.5, 3, top=0.3, max_norm=None).attack(world.updates(), 3, context)
+    plain = Badnets(3).attack(world.updates(), 3, context)
+    forged = Neurotoxin(top=0.3, size=3).attack(world.updates(), 3, context)
     assert not forged[:, 6:].any()
     assert torch.equal(forged[:, :6], plain[:, :6])
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
-        ("top", 1.0, r"top must be in \[0, 1\), got 1.0"),
-        ("top", -0.1, r"top must be in \[0, 1\), got -0.1"),
-        ("max_norm", 0.0, r"max_norm must be above 0 and finite, or null, got 0.0"),
-    ],
-)
-def test_settings_out_of_range(setting, value, message):
-    settings = {"target": 0, "source": None, "share": 0.5, "size": 3, "top": 0.05, "max_norm": None}
-    with pytest.raises(SettingError, match=message):
-        Neurotoxin(**(settings | {setting: value}))
-
-
-def test_conf_is_the_plain_function_s():
-    attack = conf.make("adversary", "neurotoxin")
-    assert (attack.top, attack.max_norm) == (0.05, None)

@@ -1,9 +1,9 @@
 import torch
 
-from lightning_fl.adversary.same_value import SameValue, same_value
-from lightning_fl.contract import world
+from lightning_fl.contract import conf
 
 
 def test_every_coordinate_is_the_value():
-    assert same_value(torch.zeros(3, 2), 2).tolist() == [[1.0, 1.0]] * 2
-    assert SameValue(-0.5).attack(world.updates(), 3, world.context()).tolist() == [[-0.5] * world.D] * 3
+    for name, value in [("same_value", 1.0), ("zero", 0.0)]:
+        assert conf.make("adversary", name)(torch.ones(3, 2), 2).tolist() == [[value, value]] * 2
+    assert conf.make("adversary", "same_value", value=-0.5)(torch.ones(3, 1), 1).item() == -0.5

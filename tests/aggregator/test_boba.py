@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.adversary.gaussian import gaussian
-from lightning_fl.adversary.ipm import ipm
-from lightning_fl.adversary.mimic import mimic
+from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.adversary.mimic import Mimic
 from lightning_fl.aggregator.boba import Boba, boba_solution
 from lightning_fl.contract import hostile
 from lightning_fl.updates.products import gram_matrix
@@ -19,9 +18,9 @@ from tests.aggregator import reference
 CLIENTS = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9], [0.3, 0.7], [-4.5, -5.5]], dtype=torch.float64)
 ATTACKS = {
     "none": lambda honest, b, draw: honest[:0],
-    "gaussian": lambda honest, b, draw: gaussian(honest, b, 200.0, draw),
-    "ipm": lambda honest, b, draw: ipm(honest, b, 10.0),
-    "mimic": lambda honest, b, draw: mimic(honest, b, 0),
+    "gaussian": lambda honest, b, draw: 200 * torch.randn(b, honest.shape[1], generator=draw, dtype=honest.dtype),
+    "ipm": lambda honest, b, draw: Ipm()(honest, b),
+    "mimic": lambda honest, b, draw: Mimic()(honest, b),
 }
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fl import SettingError
+from lightning_fl import SettingError, Updates
 from lightning_fl.updates.rows import finite_rows, row_norms
+from tests.adversary import reference
 
 NAN, INF = float("nan"), float("inf")
 
@@ -26,3 +27,12 @@ def test_row_norms_are_those_of_float64(p, d, dtype, draw):
     np.testing.assert_allclose(row_norms(x, p).numpy(), expected, rtol=1e-6)
     x[0, d // 2], x[1, 0] = torch.nan, torch.inf
     assert row_norms(x, p).isfinite().tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("entries", [1, 60, 10**6])
+def test_mean_and_deviation_do_not_depend_on_the_columns_taken_at_a_time(entries, monkeypatch):
+    monkeypatch.setattr("lightning_fl.updates.rows._SPREAD_CPU", entries)
+    x = reference.problem("badly scaled")
+    mean, std = Updates(torch.tensor(x)).mean_and_std
+    np.testing.assert_allclose(mean, [sum(column) / len(x) for column in x.T], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(std, reference.std(x), rtol=1e-12)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from lightning_fl.adversary.search.extension import Extension
 from lightning_fl.adversary.search.sampled import Sample, SampledExtension, sample_columns
-from lightning_fl.errors import SettingError
 from lightning_fl.updates.updates import Combination, Updates
 
 # Columns in which a rule that works column by column is asked for an estimate.
@@ -174,18 +173,3 @@ def climb(value: Callable[[float], float], evaluations: int, start: float, step:
         grows = grows and better
         step *= 2 if grows else ratio
     return best
-
-
-def check_search(attack: str, evaluations: int, start: float, step: float, ratio: float) -> None:
-    """Check the settings of `climb`.
-
-    Raises:
-        SettingError: If one is out of range.
-    """
-    if evaluations < 1:
-        raise SettingError(f"{attack} asks the rule at least once, got {evaluations} evaluations.")
-    if not (isfinite(start) and isfinite(step) and step != 0 and 0 < ratio < 1):
-        raise SettingError(
-            f"{attack} needs a finite start, a finite step that is not 0 and 0 < ratio < 1, got {start}, {step} and "
-            f"{ratio}."
-        )
