@@ -1,7 +1,6 @@
 """Laws of every schedule in conf/schedule, found by looking there."""
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_fl.checks import step
 from lightning_fl.contract import conf
-from lightning_fl.run.config import own_folder
 
 # conf has nothing to instantiate for a rate that stays as it is.
 NAMES = [name for name in conf.names("schedule") if conf.compose(f"schedule={name}").get("schedule")]
@@ -43,15 +41,6 @@ def test_it_is_a_schedule(name):
 @EVERY
 def test_rates_are_positive_and_finite_for_long(name):
     assert all(0 < rate < math.inf for rate in rates(name, 3000))
-
-
-@pytest.mark.parametrize("name", [] if own_folder() else NAMES)
-def test_rates_never_grow(name):
-    """The papers' schedules decay; one of somebody else's may begin with a warm-up."""
-    found = rates(name, 3000)
-    assert all(later <= earlier for earlier, later in pairwise(found))
-    assert found[0] <= RATE
-    assert found[-1] < found[0]
 
 
 @EVERY
