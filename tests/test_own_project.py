@@ -5,11 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from lightning_fl import SettingError
+from lightning_fl.contract.inputs import found_inputs
 from lightning_fl.run import config
 from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
@@ -128,6 +131,36 @@ def test_its_parts_learn_under_attack(project):
     code, out = command("train", *given, "logger=none", "hydra.run.dir=run", folder=project)
     assert code == 0, out
     assert min(json.loads((project / "run" / "summary.json").read_text())["recall"]) > 0.9
+
+
+BARE = """
+import torch
+
+
+class Bare(torch.nn.Sequential):
+    {declared}
+
+    def __init__(self):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear({features}, 3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("features", "declared", "shape"),
+    [(2, "", (2,)), (20, "input_shape = (4, 5)", (4, 5)), (20, "", None), (3072, "", (3, 32, 32))],
+    ids=["its own data", "declared", "unknown", "pictures"],
+)
+def test_a_model_whose_settings_say_nothing_of_its_inputs_keeps_the_laws(project, features, declared, shape):
+    """The contract finds what it takes, or says what to declare."""
+    names: dict = {}
+    exec(BARE.format(declared=declared or "pass", features=features), names)
+    find = partial(found_inputs, names["Bare"](), {}, 6, torch.Generator())
+    if shape is None:
+        with pytest.raises(SettingError, match=r"inputs that Bare takes, found none; declare .* input_shape = \(3, 32"):
+            find()
+    else:
+        inputs, n_classes = find()
+        assert (tuple(inputs.shape), n_classes) == ((6, *shape), 3)
 
 
 @pytest.mark.slow

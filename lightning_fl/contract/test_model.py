@@ -1,6 +1,6 @@
 """Laws of every model in conf/model: it composes, is as large as its paper says, and trains on many clients at once."""
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -11,45 +11,48 @@ from lightning_fl import ClientBatch, FederatedModule, Round, Samples
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf
+from lightning_fl.contract.inputs import found_inputs
 from lightning_fl.contract.world import slow_gradients
 from lightning_fl.network.parameters import flatten, trainable, unflatten
-from lightning_fl.run.config import own_folder
 
 MODELS = conf.names("model")
+MANY = 20_000_000  # parameters, of which so many gradients per client would be too many here
+
+
+@cache
+def large(name):
+    with torch.device("meta"):
+        return sum(p.numel() for p in conf.make("model", name).parameters()) > MANY
+
+
+SMALL = [name for name in MODELS if not large(name)]
 every_model = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "vgg16" else name for name in MODELS]
+    "name", [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
 )
 
 
 def make(name):
-    """The model as conf has it, from a seed."""
+    """The model as conf has it, from a seed; of a large one the first and last parameters are trained."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = conf.make("model", name)
-    if name == "vgg16":  # 135 million gradients per client are too many here; those of the first and last layer will do
-        for layer in [*model.features[1:], *model.classifier[:-1]]:
-            layer.requires_grad_(False)
+    if large(name):
+        for parameter in list(model.parameters())[2:-2]:
+            parameter.requires_grad_(False)
     return model
 
 
+@cache
+def inputs_of(name, n):
+    return found_inputs(make(name), conf.compose(f"model={name}").model, n, torch.Generator().manual_seed(1))
+
+
 def clients(name, sizes=(3, 1, 4, 2, 2), seed=0):
-    """Clients of these sizes, holding inputs of the shape that conf says."""
-    settings, draw, n = conf.compose(f"model={name}").model, torch.Generator().manual_seed(seed), sum(sizes)
-    if "vocabulary" in settings:
-        inputs = torch.randint(1, settings.vocabulary, (n, 70), generator=draw)
-        lengths = torch.randint(1, 71, (n, 1), generator=draw)
-        inputs[torch.arange(70) >= lengths] = 0
-    elif "in_features" in settings:
-        inputs = torch.randn(n, settings.in_features, generator=draw)
-    elif name == "quadratic":
-        inputs = torch.randn(n, settings.n_classes, generator=draw)
-    elif "n_classes" in settings and ({"in_channels", "side"} & set(settings) or own_folder() is None):
-        side = settings.get("side", 32)
-        inputs = torch.randn(n, settings.get("in_channels", 3), side, side, generator=draw)
-    else:
-        pytest.skip("the settings name neither in_features nor in_channels and side: no telling what it takes")
-    targets = torch.randint(0, settings.n_classes, (n,), generator=draw)
-    batch = ClientBatch(Samples(inputs, targets, settings.n_classes), torch.arange(n).split(list(sizes)), range(5))
+    """Clients of these sizes, holding inputs that the model takes."""
+    draw, n = torch.Generator().manual_seed(seed), sum(sizes)
+    inputs, n_classes = inputs_of(name, n)
+    targets = torch.randint(0, n_classes, (n,), generator=draw)
+    batch = ClientBatch(Samples(inputs, targets, n_classes), torch.arange(n).split(list(sizes)), range(5))
     return minibatches(batch, None, Round(0, 0.1, seed))[0]  # which says what dropout draws by
 
 
@@ -110,7 +113,7 @@ def test_candidates_are_evaluated_at_once(name):
         torch.testing.assert_close(vmap(logits)(candidates), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "vgg16"])
+@pytest.mark.parametrize("name", SMALL)
 def test_a_seed_gives_the_same_model(name):
     first, second = (flatten(make(name).state_dict().values()) for _ in range(2))
     assert torch.equal(first, second)

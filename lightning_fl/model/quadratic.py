@@ -41,6 +41,7 @@ class Quadratic(nn.Module):
             raise SettingError(
                 f"quadratic needs n_classes >= 1 and 0 < mu <= lipschitz < inf, got {n_classes}, {mu} and {lipschitz}."
             )
+        self.input_shape = (n_classes,)
         self.w = nn.Parameter(torch.zeros(n_classes))
         self.register_buffer("curvatures", torch.linspace(mu, lipschitz, n_classes), persistent=False)
 
