@@ -1,6 +1,5 @@
 """Laws of every client in conf/client, found by looking there."""
 
-import inspect
 from dataclasses import replace
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from hydra.utils import get_class
 
 from lightning_fl import SettingError
+from lightning_fl.arguments import arguments
 from lightning_fl.client.base import Client
 from lightning_fl.contract import conf, world
 from lightning_fl.round import Round
@@ -60,13 +60,7 @@ def test_config_and_class_agree(name):
     config = conf.compose(f"client={name}").client
     kind = get_class(config._target_)
     assert issubclass(kind, Client)
-    accepted: set[str] = set()
-    for base in kind.__mro__:
-        parameters = inspect.signature(base.__init__).parameters.values() if "__init__" in vars(base) else ()
-        accepted |= {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
-        if parameters and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            break  # it passes on nothing
-    assert accepted - {"self"} == set(config) - {"_target_"}
+    assert set(arguments(kind)) == set(config) - {"_target_"}
 
 
 @EVERY
