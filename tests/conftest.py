@@ -16,6 +16,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
+from hydra._internal.hydra import Hydra
 from matplotlib.figure import Figure
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -43,6 +44,14 @@ def _pictures_stay_blank(request, monkeypatch):
 
     if request.node.get_closest_marker("drawn") is None:
         monkeypatch.setattr(Figure, "savefig", save)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _composed_once():
+    """Before each run Hydra composes all settings once more to read hydra.mode, which nobody sets here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hydra, "get_mode", lambda *_, **__: None)
+        yield
 
 
 def pytest_collection_modifyitems(items):

@@ -149,7 +149,7 @@ def test_the_order_of_rows_is_irrelevant(name, bad, named):
 
 
 @pytest.mark.parametrize("name", those(lambda rule: rule.robust))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.integers(5, 24),
     hostile.lists(F),

@@ -58,7 +58,7 @@ def test_the_global_generator_is_not_used(name):
 
 # Any data and any number of clients: classes may be missing, clients may outnumber samples.
 @every_partition
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_samples_are_spread_or_the_error_says_why_not(name, data):
     n_classes = data.draw(st.integers(1, 4), "n_classes")

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ import pytest
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
+from lightning_fl.commands import train
 from lightning_fl.logger import wandb as ours
 from lightning_fl.logger.wandb import Wandb, has_key, reachable, wandb_logger
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.study import tournament
-from tests.commands.test_train import read, start
+from tests.commands.command import outcome
+from tests.commands.test_train import read
 from tests.logger import offline
 
 
@@ -187,16 +190,31 @@ def test_an_offline_run_is_written(monkeypatch, tmp_path):
     assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
 
 
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Train by a command line in an empty folder, offline; gives what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["train.py", *arguments, "trainer.accelerator=cpu", "hydra.run.dir=x"])
+        code, out, err = outcome(train.main, capsys)
+        wandb.teardown()
+        assert code == 0, err
+        return out
+
+    return run
+
+
 @pytest.mark.slow
-def test_a_resumed_run_is_one_run_with_a_short_name(tmp_path):
-    small = ["data=synthetic", "model.hidden=[8]", "logger=wandb", "trainer.accelerator=cpu", "hydra.run.dir=x"]
+def test_a_resumed_run_is_one_run_with_a_short_name(command, tmp_path):
     for rounds in (2, 3):
-        process = start(tmp_path, *small, f"trainer.max_steps={rounds}", "ckpt_path=auto")
-        out, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, out
+        small = ["data=synthetic", "model.hidden=[8]", "logger=wandb"]
+        command(*small, f"trainer.max_steps={rounds}", "ckpt_path=auto")
     first, second = (offline.read(path) for path in sorted((tmp_path / "x").glob("wandb/offline-run-*/run-*.wandb")))
     assert first[0].run_id == second[0].run_id
-    assert first[0].display_name == "hidden=[8] synthetic max_steps=2"
+    assert first[0].display_name == "synthetic hidden=[8] max_steps=2"
     losses = [[e["trainer/global_step"] for e in history if "loss" in e] for _, _, history in (first, second)]
     assert losses == [[1, 2], [3]]
 
@@ -215,15 +233,13 @@ def test_a_tournaments_cells_are_runs_of_one_group(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_recalls_and_weights_stand_in_one_chart_each(tmp_path, monkeypatch):
+def test_recalls_and_weights_stand_in_one_chart_each(command, tmp_path):
     """Several loggers at once: each gets the run, and the first lines say where."""
     two = [
         "+logger.csv._target_=pytorch_lightning.loggers.CSVLogger",
         "+logger.csv.save_dir=${run_dir}/second",
     ]
-    process = start(tmp_path, "aggregator=boba", "trainer.max_steps=20", "logger=[wandb]", *two, "hydra.run.dir=x")
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, out
+    out = command("aggregator=boba", "trainer.max_steps=4", "trainer.val_check_interval=2", "logger=[wandb]", *two)
     (offline,) = (tmp_path / "x/wandb").glob("offline-run-*")
     before, _, _ = out.partition("Clients ")
     assert f"project lightning-fl, offline; wandb sync x/wandb/{offline.name} uploads the run" in before
@@ -237,7 +253,7 @@ def test_recalls_and_weights_stand_in_one_chart_each(tmp_path, monkeypatch):
     recall, weight = ({(step, label): value for step, label, value in table["data"]} for table in tables)
     metrics, weights = (read(tmp_path / f"x/{name}.csv") for name in ("metrics", "weights"))
     evaluated = [row for row in metrics if row["accuracy"]]
-    assert [int(row["round"]) for row in evaluated] == [10, 20]
+    assert [int(row["round"]) for row in evaluated] == [2, 4]
     lines = {f"class {z}": f"recall/{z}" for z in range(10)} | {"accuracy": "accuracy"}
     expected = {
         (int(row["round"]), label): 100 * float(row[name]) for row in evaluated for label, name in lines.items()

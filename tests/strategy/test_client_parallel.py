@@ -1,4 +1,4 @@
-"""Runs over several processes as people start them: by the command, by torchrun on two nodes; and as they end."""
+"""Runs over several processes as people start them: by the command, by torchrun, on two nodes; and as they end."""
 
 import csv
 import json
@@ -88,14 +88,12 @@ def free_port():
 
 
 @pytest.mark.slow
-def test_two_nodes_started_by_torchrun(tmp_path, whole):
-    port = free_port()
-    elastic = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1", f"--master_port={port}"]
-    words = ["--master_addr=127.0.0.1", "-m", "lightning_fl", "train", *SMALL, "trainer.num_nodes=2"]
-    nodes = [start(*elastic, f"--node_rank={i}", *words, f"hydra.run.dir={tmp_path}/run") for i in range(2)]
-    outputs = [node.communicate(timeout=300) for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], outputs
-    assert sum(output.count("completed after 8 rounds") for output, _ in outputs) == 1
+def test_two_processes_started_by_torchrun(tmp_path, whole):
+    elastic = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    run = start(*elastic, "-m", "lightning_fl", "train", *SMALL, "trainer.devices=2", f"hydra.run.dir={tmp_path}/run")
+    output, error = run.communicate(timeout=300)
+    assert run.returncode == 0, error
+    assert output.count("completed after 8 rounds") == 1
     close(whole, tmp_path / "run")
 
 
