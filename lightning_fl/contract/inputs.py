@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from itertools import product
 from typing import Any
 
@@ -31,12 +32,12 @@ def found_inputs(model: nn.Module, settings: Mapping[str, Any], n: int, draw: to
     Raises:
         SettingError: If it takes none of these.
     """
-    with torch.no_grad():
-        for inputs in _candidates(getattr(model, "input_shape", None), settings, n, draw):
-            with suppress(Exception):  # whatever a model says of what it does not take
-                outputs = model.eval()(inputs)
-                if isinstance(outputs, Tensor) and outputs.ndim == 2 and len(outputs) == n:
-                    return inputs, outputs.shape[1]
+    trial = deepcopy(model).eval()
+    for inputs in _candidates(getattr(model, "input_shape", None), settings, n, draw):
+        with suppress(Exception), torch.no_grad():  # whatever it says of what it does not take
+            outputs = trial(inputs)
+            if isinstance(outputs, Tensor) and outputs.ndim == 2 and len(outputs) == n:
+                return inputs, outputs.shape[1]
     raise SettingError(
         f"the contract needs inputs that {type(model).__name__} takes, found none; declare the shape of one sample on "
         f"its class, such as input_shape = (3, 32, 32)."

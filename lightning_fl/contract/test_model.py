@@ -42,15 +42,10 @@ def make(name):
     return model
 
 
-@cache
-def inputs_of(name, n):
-    return found_inputs(make(name), conf.compose(f"model={name}").model, n, torch.Generator().manual_seed(1))
-
-
-def clients(name, sizes=(3, 1, 4, 2, 2), seed=0):
+def clients(name, model, sizes=(3, 1, 4, 2, 2), seed=0):
     """Clients of these sizes, holding inputs that the model takes."""
     draw, n = torch.Generator().manual_seed(seed), sum(sizes)
-    inputs, n_classes = inputs_of(name, n)
+    inputs, n_classes = found_inputs(model, conf.compose(f"model={name}").model, n, draw)
     targets = torch.randint(0, n_classes, (n,), generator=draw)
     batch = ClientBatch(Samples(inputs, targets, n_classes), torch.arange(n).split(list(sizes)), range(5))
     return minibatches(batch, None, Round(0, 0.1, seed))[0]  # which says what dropout draws by
@@ -72,7 +67,8 @@ def test_a_federation_takes_it(name):
 
 @every_model
 def test_clients_train_it_at_once_or_one_by_one(name):
-    model, batch = make(name), clients(name)
+    model = make(name)
+    batch = clients(name, model)
     with torch.no_grad():
         logits = model.eval()(batch.samples.inputs)
     model.train()
@@ -88,7 +84,8 @@ def test_clients_train_it_at_once_or_one_by_one(name):
 
 @every_model
 def test_clients_train_it_from_parameters_of_their_own(name):
-    model, batch = make(name), clients(name)
+    model = make(name)
+    batch = clients(name, model)
     start = flatten(trainable(model).values())
     at = start + 0.01 * torch.randn(5, len(start), generator=torch.Generator().manual_seed(1))
     one_by_one, *others = (Gradient(client_chunk=chunk).gradients(model, batch, at=at) for chunk in (1, 3, None))
@@ -100,7 +97,8 @@ def test_clients_train_it_from_parameters_of_their_own(name):
 @every_model
 def test_candidates_are_evaluated_at_once(name):
     """As the server's oracle does: many parameters, the same samples."""
-    model, inputs = make(name).eval(), clients(name).samples.inputs
+    model = make(name).eval()
+    inputs = clients(name, model).samples.inputs
     like = trainable(model)
     start = flatten(like.values())
     candidates = start + 0.01 * torch.randn(3, len(start), generator=torch.Generator().manual_seed(1))
