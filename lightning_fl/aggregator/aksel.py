@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting, check_minority
-from lightning_fl.aggregator.median import median
+from lightning_fl.aggregator.median import Median
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -60,7 +60,7 @@ def aksel(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
 
 def _to_the_median(rows: Tensor) -> Float64[Tensor, " n"]:
     """Squared distances to the coordinate-wise median, by subtraction."""
-    pivot = median(rows, middle="mean")
+    pivot = Median("mean")(rows)
     blocks = zip(rows.split(_COLUMNS, dim=1), pivot.split(_COLUMNS), strict=True)
     return torch.stack([(block.double() - centre.double()).square().sum(1) for block, centre in blocks]).sum(0)
 

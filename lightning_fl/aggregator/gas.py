@@ -5,17 +5,16 @@ Gradient Splitting. ICML 2023. arXiv:2302.06079.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from inspect import signature
 from itertools import groupby
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper, check_minority
+from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper
 from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
@@ -29,7 +28,7 @@ _LINE = 64
 def gas_weights(
     updates: Updates, f: int, groups: Sequence[Int64[Tensor, " _"]], distances: Callable[[Tensor], Tensor]
 ) -> Float64[Tensor, " n"]:
-    """Weigh the rows; see `gradient_splitting`.
+    """Weigh the rows; see `Gas`.
 
     Args:
         updates: The round.
@@ -44,7 +43,6 @@ def gas_weights(
     Raises:
         DivergedError: If no row is finite, or the rule passes on what is not.
     """
-    check_minority(updates.n, f, "gas")
     norms = updates.norms()
     rows = finite_rows(norms, "gas")
     broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
@@ -86,27 +84,17 @@ def _blocks(rows: Tensor, groups: Sequence[Tensor]) -> Iterator[Tensor]:
             start += q * k
 
 
-def gradient_splitting(
-    updates: Float[Tensor, "n d"], f: int, groups: Sequence[Int64[Tensor, " _"]], rule: Callable[..., Tensor]
-) -> Float[Tensor, " d"]:
+class Gas(Wrapper, Weighting):
     """Average the n - f updates that are nearest to a rule's answers in groups of coordinates (Algorithm 1).
 
     In group q the rule makes g_q of the updates' coordinates x_i^(q).  The score of an update is
-    s_i = sum_q ||x_i^(q) - g_q||.
+    s_i = sum_q ||x_i^(q) - g_q||; of equal scores the first counts.  Each round draws groups of equal size.
 
     Args:
-        updates: One update per row.
+        rule: The base rule, with an f of its own; one without memory, since each round asks it once per group, and
+            without need of the server's data or model.
         f: Byzantine clients tolerated, 0 <= 2f < n.
-        groups: Coordinates of each of the p groups; the paper draws a partition into groups of equal size.
-        rule: The base rule, such as `krum`, `bulyan` or `median`: maps the (n, k) coordinates of a group to (k,)
-            numbers.  If it has a parameter f, it is told f.
-
-    Returns:
-        The mean of the n - f updates of least score; of equal scores the first.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, there is no group, or f does not fit n or the rule.
-        DivergedError: If no update is finite, or the rule passes on what is not.
+        n_groups: p, at least 1 (the paper takes 1000); as many as coordinates where there are fewer.
 
     Note:
         An update with NaN or inf anywhere is NaN in every group, so that the rule leaves it out, and counts among the
@@ -116,38 +104,15 @@ def gradient_splitting(
 
     >>> from lightning_fl.aggregator.krum import Krum
     >>> clients = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [9.0, 10.0]])
-    >>> gradient_splitting(clients, 1, [torch.tensor([0]), torch.tensor([1])], Krum(f=1))
+    >>> Gas(Krum(f=1), f=1, n_groups=2)(clients)
     tensor([1., 2.])
-    """
-    if not len(groups):
-        raise SettingError("gas needs at least one group of coordinates, got none.")
-    told = {"f": f} if "f" in signature(rule).parameters else {}
-    rows = Updates(updates)
-    return rows.combine(gas_weights(rows, f, groups, partial(_one_by_one, partial(rule, **told))))
-
-
-def _one_by_one(rule: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
-    away = (columns - rule(columns) for columns in blocks)
-    return torch.stack([torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in away])
-
-
-class Gas(Wrapper, Weighting):
-    """Average the updates nearest to a rule's answers in random groups of coordinates; see `gradient_splitting`.
-
-    Args:
-        rule: The base rule, with an f of its own; one without memory, since each round asks it once per group.
-        f: Byzantine clients tolerated, 0 <= 2f < n.
-        n_groups: p, groups drawn each round, at least 1; as many as coordinates where there are fewer.
-
-    Raises:
-        SettingError: If the rule remembers rounds or needs the server's data or model, or n_groups is out of range.
     """
 
     least = "2f + 1"
     exact = True
     moves_with = ("shift", "scale")
 
-    def __init__(self, rule: Aggregator, f: int, n_groups: int = 1000):
+    def __init__(self, rule: Aggregator, f: NonNegativeInt, n_groups: PositiveInt = 1000):
         super().__init__(rule)
         if rule.remembers:
             while isinstance(rule, Wrapper):
@@ -161,8 +126,6 @@ class Gas(Wrapper, Weighting):
                 f"gas shows its rule some coordinates at a time, {type(rule).__name__} compares whole updates with the "
                 f"server's {'model' if rule.needs_model else 'data'}; use another, such as krum."
             )
-        if n_groups < 1:
-            raise SettingError(f"gas needs n_groups >= 1, got {n_groups}; the paper takes 1000.")
         self.f = f
         self.n_groups = n_groups
 

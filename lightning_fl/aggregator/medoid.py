@@ -16,7 +16,7 @@ from lightning_fl.updates.updates import Updates
 
 
 def medoid_weights(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
-    """Give the medoid weight 1, from inner products about any origin; see `medoid`.
+    """Give the medoid weight 1, from inner products about any origin; see `Medoid`.
 
     Sums of distances are compared with that of the origin, ||x_i - x_j|| - ||x_j|| = (||x_i||^2 - 2 <x_i, x_j>) /
     (||x_i - x_j|| + ||x_j||): a huge row would drown the differences between the sums.  Sums are equal up to rounding.
@@ -33,32 +33,17 @@ def medoid_weights(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
     return weights
 
 
-def medoid(updates: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+class Medoid(Weighting):
     """Return the update with the least sum_j ||x_i - x_j||, distances not squared.
 
     Where more than half of the updates are one and the same, it is that one.
 
-    Args:
-        updates: One update per row.  One with NaN or inf does not count.
-
-    Returns:
-        One of the updates; of equal sums, the first.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, or no update is finite.
-
     The sums of distances are 14, 12, 12 and 30; squared, they would be 126, 102, 86 and 302:
 
     >>> import torch
-    >>> medoid(torch.tensor([[0.0], [1.0], [2.0], [11.0]]))
+    >>> Medoid()(torch.tensor([[0.0], [1.0], [2.0], [11.0]]))
     tensor([1.])
     """
-    rows = Updates(updates)
-    return rows.combine(medoid_weights(rows.centred.gram))
-
-
-class Medoid(Weighting):
-    """Take the update with the least sum of distances to the others; see `medoid`."""
 
     exact = True
 

@@ -4,55 +4,34 @@ Dong Yin, Yudong Chen, Kannan Ramchandran, Peter Bartlett. Byzantine-Robust Dist
 Statistical Rates. ICML 2018. arXiv:1803.01498, Definition 2.
 """
 
-from jaxtyping import Float
-from torch import Tensor
-
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import trimmed_mean_kappa
 from lightning_fl.updates.rows import still_tolerated
 from lightning_fl.updates.updates import Updates
 
 
-def trimmed_mean(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+class TrimmedMean(Aggregator):
     """Average every coordinate without its f smallest and its f largest values.
 
     Args:
-        updates: One update per row.
         f: Byzantine clients tolerated, 0 <= 2f < n (the paper's beta n).
-
-    Returns:
-        Per coordinate, the mean of the n - 2f values in the middle.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, no update is finite, or f does not fit n.
 
     Note:
         An update with NaN or inf is left out and counts among the f: with k of them, f - k values (at least 0) go on
         either side.
 
     >>> import torch
-    >>> trimmed_mean(torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [90.0, -5.0]]), f=1)
+    >>> TrimmedMean(f=1)(torch.tensor([[1.0, 8.0], [2.0, 6.0], [4.0, 7.0], [90.0, -5.0]]))
     tensor([3.0000, 6.5000])
     """
-    return _trimmed_mean(Updates(updates), f)
-
-
-def _trimmed_mean(updates: Updates, f: int) -> Float[Tensor, " d"]:
-    values = updates.ordered("trimmed_mean")
-    check_minority(updates.n, f, "trimmed_mean")
-    first = still_tolerated(f, updates.n, values.n)
-    return values.mean(first, values.n - first)
-
-
-class TrimmedMean(Aggregator):
-    """Average every coordinate without its f smallest and f largest values; see `trimmed_mean` for the setting."""
 
     least = "2f + 1"
     exact = True
     moves_with = ("shift", "scale")
 
-    def __init__(self, f: int):
+    def __init__(self, f: NonNegativeInt):
         self.f = f
 
     def kappa(self, n: int, b: int, equal: bool) -> float | None:
@@ -61,4 +40,6 @@ class TrimmedMean(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return Aggregation(_trimmed_mean(updates, self.f))
+        values = updates.ordered("trimmed_mean")
+        first = still_tolerated(self.f, updates.n, values.n)
+        return Aggregation(values.mean(first, values.n - first))

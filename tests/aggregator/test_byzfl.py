@@ -21,12 +21,12 @@ from lightning_fl.aggregator.centred_clipping import centred_clipping
 from lightning_fl.aggregator.clipping import clip
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.mda import minimum_diameter_average
-from lightning_fl.aggregator.meamed import mean_around_median
-from lightning_fl.aggregator.median import median
+from lightning_fl.aggregator.meamed import Meamed
+from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.monna import monna
 from lightning_fl.aggregator.nnm import nearest_neighbor_mixing
 from lightning_fl.aggregator.rfa import rfa
-from lightning_fl.aggregator.trimmed_mean import trimmed_mean
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -35,9 +35,9 @@ with warnings.catch_warnings():
 # Those that give n rows are compared row by row.
 RULES = {
     "average": (lambda x, f: Average()(x), lambda f: byzfl.Average()),
-    "median": (lambda x, f: median(x, "mean"), lambda f: byzfl.Median()),
-    "trimmed_mean": (trimmed_mean, byzfl.TrMean),
-    "meamed": (mean_around_median, byzfl.Meamed),
+    "median": (lambda x, f: Median("mean")(x), lambda f: byzfl.Median()),
+    "trimmed_mean": (lambda x, f: TrimmedMean(f)(x), byzfl.TrMean),
+    "meamed": (lambda x, f: Meamed(f)(x), byzfl.Meamed),
     "rfa": (lambda x, f: rfa(x), lambda f: byzfl.GeometricMedian()),
     "rfa with other settings": (lambda x, f: rfa(x, nu=1.0, n_iterations=8), lambda f: byzfl.GeometricMedian(1.0, 8)),
     "krum": (lambda x, f: Krum(f, "n-f-1")(x), byzfl.Krum),

@@ -11,7 +11,13 @@ from lightning_fl import Aggregator
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.aggregator.krum import Krum, MultiKrum
+from lightning_fl.aggregator.meamed import Meamed
+from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.medoid import Medoid
+from lightning_fl.aggregator.phocas import Phocas
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from tests.aggregator import reference
+from tests.aggregator import reference_peers as peers
 
 N, D = 11, 6
 
@@ -28,6 +34,7 @@ class Case:
         size: Of what is added up: float32 and float64 may be off by 1e-6 and 1e-12 of it, and of the result.
         tolerance: Other such shares.
         problems: Which of `reference.PROBLEMS`.
+        n: How many updates.
     """
 
     rule: Aggregator
@@ -37,6 +44,7 @@ class Case:
     size: float = 0.0
     tolerance: tuple[float, float] = (1e-6, 1e-12)
     problems: Sequence[str] = tuple(reference.PROBLEMS)
+    n: int = N
 
 
 SERVER = reference.problem("random", N + 1, D)[-1] + 0.5
@@ -70,6 +78,22 @@ G_TO_Z = [
         )
         for f in (0, 3, N - 2)
     ],
+    Case(Medoid(), reference.medoid),
+    *[
+        Case(Median(middle), lambda x, middle=middle: reference.median(x, middle), tolerance=(1e-6, 1e-15), n=n)
+        for middle in ("lower", "upper", "mean")
+        for n in (3, 10, N, 300)
+    ],
+    *[
+        Case(kind(f), lambda x, f=f, loop=loop: loop(x, f), size=1, n=n)
+        for kind, loop in [
+            (TrimmedMean, reference.trimmed_mean),
+            (Meamed, peers.mean_around_median),
+            (Phocas, peers.phocas),
+        ]
+        for f in (0, 1, 4, 5)
+        for n in (N, N + 1)
+    ],
 ]
 CASES = [
     pytest.param(case, problem, id=f"{case.rule.spelled()}-{i}-{problem}")
@@ -82,7 +106,7 @@ CASES = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("case", "problem"), CASES)
 def test_agrees_with_the_loop(case, problem, dtype):
-    x = torch.as_tensor(reference.problem(problem, N, D), dtype=dtype)
+    x = torch.as_tensor(reference.problem(problem, case.n, D), dtype=dtype)
     server = [] if case.server is None else [torch.as_tensor(case.server, dtype=dtype)]
     weights = None if case.weights is None else torch.tensor(case.weights, dtype=dtype)
     before = [given.clone() for given in (x, *server)]

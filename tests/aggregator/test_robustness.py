@@ -19,11 +19,11 @@ from lightning_fl.aggregator.caf import caf
 from lightning_fl.aggregator.geometric_median import geometric_median
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.mda import minimum_diameter_average
-from lightning_fl.aggregator.median import median
-from lightning_fl.aggregator.medoid import medoid
+from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.medoid import Medoid
 from lightning_fl.aggregator.nnm import nearest_neighbor_mixing
 from lightning_fl.aggregator.smea import smallest_eigenvalue_average
-from lightning_fl.aggregator.trimmed_mean import trimmed_mean
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 
 SIZES = [(4, 1), (7, 2), (7, 3), (9, 3)]
 
@@ -42,10 +42,10 @@ def kappa_median(r):
 
 # The rule for f, and its kappa as a function of r = f / (n - 2f); after mixing, too.
 RULES = {
-    "trimmed_mean": (trimmed_mean, kappa_trimmed_mean),
+    "trimmed_mean": (lambda x, f: TrimmedMean(f)(x), kappa_trimmed_mean),
     "krum": (lambda x, f: Krum(f, "n-f-1")(x), kappa_krum),
     "geometric_median": (lambda x, f: geometric_median(x), kappa_median),
-    "median": (lambda x, f: median(x, "mean"), kappa_median),
+    "median": (lambda x, f: Median("mean")(x), kappa_median),
 }
 
 
@@ -125,7 +125,7 @@ def test_the_search_sees_that_averaging_has_no_kappa():
         smallest_eigenvalue_average,
         caf,
         aksel,
-        lambda x, f: medoid(x),
+        lambda x, f: Medoid()(x),
     ],
 )
 def test_no_rule_is_better_than_the_lower_bound(rule, n, f):

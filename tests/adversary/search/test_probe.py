@@ -6,11 +6,15 @@ import pytest
 import torch
 
 from lightning_fl.adversary.search.probe import Probe, climb
-from lightning_fl.aggregator.trimmed_mean import _trimmed_mean
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import world
 from lightning_fl.updates.products import gram_matrix
 
 H, B, D = 12, 3, 20
+
+
+def rule(updates):
+    return TrimmedMean(B).aggregate(updates, world.oracle()).update
 
 
 def random(*shape, seed=0):
@@ -86,10 +90,9 @@ def test_an_estimate_is_near_and_says_whether_it_is_one(damage, monkeypatch):
     monkeypatch.setattr("lightning_fl.adversary.search.probe._COLUMNS", 250)
     honest = (0.3 + random(H, 1000)) * torch.exp(random(1000, seed=3))
     directions = torch.stack([honest.mean(0), honest.std(0)])
-    trimmed, average = (lambda updates: _trimmed_mean(updates, B)), (lambda updates: updates.combination(shares))
     shares = torch.full((H + B,), 1 / (H + B))
-    for rule, estimated, within in [(trimmed, True, 0.1), (average, False, 1e-9)]:
-        probe = Probe(honest, B, rule, directions)
+    for kind, estimated, within in [(rule, True, 0.1), (lambda updates: updates.combination(shares), False, 1e-9)]:
+        probe = Probe(honest, B, kind, directions)
         for c in ([1.0, 0.5], [1.0, -3.0]):
             assert probe.estimate(c, damage) == pytest.approx(probe.harm(c, damage), rel=within)
         assert probe.estimated == estimated
@@ -112,7 +115,7 @@ def test_a_rule_that_makes_nothing_of_a_sample_is_asked_about_all_columns(monkey
 
 
 def test_columns_sorted_anew_are_the_same():
-    probe = Probe(random(H, D), B, lambda updates: _trimmed_mean(updates, B), random(2, D, seed=1))
+    probe = Probe(random(H, D), B, rule, random(2, D, seed=1))
     for c in ([1.0, 0.5], [-4.0, 0.0]):
         assert probe.harm(c, once=True) == pytest.approx(probe.harm(c), rel=1e-6)
 
