@@ -102,6 +102,7 @@ class Gas(Wrapper, Weighting):
 
     Krum chooses row 0 in both groups; the scores are 0, 2, 4 and 18:
 
+    >>> import torch
     >>> from lightning_fl.aggregator.krum import Krum
     >>> clients = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [9.0, 10.0]])
     >>> Gas(Krum(f=1), f=1, n_groups=2)(clients)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Fraction
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
 from lightning_fl.updates.products import among, by_parts, distances_of, equal_rows, merged, squared_distances
@@ -58,7 +58,7 @@ def _radii(distances: Tensor, weights: Tensor) -> Tensor:
 def geometric_median_weights(
     gram: Float64[Tensor, "n n"], weights: Float[Tensor, " n"], eps: float = 1e-5
 ) -> Float64[Tensor, " n"]:
-    """Find the coefficients of the geometric median; see `geometric_median`.
+    """Find the coefficients of the geometric median; see `GeometricMedian`.
 
     With nu = eps * radius, minimise F_nu(y) = sum_i alpha_i h(||y - z_i||), where h(t) = t from nu on and
     t^2 / (2 nu) + nu / 2 below, so that F <= F_nu <= F + nu / 2: from the row with the least F, by Newton steps with a
@@ -70,15 +70,14 @@ def geometric_median_weights(
     Args:
         gram: Inner products between the rows, about any origin; one in their middle keeps most digits.
         weights: alpha, at least 0 with a positive sum.
-        eps: See `geometric_median`.
+        eps: See `GeometricMedian`.
 
     Returns:
         Coefficients, at least 0 with sum 1; 0 where a row is not finite or has weight 0.
 
     Raises:
-        SettingError: If no row of positive weight is finite, or eps is out of range.
+        SettingError: If no row of positive weight is finite.
     """
-    _check(eps)
     rows = finite_rows(gram.diagonal(), "geometric_median", weights)
     alpha = weights[rows].double() / weights[rows].double().sum()
     gram, distances, radius = centre_on_majority(among(gram, rows), alpha)
@@ -88,11 +87,6 @@ def geometric_median_weights(
     else:  # more than half of the weight lies on one point, which is the median
         found = alpha * (distances == 0)
     return torch.zeros_like(weights, dtype=torch.float64).index_put((rows,), found / found.sum())
-
-
-def _check(eps: float) -> None:
-    if not 0 < eps < 1:
-        raise SettingError(f"geometric_median needs 0 < eps < 1, got {eps}; RAGA takes 1e-5.")
 
 
 def _about(gram: Tensor, row: int) -> Tensor:
@@ -191,25 +185,18 @@ def _minimise(gram: Tensor, alpha: Tensor, nu: float) -> Tensor:
     return weiszfeld
 
 
-def geometric_median(
-    updates: Float[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None, eps: float = 1e-5
-) -> Float[Tensor, " d"]:
+class GeometricMedian(Weighting):
     """Aggregate by the weighted geometric median argmin_y F(y), F(y) = sum_i alpha_i ||y - z_i|| (RAGA, equation 8).
 
     Where honest clients hold the share C > 1/2 of the weight, ||z|| <= (2 sum_honest alpha_i ||z_i|| + gap) / (2C - 1)
     (68), whatever the others send.
 
+    alpha are the data weights.  The result is the point sum_i a_i z_i, a_i proportional to
+    alpha_i / max(||y - z_i||, eps * radius) at a y that is as good as eps says.
+
     Args:
-        updates: One update per row.
-        weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
         eps: F(z) <= min F + eps * radius, 0 < eps < 1.  radius: that of the smallest ball around an update that holds
             more than half of the weight.
-
-    Returns:
-        The point sum_i a_i z_i, a_i proportional to alpha_i / max(||y - z_i||, eps * radius) at a y that is as good.
-
-    Raises:
-        SettingError: If shapes or settings do not fit, or no update is finite.
 
     Note:
         The paper bounds the gap by eps itself (9); here it is relative, so that scaling the updates scales the result,
@@ -219,26 +206,16 @@ def geometric_median(
 
     The corners of a convex quadrilateral have their median where the diagonals cross, here y = x and y = 2 - x:
 
+    >>> import torch
     >>> corners = torch.tensor([[0.0, 0.0], [0.0, 2.0], [4.0, 4.0], [6.0, -4.0]])
-    >>> geometric_median(corners).round(decimals=3)
+    >>> GeometricMedian()(corners).round(decimals=3)
     tensor([1., 1.])
     """
-    rows = Updates(updates, weights)
-    return rows.combine(geometric_median_weights(rows.centred.gram, rows.data_weights, eps))
-
-
-class GeometricMedian(Weighting):
-    """Aggregate by the geometric median with the data weights; see `geometric_median` for the settings."""
 
     exact = True
 
-    def __init__(self, eps: float = 1e-5):
+    def __init__(self, eps: Fraction = 1e-5):
         self.eps = eps
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check eps; see the base class."""
-        super().check(n, n_classes)
-        _check(self.eps)
 
     def kappa(self, n: int, b: int, equal: bool) -> float | None:
         """Return the bound for b, which is proven for equal weights; see the base class."""

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting, check_minority, draw_order
+from lightning_fl.aggregator.base import Weighting, draw_order
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.products import squared_distances
 from lightning_fl.updates.rows import finite_rows, still_tolerated
@@ -25,15 +26,14 @@ _MOST_NODES = 1_000_000
 def minimum_diameter_weights(
     gram: Float64[Tensor, "n n"], f: int, order: Int64[Tensor, " n"] | None = None
 ) -> Float64[Tensor, " n"]:
-    """Give n - f rows equal weights, from inner products about any origin; see `minimum_diameter_average`.
+    """Give n - f rows equal weights, from inner products about any origin; see `Mda`.
 
     Args:
         gram: Inner products.
-        f: See `minimum_diameter_average`.
+        f: See `Mda`.
         order: Row numbers in the order in which subsets are compared.  None: as they stand.
     """
     n = len(gram)
-    check_minority(n, f, "mda")
     rows = finite_rows(gram.diagonal(), "mda")
     if order is not None:
         rows = order[torch.isin(order, rows)]
@@ -127,41 +127,28 @@ class _Search:
             alive, budget = others, budget - 1
 
 
-def minimum_diameter_average(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+class Mda(Weighting):
     """Average the n - f updates S with the least diameter, max over i, j in S of ||x_i - x_j||.
 
+    Of subsets with equal diameters each round draws one: the first would favour the clients that come first.
+
     Args:
-        updates: One update per row.
         f: Byzantine clients tolerated, 0 <= 2f < n.
-
-    Returns:
-        Their mean; of subsets with equal diameters, the lexicographically first counts.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, f is out of range, no update is finite, or the search
-            takes more than 1,000,000 steps (f of 35 or more may need them).
 
     Note:
         The diameter belongs to one pair, so that several subsets often have the same.  An update with NaN or inf is
-        left out and counts among the f.
+        left out and counts among the f.  A search of more than 1,000,000 steps (f of 35 or more may need them) is
+        refused.
 
-    >>> minimum_diameter_average(torch.tensor([[0.0], [3.0], [4.0], [5.0], [60.0]]), f=2)
+    >>> import torch
+    >>> Mda(f=2)(torch.tensor([[0.0], [3.0], [4.0], [5.0], [60.0]]))
     tensor([4.])
-    """
-    rows = Updates(updates)
-    return rows.combine(minimum_diameter_weights(rows.centred.gram, f))
-
-
-class Mda(Weighting):
-    """Average the n - f updates with the least diameter; see `minimum_diameter_average` for the setting.
-
-    Of subsets with equal diameters each round draws one: the first would favour the clients that come first.
     """
 
     least = "2f + 1"
     exact = True
 
-    def __init__(self, f: int):
+    def __init__(self, f: NonNegativeInt):
         self.f = f
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:

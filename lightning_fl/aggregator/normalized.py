@@ -7,7 +7,7 @@ The rule asks for n lengths, not for n x n inner products, so it costs little mo
 """
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
@@ -20,7 +20,7 @@ _SHORTEST = torch.finfo(torch.float32).tiny
 
 
 def normalized_weights(norms: Float64[Tensor, " n"], data_weights: Float64[Tensor, " n"]) -> Float64[Tensor, " n"]:
-    """Weigh each row by alpha_i / ||x_i||, and by 0 where that is not a number; see `normalized_average`.
+    """Weigh each row by alpha_i / ||x_i||, and by 0 where that is not a number; see `Normalized`.
 
     >>> normalized_weights(torch.tensor([5.0, 0.0, torch.nan]).double(), torch.tensor([0.5, 0.25, 0.25]).double())
     tensor([0.1000, 0.0000, 0.0000], dtype=torch.float64)
@@ -29,38 +29,20 @@ def normalized_weights(norms: Float64[Tensor, " n"], data_weights: Float64[Tenso
     return torch.where(norms.isfinite() & (norms > _SHORTEST), data_weights / norms, 0)
 
 
-def normalized_average(
-    updates: Float[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None
-) -> Float[Tensor, " d"]:
+class Normalized(Aggregator):
     """Average the updates at unit length, sum_i alpha_i x_i / ||x_i||_2 (eq. 24).
 
     The norm is of the whole flat vector, so the result is never longer than 1.
 
-    Args:
-        updates: One update per row.
-        weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
-
-    Returns:
-        The weighted mean direction.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, the weights do not fit it, or no update is finite.
+    Its weights are the factors of the updates as sent, alpha_i / ||x_i||; its trust is alpha_i.
 
     Note:
         The paper does not say what a row without direction (zero, NaN, inf) adds.  Here it adds nothing and the others
         keep their alpha, so the step gets shorter.
 
-    >>> normalized_average(torch.tensor([[3.0, 4.0], [0.0, 20.0]]))
+    >>> import torch
+    >>> Normalized()(torch.tensor([[3.0, 4.0], [0.0, 20.0]]))
     tensor([0.3000, 0.9000])
-    """
-    rows = Updates(updates, weights)
-    return rows.combine(normalized_weights(rows.norms(), rows.data_weights))
-
-
-class Normalized(Aggregator):
-    """Average the updates at unit length by their data weights; see `normalized_average`.
-
-    Its weights are the factors of the updates as sent, alpha_i / ||x_i||; its trust is alpha_i.
     """
 
     moves_with = ("rotation",)

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting, check_least
+from lightning_fl.aggregator.base import Weighting
 from lightning_fl.network.threads import eigh
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -25,22 +26,21 @@ def rage_weights(
     centred: bool = False,
     offset: Float64[Tensor, " n"] | None = None,
 ) -> Float64[Tensor, " n"]:
-    """Weigh the rows from their inner products; see `rage`.
+    """Weigh the rows from their inner products; see `Rage`.
 
     Every direction v is a combination of rows, so the d columns are not needed: v = sum_j direction_j (x_j - mu), up to
     a factor which cancels in tau_i / tau_max.
 
     Args:
         gram: <x_i - r, x_j - r> about any origin r; one in the middle of the rows keeps most digits.
-        n_iterations: See `rage`.
-        centred: See `rage`.
+        n_iterations: See `Rage`.
+        centred: See `Rage`.
         offset: <x_i - r, r>, which scores that are not centred need.  None: r = 0.
 
     Returns:
         w_i / sum w; 0 where a row is not finite.
     """
     n = len(gram)
-    check_least("rage", "n_iterations + 1", n, n_iterations=n_iterations)
     rows = finite_rows(gram.diagonal(), "rage")
     inner = gram[rows][:, rows]
     along_r = torch.zeros_like(inner.diagonal()) if offset is None else offset[rows]
@@ -62,7 +62,7 @@ def rage_weights(
     return weights
 
 
-def rage(updates: Float[Tensor, "n d"], n_iterations: int = 20, centred: bool = False) -> Float[Tensor, " d"]:
+class Rage(Weighting):
     """Average the updates after n_iterations steps of spectral filtering.
 
     From w_i = 1/n, a step computes mu = sum w_i x_i / sum w_i, the top right singular vector v of the matrix with rows
@@ -70,15 +70,8 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int = 20, centred: bool = 
     tau_max is the largest over w_i > 0.
 
     Args:
-        updates: One update per row.
         n_iterations: Steps, 0 <= n_iterations < n.
         centred: Score by <x_i - mu, v>^2, as Data and Diggavi do.
-
-    Returns:
-        sum w_i x_i / sum w_i.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, n_iterations is out of range, or no row is finite.
 
     Note:
         Data and Diggavi stop by a threshold on the variance instead.  The BOBA paper's text says f steps; its code has
@@ -88,21 +81,15 @@ def rage(updates: Float[Tensor, "n d"], n_iterations: int = 20, centred: bool = 
 
     The step takes the last row out, and keeps 1 - (5/9)^2 and 1 - (4/9)^2 of the first two (centred: mu = 6):
 
-    >>> rage(torch.tensor([[1.0], [2.0], [15.0]]), n_iterations=1, centred=True)
+    >>> import torch
+    >>> Rage(n_iterations=1, centred=True)(torch.tensor([[1.0], [2.0], [15.0]]))
     tensor([1.5372])
     """
-    rows = Updates(updates)
-    inner = rows.centred
-    return rows.combine(rage_weights(inner.gram, n_iterations, centred, inner.offset))
-
-
-class Rage(Weighting):
-    """Average after spectral filtering; see `rage` for the settings."""
 
     least = "n_iterations + 1"
     moves_with = ("scale", "rotation")
 
-    def __init__(self, n_iterations: int = 20, centred: bool = False):
+    def __init__(self, n_iterations: NonNegativeInt = 20, centred: bool = False):
         self.n_iterations = n_iterations
         self.centred = centred
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting, check_integer
-from lightning_fl.errors import SettingError
+from lightning_fl.aggregator.base import Weighting
+from lightning_fl.ranges import PositiveFloat, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -19,18 +19,17 @@ from lightning_fl.updates.updates import Updates
 def rfa_weights(
     gram: Float64[Tensor, "m m"], weights: Float[Tensor, " n"], nu: float = 0.1, n_iterations: int = 3
 ) -> Float64[Tensor, " n"]:
-    """Weigh the rows from their inner products; see `rfa`.
+    """Weigh the rows from their inner products; see `Rfa`.
 
     Args:
         gram: Inner products of n client rows followed by the start, about any origin.
         weights: alpha, at least 0 with a positive sum.
-        nu: See `rfa`.
-        n_iterations: See `rfa`.
+        nu: See `Rfa`.
+        n_iterations: See `Rfa`.
 
     Raises:
-        SettingError: If no row of positive weight is finite, or a setting is out of range.
+        SettingError: If no row of positive weight is finite.
     """
-    _check(nu, n_iterations)
     rows = finite_rows(gram.diagonal()[:-1], "rfa", weights)
     rows = torch.cat([rows, rows.new_tensor([len(weights)])])
     inner, alpha = gram[rows][:, rows], F.pad(weights, (0, 1))[rows].double()
@@ -44,52 +43,29 @@ def rfa_weights(
     return torch.zeros_like(weights, dtype=torch.float64).index_put((rows[:-1],), mix[:-1])
 
 
-def _check(nu: float, n_iterations: int) -> None:
-    check_integer(n_iterations, "rfa", "n_iterations")
-    if not (0 < nu < torch.inf and n_iterations >= 1):
-        raise SettingError(f"rfa needs a finite nu > 0 and n_iterations >= 1, got {nu} and {n_iterations}.")
-
-
-def rfa(
-    updates: Float[Tensor, "n d"],
-    weights: Float[Tensor, " n"] | None = None,
-    nu: float = 0.1,
-    n_iterations: int = 3,
-) -> Float[Tensor, " d"]:
+class Rfa(Weighting):
     """Take n_iterations steps z <- sum w_i x_i / sum w_i, w_i = alpha_i / max(nu, ||z - x_i||), from z = 0.
 
+    alpha are the data weights.
+
     Args:
-        updates: One update per row.
-        weights: alpha, at least 0 with a positive sum.  None: equal.
         nu: Smallest distance, > 0 in the unit of the updates.  The paper: 1e-6; byzfl: 0.1.
         n_iterations: Steps, at least 1.  The paper: 3 to 5; byzfl: 3; in the experiments with bucketing: 8.
 
-    Returns:
-        z.
-
-    Raises:
-        SettingError: If shapes or settings do not fit, or no update is finite.
-
     Note:
-        This is for comparisons with results that were measured so: `geometric_median` is the minimum that the steps go
+        This is for comparisons with results that were measured so: `GeometricMedian` is the minimum that the steps go
         to.  An update with NaN or inf gets weight 0.
 
     The first step weighs by 1/1, 1/2 and 1/10, and the second starts at 1.875:
 
-    >>> rfa(torch.tensor([[1.0], [2.0], [10.0]]), n_iterations=1)
+    >>> import torch
+    >>> Rfa(n_iterations=1)(torch.tensor([[1.0], [2.0], [10.0]]))
     tensor([1.8750])
     """
-    rows = Updates(updates, weights)
-    return rows.combine(rfa_weights(rows.centred.with_zero, rows.data_weights, nu, n_iterations))
-
-
-class Rfa(Weighting):
-    """Take a few smoothed Weiszfeld steps with the data weights; see `rfa` for the settings."""
 
     moves_with = ("rotation",)
 
-    def __init__(self, nu: float = 0.1, n_iterations: int = 3):
-        _check(nu, n_iterations)
+    def __init__(self, nu: PositiveFloat = 0.1, n_iterations: PositiveInt = 3):
         self.nu = nu
         self.n_iterations = n_iterations
 

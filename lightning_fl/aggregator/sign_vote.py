@@ -18,35 +18,28 @@ from lightning_fl.updates.updates import Updates
 _ENTRIES_CPU, _ENTRIES_GPU = 2**19, 2**26
 
 
-def sign_vote(updates: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
-    """Take the majority's sign in every coordinate, sign(sum_i sign(x_ik)).
-
-    Args:
-        updates: One update per row.
-
-    Returns:
-        -1, 0 or 1 per coordinate; 0 on a tie, and sign(0) = 0.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, or no update is finite.
-
-    Note:
-        Every coordinate moves by the learning rate alone: rates that fit gradients are far too large (the authors take
-        1e-4).  An update with NaN or inf abstains.  Data weights play no part, as in the papers.
-
-    >>> sign_vote(torch.tensor([[1.0, -2.0, 3.0], [90.0, -0.1, -4.0], [-5.0, 0.0, 0.0]]))
-    tensor([ 1., -1.,  0.])
-    """
+def _vote(updates: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
     rows = finite_only(updates, "sign_vote")
     width = max(1, (_ENTRIES_CPU if rows.device.type == "cpu" else _ENTRIES_GPU) // len(rows))
     return torch.cat([block.sign().sum(0).sign() for block in rows.split(width, dim=1)])
 
 
 class SignVote(Aggregator):
-    """Take the majority's sign in every coordinate; see `sign_vote`."""
+    """Take the majority's sign in every coordinate, sign(sum_i sign(x_ik)).
+
+    It is -1, 0 or 1; 0 on a tie, and sign(0) = 0.
+
+    Note:
+        Every coordinate moves by the learning rate alone: rates that fit gradients are far too large (the authors take
+        1e-4).  An update with NaN or inf abstains.  Data weights play no part, as in the papers.
+
+    >>> import torch
+    >>> SignVote()(torch.tensor([[1.0, -2.0, 3.0], [90.0, -0.1, -4.0], [-5.0, 0.0, 0.0]]))
+    tensor([ 1., -1.,  0.])
+    """
 
     moves_with = ()
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        return Aggregation(updates.by_column(sign_vote, mark_broken=True))
+        return Aggregation(updates.by_column(_vote, mark_broken=True))

@@ -9,11 +9,12 @@ from itertools import combinations, islice
 from math import comb
 
 import torch
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.network.threads import threads_for
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
@@ -32,13 +33,12 @@ def smallest_eigenvalue_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[F
 
     Args:
         gram: Inner products.
-        f: See `smallest_eigenvalue_average`.
+        f: See `Smea`.
 
     Returns:
         The weights, and whether all subsets were tried.
     """
     n = len(gram)
-    check_minority(n, f, "smea")
     rows = finite_rows(gram.diagonal(), "smea")
     inner, f = gram[rows][:, rows], still_tolerated(f, n, len(rows))
     exact = comb(len(rows), f) <= _MOST_SUBSETS
@@ -181,38 +181,28 @@ def _best_drop(gram: Tensor) -> int:
     return int(rows[0])
 
 
-def smallest_eigenvalue_average(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+class Smea(Aggregator):
     """Average the n - f updates S with the least top eigenvalue of 1/|S| sum (x_i - mean_S)(x_i - mean_S)^T.
 
+    Of subsets with equal eigenvalues, the lexicographically first counts.
+
     Args:
-        updates: One update per row.
         f: Byzantine clients tolerated, 0 <= 2f < n.
-
-    Returns:
-        Their mean; of subsets with equal eigenvalues, the lexicographically first counts.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, f is out of range, or no update is finite.
 
     Note:
         Up to 50,000 subsets are all tried.  Beyond, f times the update goes without which the eigenvalue is least, and
         then updates inside and outside are swapped as long as that lowers it; this need not find the best subset.  An
         update with NaN or inf is left out and counts among the f.
 
-    >>> smallest_eigenvalue_average(torch.tensor([[0.0], [1.0], [2.0], [60.0]]), f=1)
+    >>> import torch
+    >>> Smea(f=1)(torch.tensor([[0.0], [1.0], [2.0], [60.0]]))
     tensor([1.])
     """
-    rows = Updates(updates)
-    return rows.combine(smallest_eigenvalue_weights(rows.centred.gram, f)[0])
-
-
-class Smea(Aggregator):
-    """Average the n - f updates with the least variance in any direction; see `smallest_eigenvalue_average`."""
 
     least = "2f + 1"
     exact = True
 
-    def __init__(self, f: int):
+    def __init__(self, f: NonNegativeInt):
         self.f = f
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:

@@ -14,7 +14,11 @@ from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.meamed import Meamed
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.medoid import Medoid
+from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.phocas import Phocas
+from lightning_fl.aggregator.rfa import Rfa
+from lightning_fl.aggregator.sign_vote import SignVote
+from lightning_fl.aggregator.smea import Smea
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
@@ -93,6 +97,31 @@ G_TO_Z = [
         ]
         for f in (0, 1, 4, 5)
         for n in (N, N + 1)
+    ],
+    *[
+        Case(SignVote(), peers.sign_vote, n=n, problems=("random", "rank-deficient", "badly scaled", "offset"))
+        for n in (1, 4, N)
+    ],
+    *[
+        Case(
+            Smea(f), lambda x, f=f: reference.smallest_eigenvalue_average(x, f)[0], size=1, tolerance=(2e-6, 1e-9), n=9
+        )
+        for f in (0, 3, 4)
+    ],
+    *[
+        Case(Normalized(), lambda x, w=weights: reference.normalized_average(x, w), weights=weights, size=1)
+        for weights in (None, range(N))
+    ],
+    *[
+        Case(
+            Rfa(nu, steps),
+            lambda x, nu=nu, steps=steps: reference.rfa(x, np.arange(1.0, N + 1), nu, steps),
+            weights=range(1, N + 1),
+            size=1,
+            tolerance=(1e-5, 1e-9),
+        )
+        for nu in (1e-6, 0.1, 2.0)
+        for steps in (1, 3, 8)
     ],
 ]
 CASES = [

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from lightning_fl.aggregator.boba import Boba
-from lightning_fl.aggregator.geometric_median import geometric_median
+from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum, MultiKrum
-from lightning_fl.aggregator.rage import rage
+from lightning_fl.aggregator.rage import Rage
 from tests.aggregator import reference
 
 # The rule, its loop, and whether it chooses among the rows.
@@ -15,12 +15,12 @@ LOOPS = {
     "krum": (lambda x, f: Krum(f)(x), lambda x, f: reference.krum(x, f), True),
     "multi_krum": (lambda x, f: MultiKrum(f)(x), lambda x, f: reference.multi_krum(x, f), True),
     "geometric_median": (
-        lambda x, f: geometric_median(x),
+        lambda x, f: GeometricMedian()(x),
         lambda x, f: reference.geometric_median(x, EQUAL, 100),
         False,
     ),
-    "rage": (lambda x, f: rage(x, f), lambda x, f: reference.rage(x, f), False),
-    "rage, centred": (lambda x, f: rage(x, f, True), lambda x, f: reference.rage(x, f, True), False),
+    "rage": (lambda x, f: Rage(f)(x), lambda x, f: reference.rage(x, f), False),
+    "rage, centred": (lambda x, f: Rage(f, True)(x), lambda x, f: reference.rage(x, f, True), False),
     "boba": (lambda x, f: Boba(f)(x[3:], x[:3]), lambda x, f: reference.boba(x[3:], x[:3], f)[0], False),
 }
 EQUAL = np.full(25, 1 / 25)

@@ -16,13 +16,13 @@ import torch
 from lightning_fl.aggregator.aksel import aksel
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.caf import caf
-from lightning_fl.aggregator.geometric_median import geometric_median
+from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum, MultiKrum
-from lightning_fl.aggregator.mda import minimum_diameter_average
+from lightning_fl.aggregator.mda import Mda
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.medoid import Medoid
 from lightning_fl.aggregator.nnm import nearest_neighbor_mixing
-from lightning_fl.aggregator.smea import smallest_eigenvalue_average
+from lightning_fl.aggregator.smea import Smea
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 
 SIZES = [(4, 1), (7, 2), (7, 3), (9, 3)]
@@ -44,7 +44,7 @@ def kappa_median(r):
 RULES = {
     "trimmed_mean": (lambda x, f: TrimmedMean(f)(x), kappa_trimmed_mean),
     "krum": (lambda x, f: Krum(f, "n-f-1")(x), kappa_krum),
-    "geometric_median": (lambda x, f: geometric_median(x), kappa_median),
+    "geometric_median": (lambda x, f: GeometricMedian()(x), kappa_median),
     "median": (lambda x, f: Median("mean")(x), kappa_median),
 }
 
@@ -121,8 +121,8 @@ def test_the_search_sees_that_averaging_has_no_kappa():
     [
         *(rule for rule, _ in RULES.values()),
         lambda x, f: MultiKrum(f, None, "n-f-1")(x),
-        minimum_diameter_average,
-        smallest_eigenvalue_average,
+        lambda x, f: Mda(f)(x),
+        lambda x, f: Smea(f)(x),
         caf,
         aksel,
         lambda x, f: Medoid()(x),

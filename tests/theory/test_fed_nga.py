@@ -5,7 +5,7 @@ from math import sqrt
 import pytest
 import torch
 
-from lightning_fl.aggregator.normalized import normalized_average
+from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.errors import SettingError
 from lightning_fl.theory.base import gradient_bound
 from lightning_fl.theory.fed_nga import (
@@ -31,7 +31,7 @@ def run(problem, b, w, rates, attack, draw):
         honest.append(rows[:-b])
         objective.append(problem.gradient(w))
         forged = forge(attack, honest[-1], objective[-1], b, draw)
-        w = w - eta * normalized_average(torch.cat([honest[-1], forged]), problem.alphas)
+        w = w - eta * Normalized()(torch.cat([honest[-1], forged]), weights=problem.alphas)
         points.append(w)
     return points, torch.stack(honest), torch.stack(objective)
 

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 import torch
 
-from lightning_fl.aggregator.geometric_median import geometric_median
+from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.errors import SettingError
 from lightning_fl.theory.base import gradient_bound, heterogeneity
 from lightning_fl.theory.raga import (
@@ -37,7 +37,7 @@ def run(problem, b, w, rates, local_rates, sigma, attack, draw):
         honest = uploads[:-b]
         assert 1e-9 * torch.cdist(honest, honest).max() < EPS
         rows = torch.cat([honest, forge(attack, honest, objective, b, draw)])
-        w = w - eta * geometric_median(rows, problem.alphas, eps=1e-9)
+        w = w - eta * GeometricMedian(eps=1e-9)(rows, weights=problem.alphas)
         points.append(w)
     return points, G, theta
 
@@ -108,7 +108,7 @@ def test_lemma_3_holds(seed):
     alphas = 0.2 + torch.rand(h + b, generator=draw).double()
     alphas /= alphas.sum()
     eps = 1e-6 * torch.cdist(honest, honest).max().item()
-    z = geometric_median(torch.cat([honest, forged]), alphas, eps=1e-6).norm().item()
+    z = GeometricMedian(eps=1e-6)(torch.cat([honest, forged]), weights=alphas).norm().item()
     norms, shares = honest.norm(dim=1), alphas[:h].tolist()
     bound = median_norm_bound(norms.tolist(), shares, eps)
     squares = median_square_bound(norms.square().tolist(), shares, eps)
