@@ -7,12 +7,13 @@ Learning with Linear Gradient Overhead. ICML 2023. arXiv:2209.10931.
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed, check_integer, check_minority
+from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.federation import Federation
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.products import squared_distances
 from lightning_fl.updates.rows import finite_rows
@@ -22,13 +23,13 @@ from lightning_fl.updates.updates import Updates
 def monna_weights(
     gram: Float64[Tensor, "m m"], f: int, trusted: int | None = None, include_trusted: bool = True
 ) -> Float64[Tensor, " m"]:
-    """Weigh the rows from their inner products about any origin; see `monna`.
+    """Weigh the rows from their inner products about any origin; see `Monna`.
 
     Args:
         gram: Inner products of n client rows; if none of them is trusted, followed by the server's row.
-        f: See `monna`.
+        f: See `Monna`.
         trusted: Number of the trusted row.  None: the last one, which is not a client's.
-        include_trusted: See `monna`.
+        include_trusted: See `Monna`.
 
     Returns:
         Factor of each row in the update, the server's included.
@@ -38,7 +39,6 @@ def monna_weights(
     """
     own = trusted is not None
     n = len(gram) if own else len(gram) - 1
-    check_minority(n, f, "monna")
     centre = n if trusted is None else trusted
     if not gram[centre, centre].isfinite():
         raise DivergedError("monna needs a finite trusted update, got NaN or inf; the model may have diverged.")
@@ -54,57 +54,32 @@ def monna_weights(
     return gram.new_zeros(len(gram)).index_fill(0, nearest, 1 / len(nearest))
 
 
-def monna(
-    updates: Float[Tensor, "n d"], f: int, trusted: Float[Tensor, " d"] | int, include_trusted: bool = True
-) -> Float[Tensor, " d"]:
+class Monna(Aggregator):
     """Average the n - f updates nearest to a trusted one, which is among them.
 
+    Of equally near updates the first count.
+
     Args:
-        updates: One update per row.
         f: Byzantine clients tolerated, 0 <= 2f < n.
-        trusted: Number of the trusted update (a node's own, in learning without a server), or another vector, such as
-            the update from the server's own samples.
-        include_trusted: Whether another vector counts, in addition to the n - f nearest updates.
-
-    Returns:
-        Their mean; of equally near updates the first count.
-
-    Raises:
-        SettingError: If shapes do not fit, a setting is out of range, the trusted update is not finite, or no other is.
+        trusted: "server": the update from the server's samples.  A number: the client of that number (a node's own, in
+            learning without a server), who must be honest and take part in every round.
+        include_trusted: Whether the server's update counts, in addition to the n - f nearest ones.
 
     Note:
         The paper's nodes have no server.  Its vector is treated as that of one more node.  An update with NaN or inf is
         left out and counts among the f.
 
-    >>> updates = torch.tensor([[0.0], [1.0], [3.0], [9.0]])
-    >>> monna(updates, f=1, trusted=1), monna(updates, f=1, trusted=torch.tensor([4.0]))
+    >>> import torch
+    >>> updates, server_update = torch.tensor([[0.0], [1.0], [3.0], [9.0]]), torch.tensor([4.0])
+    >>> Monna(f=1, trusted=1)(updates), Monna(f=1)(updates, server_update)
     (tensor([1.3333]), tensor([2.]))
-    """
-    rows = Updates(updates)
-    if not isinstance(trusted, Tensor):
-        check_integer(trusted, "monna", "trusted, the number of an update, or a tensor")
-        if not 0 <= trusted < rows.n:
-            raise SettingError(f"monna needs trusted in [0, {rows.n}), the number of an update, got {trusted}.")
-        return rows.combine(monna_weights(rows.centred.gram, f, trusted))
-    weights = monna_weights(rows.centred_with(trusted[None]).gram, f, None, include_trusted)
-    return rows.combine(weights[:-1]) + weights[-1].to(trusted) * trusted
-
-
-class Monna(Aggregator):
-    """Average the updates nearest to a trusted one; see `monna`.
-
-    Args:
-        f: Byzantine clients tolerated, 0 <= 2f < n.
-        trusted: "server": the update from the server's samples.  A number: the client of that number, who must be
-            honest and take part in every round.
-        include_trusted: See `monna`.
     """
 
     least = "2f + 1"
 
-    def __init__(self, f: int, trusted: Literal["server"] | int = "server", include_trusted: bool = True):
-        if trusted != "server" and (type(trusted) is not int or trusted < 0):
-            raise SettingError(f"monna's trusted must be server or the number of a client, got {trusted!r}.")
+    def __init__(
+        self, f: NonNegativeInt, trusted: Literal["server"] | NonNegativeInt = "server", include_trusted: bool = True
+    ):
         self.f = f
         self.trusted = trusted
         self.include_trusted = include_trusted

@@ -5,11 +5,12 @@ Recipe for Optimal Byzantine ML under Heterogeneity. AISTATS 2023. arXiv:2302.01
 """
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator, check_least
+from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa
 from lightning_fl.updates.columns import ROUNDING, smallest
@@ -22,7 +23,7 @@ _EQUAL = 2.0**-30
 
 
 def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:
-    """Write the mixed updates as M X, from inner products about any origin; see `nearest_neighbor_mixing`.
+    """Write the mixed updates as M X, from inner products about any origin; see `Nnm`.
 
     >>> nnm_matrix(torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 5.0], [0.0, 5.0, 25.0]]).double(), f=1)
     tensor([[0.5000, 0.5000, 0.0000],
@@ -30,7 +31,6 @@ def nnm_matrix(gram: Float64[Tensor, "n n"], f: int) -> Float64[Tensor, "n n"]:
             [0.0000, 0.5000, 0.5000]], dtype=torch.float64)
     """
     n = len(gram)
-    check_least("nnm", "f + 1", n, f=f)
     rows = finite_rows(gram.diagonal(), "nnm")
     keep = min(n - f, len(rows))
     distances = squared_distances(gram[rows][:, rows]).fill_diagonal_(-1)  # itself first, even if others are equal
@@ -62,49 +62,32 @@ def _nearest(distances: Float64[Tensor, "m m"], keep: int) -> Float64[Tensor, "m
     return near
 
 
-def nearest_neighbor_mixing(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "n d"]:
+class Nnm(Mixing):
     """Mix each update with its neighbours, y_i = mean of the n - f updates nearest to x_i, itself among them (Alg. 2).
 
     A rule that is (f, kappa)-robust is (f, kappa')-robust after it, kappa' <= 8 f / (n - f) (kappa + 1) (Lemma 1).
 
     Args:
-        updates: One update per row.
+        rule: The rule, told the same f.
         f: Byzantine clients tolerated, 0 <= f < n; the guarantee needs f < n/2.
-
-    Returns:
-        One mixed update per row, for any rule with the same f.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, f is out of range, or no row is finite.
 
     Note:
         Equally near updates, up to rounding, share the last places, as clipped ones do for a row of zeros.  Some
         public code takes n - f others beside x_i.  A row with NaN or inf counts as one of the f, is never a neighbour,
         and becomes a row of NaN.  Data weights are not used.
 
-    >>> nearest_neighbor_mixing(torch.tensor([[0.0], [1.0], [5.0]]), f=1)
-    tensor([[0.5000],
-            [0.5000],
-            [3.0000]])
-    """
-    rows = Updates(updates)
-    return rows.mixed(nnm_matrix(rows.centred.gram, f)).rows
+    Of 0, 1 and 5 the mixed updates are 0.5, 0.5 and 3:
 
-
-class Nnm(Mixing):
-    """Ask another rule about updates mixed with their neighbours; see `nearest_neighbor_mixing`.
-
-    The mixed updates weigh the same; those that are not finite weigh nothing.
-
-    Args:
-        rule: The rule, told the same f.
-        f: Byzantine clients tolerated, 0 <= f < n.
+    >>> import torch
+    >>> from lightning_fl.aggregator.median import Median
+    >>> Nnm(Median(), f=1)(torch.tensor([[0.0], [1.0], [5.0]]))
+    tensor([0.5000])
     """
 
     least = "f + 1"
     exact = True
 
-    def __init__(self, rule: Aggregator, f: int):
+    def __init__(self, rule: Aggregator, f: NonNegativeInt):
         super().__init__(rule)
         self.f = f
 

@@ -4,7 +4,7 @@ The baseline "Server" of Wenxuan Bao, Jun Wu, Jingrui He. BOBA: Byzantine-Robust
 AISTATS 2024. arXiv:2208.12932, Table 1.
 """
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.updates import Updates
 
@@ -17,11 +17,7 @@ class ServerOnly(Aggregator):
     """
 
     reads_updates = False
-
-    @property
-    def needs_server(self) -> ServerNeed:
-        """Its update is all that counts; see the base class."""
-        return "updates"
+    needs_server = "updates"
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Return the server's own update; every client's weight is 0."""

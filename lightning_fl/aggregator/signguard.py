@@ -4,15 +4,15 @@ Jian Xu, Shao-Lun Huang, Linqi Song, Tian Lan. Byzantine-robust Federated Learni
 Gradient Filtering. ICDCS 2022. arXiv:2109.05872.
 """
 
-from math import inf
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Gt, Le, Lt
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
 from lightning_fl.aggregator.mixing import clipping_scales
-from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -82,50 +82,37 @@ def middle(norms: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
 
 
 def signguard_weights(
-    norms: Float64[Tensor, " n"], statistics: Float64[Tensor, "n 3"], lower: float = 0.1, upper: float = 3.0
+    updates: Updates, columns: Int64[Tensor, " k"], lower: float = 0.1, upper: float = 3.0, scaled: bool = False
 ) -> Float64[Tensor, " n"]:
-    """Weigh finite rows by their norms and sign statistics; see `signguard`."""
-    _check(lower, upper)
+    """Weigh the rows by their norms and the signs in some coordinates, at least one; see `Signguard`."""
+    lengths = updates.squares.sqrt()
+    rows = finite_rows(lengths, "signguard")
+    norms, statistics = lengths[rows], sign_statistics(updates.columns(columns).rows[rows], scaled)
     centre = middle(norms)
     usual = (lower * centre < norms) & (norms < upper * centre)
     chosen = usual & largest_cluster(statistics)
     if not chosen.any():
         chosen = usual if usual.any() else torch.ones_like(usual)
-    return chosen * clipping_scales(norms, centre) / chosen.sum()
+    weights = chosen * clipping_scales(norms, centre) / chosen.sum()
+    return torch.zeros_like(lengths).index_put((rows,), weights)
 
 
-def _check(lower: float, upper: float) -> None:
-    if not 0 <= lower < 1 < upper < inf:
-        raise SettingError(f"signguard needs 0 <= lower < 1 < upper, both finite, got {lower} and {upper}.")
-
-
-def signguard(
-    updates: Float[Tensor, "n d"],
-    columns: Int64[Tensor, " k"],
-    lower: float = 0.1,
-    upper: float = 3.0,
-    scaled: bool = False,
-) -> Float[Tensor, " d"]:
+class Signguard(Aggregator):
     """Average what passes a filter of norms and a filter of signs, clipped to the median norm (Algorithm 2).
 
     With M the median norm, S1 holds the updates with lower M < ||x_i|| < upper M, and S2 the largest cluster, by mean
     shift, of the shares of positive, zero and negative entries in some coordinates.  The result is the mean over S1 and
     S2 of x_i min(1, M / ||x_i||).
 
+    Its weights undo lengths beyond the median; its trust is an equal share for those that pass.
+
     Args:
-        updates: One update per row.
-        columns: The coordinates whose signs count, at least one (the paper draws 10 % of them).
         lower: L, 0 <= L < 1.
         upper: R > 1.
+        share: How much of the coordinates, a block of neighbours drawn each round, 0 < share <= 1 (the paper takes
+            0.1); all where the block would be empty.
         scaled: Divide each of the three shares by its largest value over the updates before clustering, as the authors'
             code does; their text does not.
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, no update is finite, there is no column, or a setting
-            is out of range.
 
     Note:
         Where no update is in both, which the paper leaves open, those in S1 are averaged, and if S1 is empty, all
@@ -135,46 +122,21 @@ def signguard(
 
     The third update has other signs, the fourth is too long, and the second is clipped to the median norm 10:
 
+    >>> import torch
     >>> clients = torch.tensor([[6.0, 8.0], [9.0, 12.0], [-6.0, -8.0], [60.0, 80.0], [3.0, 4.0]])
-    >>> signguard(clients, torch.tensor([0, 1]))
+    >>> Signguard(share=1.0)(clients)
     tensor([5.0000, 6.6667])
-    """
-    rows = Updates(updates)
-    return rows.combine(_weights(rows, columns, lower, upper, scaled))
-
-
-def _weights(updates: Updates, columns: Tensor, lower: float, upper: float, scaled: bool) -> Float64[Tensor, " n"]:
-    if not len(columns):
-        raise SettingError("signguard needs the signs of at least one coordinate, got no columns; draw some.")
-    norms = updates.squares.sqrt()
-    rows = finite_rows(norms, "signguard")
-    statistics = sign_statistics(updates.columns(columns).rows[rows], scaled)
-    weights = signguard_weights(norms[rows], statistics, lower, upper)
-    return torch.zeros_like(norms).index_put((rows,), weights)
-
-
-class Signguard(Aggregator):
-    """Average what has a usual length and usual signs; see `signguard` for lower, upper and scaled.
-
-    Its weights undo lengths beyond the median; its trust is an equal share for those that pass.
-
-    Args:
-        lower: L, 0 <= L < 1.
-        upper: R > 1.
-        share: How much of the coordinates, a block of neighbours drawn each round, 0 < share <= 1; all where the block
-            would be empty.
-        scaled: Divide each share of signs by its largest value.
-
-    Raises:
-        SettingError: If lower, upper or share is out of range.
     """
 
     moves_with = ("scale",)
 
-    def __init__(self, lower: float = 0.1, upper: float = 3.0, share: float = 0.1, scaled: bool = False):
-        _check(lower, upper)
-        if not 0 < share <= 1:
-            raise SettingError(f"signguard needs 0 < share <= 1, got {share}; the paper takes 0.1.")
+    def __init__(
+        self,
+        lower: Annotated[float, Ge(0), Lt(1)] = 0.1,
+        upper: Annotated[float, Gt(1)] = 3.0,
+        share: Annotated[float, Gt(0), Le(1)] = 0.1,
+        scaled: bool = False,
+    ):
         self.lower = lower
         self.upper = upper
         self.share = share
@@ -185,5 +147,5 @@ class Signguard(Aggregator):
         size = int(self.share * updates.d) or updates.d
         start = int(torch.randint(updates.d - size + 1, (1,), generator=server.generator("signguard")))
         columns = torch.arange(start, start + size, device=updates.device)
-        weights = _weights(updates, columns, self.lower, self.upper, self.scaled)
+        weights = signguard_weights(updates, columns, self.lower, self.upper, self.scaled)
         return Aggregation(updates.combination(weights), weights, trust=equal_shares(weights))

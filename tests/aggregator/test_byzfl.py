@@ -24,8 +24,8 @@ from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.mda import minimum_diameter_weights
 from lightning_fl.aggregator.meamed import Meamed
 from lightning_fl.aggregator.median import Median
-from lightning_fl.aggregator.monna import monna
-from lightning_fl.aggregator.nnm import nearest_neighbor_mixing
+from lightning_fl.aggregator.monna import Monna
+from lightning_fl.aggregator.nnm import nnm_matrix
 from lightning_fl.aggregator.rfa import Rfa
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 
@@ -38,6 +38,12 @@ def first_of_least_diameter(x, f):
     """MDA, with the first of equal subsets in place of one that is drawn."""
     rows = Updates(x)
     return rows.combine(minimum_diameter_weights(rows.centred.gram, f))
+
+
+def mixed(x, f):
+    """Updates mixed with their neighbours."""
+    rows = Updates(x)
+    return rows.mixed(nnm_matrix(rows.centred.gram, f)).rows
 
 
 # Those that give n rows are compared row by row.
@@ -54,11 +60,11 @@ RULES = {
         lambda x, f: centred_clipping(x, 0.7, n_iterations=3),
         lambda f: byzfl.CenteredClipping(L=3, tau=0.7),
     ),
-    "nnm": (nearest_neighbor_mixing, byzfl.NNM),
+    "nnm": (mixed, byzfl.NNM),
     "arc": (adaptive_clipping, byzfl.ARC),
     "clipping": (lambda x, f: clip(x, 2.0), lambda f: byzfl.Clipping(2.0)),
     "mda": (first_of_least_diameter, byzfl.MDA),
-    "monna": (lambda x, f: monna(x, f, 2), lambda f: byzfl.MoNNA(f, idx=2)),
+    "monna": (lambda x, f: Monna(f, 2)(x), lambda f: byzfl.MoNNA(f, idx=2)),
 }
 
 

@@ -14,9 +14,11 @@ from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.meamed import Meamed
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.medoid import Medoid
+from lightning_fl.aggregator.monna import Monna
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.phocas import Phocas
 from lightning_fl.aggregator.rfa import Rfa
+from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.sign_vote import SignVote
 from lightning_fl.aggregator.smea import Smea
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
@@ -122,6 +124,31 @@ G_TO_Z = [
         )
         for nu in (1e-6, 0.1, 2.0)
         for steps in (1, 3, 8)
+    ],
+    *[
+        Case(Monna(f, trusted), lambda x, f=f, i=trusted: reference.monna(x, f, i), size=1, tolerance=(2e-6, 1e-9))
+        for f in (0, 3, 5)
+        for trusted in (0, 4, N - 1)
+    ],
+    *[
+        Case(
+            Monna(f, include_trusted=include),
+            lambda x, server, f=f, include=include: reference.monna_of_server(x, f, server, include),
+            server=SERVER,
+            size=1,
+            tolerance=(2e-6, 1e-9),
+        )
+        for f in (0, 3, 5)
+        for include in (True, False)
+    ],
+    *[
+        Case(
+            ServerMixture(Average(), share),
+            lambda x, classes, share=share: reference.server_mixture(x.mean(0), classes, share),
+            server=reference.problem("random", N + 4, D)[N:],
+            size=1,
+        )
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
     ],
 ]
 CASES = [

@@ -5,7 +5,7 @@ import torch
 from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.aggregator.clipping import Clipping
 from lightning_fl.aggregator.gas import Gas
-from lightning_fl.aggregator.monna import Monna, monna, monna_weights
+from lightning_fl.aggregator.monna import Monna, monna_weights
 from lightning_fl.contract import world
 from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
@@ -14,36 +14,17 @@ N, D, F = 9, 5, 3
 X = torch.tensor(reference.X)
 
 
-@pytest.mark.parametrize("f", [0, F, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", reference.PROBLEMS)
-def test_agrees_with_the_loop(name, dtype, f):
-    x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
-    before, rows = x.clone(), x.double().numpy()
-    tolerance = {"rtol": 2e-6 if dtype == torch.float32 else 1e-9, "atol": 1e-6 if dtype == torch.float32 else 0}
-    for trusted in [0, 4, N - 1]:
-        result = monna(x, f, trusted)
-        np.testing.assert_allclose(result.numpy(), reference.monna(rows, f, trusted), **tolerance)
-        server = x[trusted] + 0.1
-        for include in [True, False]:
-            result = monna(x, f, server, include)
-            expected = reference.monna_of_server(rows, f, server.double().numpy(), include)
-            np.testing.assert_allclose(result.numpy(), expected, **tolerance)
-    assert result.dtype == dtype
-    assert torch.equal(x, before)
-
-
 def test_literal():
     """Nearest to row 0 are rows 0 1 5 2 3, to row 2 rows 2 5 4 1 3: n - f = 5 rows, the trusted one among them."""
-    torch.testing.assert_close(monna(X, 2, 0), torch.tensor([0.78, 0.98], dtype=torch.float64))
-    torch.testing.assert_close(monna(X, 2, 2), torch.tensor([1.0, 1.58], dtype=torch.float64))
+    torch.testing.assert_close(Monna(2, 0)(X), torch.tensor([0.78, 0.98], dtype=torch.float64))
+    torch.testing.assert_close(Monna(2, 2)(X), torch.tensor([1.0, 1.58], dtype=torch.float64))
 
 
 def test_the_server_counts_as_one_more():
     """5 rows and itself; or these alone."""
     mean = torch.tensor([0.78, 0.98], dtype=torch.float64)
-    torch.testing.assert_close(monna(X, 2, X[0].clone()), mean * 5 / 6)
-    torch.testing.assert_close(monna(X, 2, X[0].clone(), include_trusted=False), mean)
+    torch.testing.assert_close(Monna(2)(X, X[0].clone()), mean * 5 / 6)
+    torch.testing.assert_close(Monna(2, include_trusted=False)(X, X[0].clone()), mean)
 
 
 def test_the_trusted_row_comes_before_its_copies():
@@ -54,21 +35,6 @@ def test_the_trusted_row_comes_before_its_copies():
     assert monna_weights(gram_matrix(x), 2, trusted=4).tolist() == [1 / 3, 1 / 3, 0, 0, 1 / 3]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_moves_with_the_rows(seed):
-    """Translation, scale, rotation and order."""
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(N, D, generator=draw, dtype=torch.float64)
-    shift = torch.randn(D, generator=draw, dtype=torch.float64)
-    rotation = torch.linalg.qr(torch.randn(D, D, generator=draw, dtype=torch.float64)).Q
-    order = torch.randperm(N, generator=draw)
-    moved = 3 * x @ rotation + shift
-    expected = 3 * monna(x, F, 4) @ rotation + shift
-    torch.testing.assert_close(monna(moved[order], F, order.tolist().index(4)), expected)
-    expected = 3 * monna(x, F, x[4] / 2) @ rotation + shift
-    torch.testing.assert_close(monna(moved[order], F, 3 * (x[4] / 2) @ rotation + shift), expected)
-
-
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, 1e30, -1e30, 0.0])
 def test_hostile_rows_stay_out(bad):
     """Far rows leave the result as it is without them and with f less by their number."""
@@ -76,34 +42,30 @@ def test_hostile_rows_stay_out(bad):
     y = x.clone()
     y[[1, 2]] = bad
     rest = x[[0, *range(3, N)]]
-    torch.testing.assert_close(monna(y, F, 0), monna(rest, F - 2, 0))
-    torch.testing.assert_close(monna(y, F, x[0] + 0.1), monna(rest, F - 2, x[0] + 0.1))
+    torch.testing.assert_close(Monna(F, 0)(y), Monna(F - 2, 0)(rest))
+    torch.testing.assert_close(Monna(F)(y, x[0] + 0.1), Monna(F - 2)(rest, x[0] + 0.1))
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_errors():
-    with pytest.raises(SettingError, match=r"monna needs f >= 0 and n >= 2f \+ 1 updates, got n=7 and f=4"):
-        monna(X, 4, 0)
-    with pytest.raises(SettingError, match=r"monna needs f >= 0 and n >= 2f \+ 1 updates, got n=7 and f=4"):
-        monna(X, 4, X[0])
-    with pytest.raises(SettingError, match="n=7 and f=4"):
-        Monna(4).check(7, 3)
-    for trusted in [-1, 7]:
-        with pytest.raises(SettingError, match=rf"trusted in \[0, 7\), the number of an update, got {trusted}"):
-            monna(X, 2, trusted)
+    for rule in [Monna(4, 0), Monna(4)]:
+        with pytest.raises(SettingError, match=r"monna needs .*n >= 2f \+ 1 updates, got n=7 and f=4"):
+            rule(X, X[0])
+    with pytest.raises(SettingError, match="needs the update of client 7, got a round without it"):
+        Monna(2, 7)(X)
     broken = X.clone()
     broken[0] = torch.nan
     with pytest.raises(SettingError, match="monna needs a finite trusted update"):
-        monna(broken, 2, 0)
+        Monna(2, 0)(broken)
     with pytest.raises(SettingError, match="monna needs a finite trusted update"):
-        monna(X, 2, broken[0])
+        Monna(2)(X, broken[0])
     with pytest.raises(SettingError, match="length 2, got 3"):
-        monna(X, 2, torch.zeros(3))
+        Monna(2)(X, torch.zeros(3))
     for wrong in ["me", None, 1.5, -1, True]:
-        with pytest.raises(SettingError, match=f"trusted must be server or the number of a client, got {wrong!r}"):
+        with pytest.raises(SettingError, match=f"trusted.*, got {wrong!r}"):
             Monna(2, wrong)
     with pytest.raises(SettingError, match="at least one update without NaN"):
-        monna(torch.full((6, 2), torch.nan), 1, torch.zeros(2))
+        Monna(1)(torch.full((6, 2), torch.nan), torch.zeros(2))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -132,7 +94,8 @@ def test_the_class_trusts_the_server():
     updates, oracle = world.updates(), world.oracle()
     for include in [True, False]:
         aggregation = Monna(F, include_trusted=include).aggregate(updates, oracle)
-        torch.testing.assert_close(aggregation.update, monna(updates.rows, F, oracle.update, include))
+        expected = reference.monna_of_server(updates.rows.double().numpy(), F, oracle.update.double().numpy(), include)
+        np.testing.assert_allclose(aggregation.update.numpy(), expected, rtol=1e-5, atol=1e-6)
         assert aggregation.weights.sum().item() == pytest.approx(9 / 10 if include else 1)
 
 
@@ -140,7 +103,8 @@ def test_the_class_trusts_a_client_by_its_number():
     rows = world.honest_updates(12)
     updates = Updates(rows, ids=[*range(20, 26), 3, *range(30, 35)])
     aggregation = Monna(F, trusted=3).aggregate(updates, world.oracle())
-    torch.testing.assert_close(aggregation.update, monna(rows, F, 6))
+    expected = reference.monna(rows.double().numpy(), F, 6)
+    np.testing.assert_allclose(aggregation.update.numpy(), expected, rtol=1e-5, atol=1e-6)
     for named, found in [(updates, "a round without it"), (Updates(rows), "rows that are not single clients")]:
         with pytest.raises(SettingError, match=f"needs the update of client 4, got {found}; change aggregator.trusted"):
             Monna(F, trusted=4).aggregate(named, world.oracle())

@@ -13,7 +13,7 @@ from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.mixing import clipping_scales
-from lightning_fl.aggregator.nnm import Nnm, nearest_neighbor_mixing, nnm_matrix
+from lightning_fl.aggregator.nnm import Nnm, nnm_matrix
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
@@ -26,16 +26,22 @@ U = [[0.0, 0.0], [1.0, 0.5], [0.2, 2.0], [4.0, 1.3], [1.1, 5.0], [-3.0, 1.1], [1
 RULES = {"trimmed_mean": TrimmedMean(2), "geometric_median": GeometricMedian(1e-9), "median": Median("upper")}
 
 
+def mixed(x, f):
+    """What the wrapped rule sees."""
+    rows = Updates(x)
+    return rows.mixed(nnm_matrix(rows.centred.gram, f)).rows
+
+
 @pytest.mark.parametrize("f", [0, 3, N - 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", reference.PROBLEMS)
 def test_agrees_with_the_loop(name, dtype, f):
     x = torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
     before = x.clone()
-    mixed = nearest_neighbor_mixing(x, f)
+    rows = mixed(x, f)
     expected = reference.nearest_neighbor_mixing(x.double().numpy(), f)
-    np.testing.assert_allclose(mixed.numpy(), expected, rtol=1e-5 if dtype == torch.float32 else 1e-9, atol=1e-5)
-    assert mixed.dtype == dtype
+    np.testing.assert_allclose(rows.numpy(), expected, rtol=1e-5 if dtype == torch.float32 else 1e-9, atol=1e-5)
+    assert rows.dtype == dtype
     assert torch.equal(x, before)
 
 
@@ -45,7 +51,7 @@ def test_literal():
     sets = [[0, 1, 2, 3, 5], [0, 1, 2, 3, 5], [0, 1, 2, 4, 5], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 1, 2, 4, 5]]
     assert [sorted(near) for near in reference.nearest_neighbours(x.numpy(), 2)] == [*sets, [0, 1, 2, 3, 6]]
     expected = [[0.44, 0.98], [0.44, 0.98], [-0.14, 1.72], [1.26, 1.76], [1.26, 1.76], [-0.14, 1.72], [3.04, -1.04]]
-    torch.testing.assert_close(nearest_neighbor_mixing(x, 2), torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(mixed(x, 2), torch.tensor(expected, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
@@ -124,11 +130,11 @@ def test_a_non_finite_row_counts_among_the_f_and_stays():
     x[2, 1], x[5, 0] = torch.nan, torch.inf
     rest = x.isfinite().all(1)
     for f, others in [(4, 2), (2, 0), (1, 0)]:
-        mixed = nearest_neighbor_mixing(x, f)
+        rows = mixed(x, f)
         np.testing.assert_allclose(
-            mixed[rest].numpy(), reference.nearest_neighbor_mixing(x[rest].numpy(), others), rtol=1e-9
+            rows[rest].numpy(), reference.nearest_neighbor_mixing(x[rest].numpy(), others), rtol=1e-9
         )
-        assert not mixed[~rest].isfinite().all(1).any()
+        assert not rows[~rest].isfinite().all(1).any()
     aggregation = Nnm(Average(), 4).aggregate(Updates(x), world.oracle())
     expected = reference.nearest_neighbor_mixing(x[rest].numpy(), 2).mean(0)
     np.testing.assert_allclose(aggregation.update.numpy(), expected, rtol=1e-9)
@@ -149,7 +155,7 @@ def test_a_weighting_never_builds_the_mixed_rows(rule):
     before = vars(updates).copy()
     aggregation = Nnm(rule, 3).aggregate(updates, world.oracle())
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
-    explicit = rule.aggregate(Updates(nearest_neighbor_mixing(updates.rows, 3)), world.oracle())
+    explicit = rule.aggregate(Updates(mixed(updates.rows, 3)), world.oracle())
     torch.testing.assert_close(aggregation.update, explicit.update, rtol=1e-4, atol=1e-5)
     if not isinstance(rule, Normalized):
         torch.testing.assert_close(aggregation.trust, aggregation.weights)
@@ -181,17 +187,16 @@ def test_hostile_rows_do_not_break_it(values, seed):
 
 
 def test_refuses_settings_out_of_range(unchecked):
-    for f in (-1, N):
-        with pytest.raises(SettingError, match=rf"nnm needs .*n >= f \+ 1 updates, got n={N} and f={f}; change f"):
-            nearest_neighbor_mixing(torch.zeros(N, 2), f)
-        with pytest.raises(SettingError, match=f"got n={N} and f={f}"):
-            Nnm(Average(), f).check(N, 3)
+    with pytest.raises(SettingError, match="nnm needs f >= 0, got -1"):
+        Nnm(Average(), -1)
+    with pytest.raises(SettingError, match=rf"nnm needs .*n >= f \+ 1 updates, got n={N} and f={N}; change f"):
+        Nnm(Average(), N)(torch.zeros(N, 2))
     with pytest.raises(SettingError, match="trimmed_mean needs"):
         Nnm(TrimmedMean(6), 3).check(N, 3)
     with pytest.raises(SettingError, match="at least one update without NaN"):
-        nearest_neighbor_mixing(torch.full((3, 2), torch.nan), 1)
+        Nnm(Average(), 1)(torch.full((3, 2), torch.nan))
     with pytest.raises(SettingError, match="floating point"):
-        nearest_neighbor_mixing(torch.ones(3, 2, dtype=torch.int64), 1)
+        Nnm(Average(), 1)(torch.ones(3, 2, dtype=torch.int64))
 
 
 def test_a_rule_that_needs_to_know_the_clients_is_refused_before_training():

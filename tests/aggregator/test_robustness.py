@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_fl import Updates
 from lightning_fl.aggregator.aksel import aksel
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.caf import caf
@@ -21,7 +22,7 @@ from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.mda import Mda
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.medoid import Medoid
-from lightning_fl.aggregator.nnm import nearest_neighbor_mixing
+from lightning_fl.aggregator.nnm import nnm_matrix
 from lightning_fl.aggregator.smea import Smea
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 
@@ -40,6 +41,12 @@ def kappa_median(r):
     return 4 * (1 + r) ** 2
 
 
+def mixed(x, f):
+    """Updates mixed with their neighbours."""
+    rows = Updates(x)
+    return rows.mixed(nnm_matrix(rows.centred.gram, f)).rows
+
+
 # The rule for f, and its kappa as a function of r = f / (n - 2f); after mixing, too.
 RULES = {
     "trimmed_mean": (lambda x, f: TrimmedMean(f)(x), kappa_trimmed_mean),
@@ -51,7 +58,7 @@ RULES = {
 
 RULES |= {
     f"nnm_{name}": (
-        lambda x, f, rule=rule: rule(nearest_neighbor_mixing(x, f), f),
+        lambda x, f, rule=rule: rule(mixed(x, f), f),
         lambda r, kappa=kappa: 8 * r / (1 + r) * (kappa(r) + 1),  # f / (n - f) = r / (1 + r)
     )
     for name, (rule, kappa) in RULES.items()

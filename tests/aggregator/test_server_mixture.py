@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 
@@ -9,37 +8,18 @@ from lightning_fl.aggregator.bucketing import Bucketing
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.normalized import Normalized
-from lightning_fl.aggregator.server_mixture import ServerMixture, server_mixture
+from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.contract import conf, world
-from tests.aggregator import reference
-
-
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])
-@pytest.mark.parametrize("name", reference.PROBLEMS)
-def test_agrees_with_the_loop(name, share):
-    update, *classes = torch.as_tensor(reference.problem(name, 5, 7))
-    expected = reference.server_mixture(update.numpy(), [row.numpy() for row in classes], share)
-    np.testing.assert_allclose(server_mixture(update, torch.stack(classes), share).numpy(), expected, rtol=1e-12)
 
 
 def test_literal():
     """(3/4) 8 + (1/4) (0 + 4) / 2.  Shares swapped would give 3.5, the sum of the classes instead of their mean 7."""
-    assert server_mixture(torch.tensor([8.0]), torch.tensor([[0.0], [4.0]]), 0.25).tolist() == [6.5]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_keeps_dtype_and_arguments(dtype):
-    update, classes = torch.ones(4, dtype=dtype), torch.zeros(3, 4, dtype=dtype)
-    assert server_mixture(update, classes, 0.5).dtype == dtype
-    assert torch.equal(update, torch.ones(4, dtype=dtype))
-    assert torch.equal(classes, torch.zeros(3, 4, dtype=dtype))
+    assert ServerMixture(Average(), 0.25)(torch.tensor([[8.0]]), torch.tensor([[0.0], [4.0]])).tolist() == [6.5]
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_errors(share):
-    with pytest.raises(SettingError, match=r"share in \[0, 1\], got .*"):
-        server_mixture(torch.ones(2), torch.ones(3, 2), share)
-    with pytest.raises(SettingError, match=r"share in \[0, 1\]"):
+    with pytest.raises(SettingError, match=r"server_mixture needs .*0 <= share <= 1, got"):
         ServerMixture(Average(), share)
 
 
