@@ -8,14 +8,14 @@ Fault-tolerance. ICML 2019. arXiv:1805.10032.
 
 from collections.abc import Callable
 from functools import partial
-from math import inf
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import ServerNeed, Weighting, check_least, draw_order
+from lightning_fl.aggregator.base import Weighting, draw_order
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import NonNegativeFloat, NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -28,18 +28,40 @@ _CANDIDATES = 16
 def self_rejection_weights(
     updates: Float[Tensor, "n d"] | Updates, f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
 ) -> Float64[Tensor, " n"]:
-    """Weigh the updates by `self_rejection`."""
+    """Give the n - f updates after which the loss is smallest equal weights; see `SelfRejection`.
+
+    Args:
+        updates: One update per client.
+        f: Byzantine clients tolerated.
+        losses: (n,) server's loss after each update alone, or a function that maps (k, d) updates to (k,) losses.  NaN
+            counts as inf.
+        order: Row numbers; of equally good updates, those stay that come first in it.  None: `draw_order` with seed 0.
+
+    >>> self_rejection_weights(torch.tensor([[1.0], [3.0], [-9.0]]), 1, losses=torch.tensor([0.5, 0.4, 7.0]))
+    tensor([0.5000, 0.5000, 0.0000], dtype=torch.float64)
+    """
     updates = _round(updates)
-    clients = _finite(updates, f, "self_rejection", order)
+    clients = _finite(updates, "self_rejection", order)
     return _equal_weights(_of_each(losses, updates)[clients], clients, updates.n, f)
 
 
 def average_rejection_weights(
     updates: Float[Tensor, "n d"] | Updates, f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
 ) -> Float64[Tensor, " n"]:
-    """Weigh the updates by `average_rejection`."""
+    """Give the n - f updates without which the loss is largest equal weights; see `AverageRejection`.
+
+    Args:
+        updates: See `self_rejection_weights`.
+        f: See `self_rejection_weights`.
+        losses: (n,) server's loss without each client, or a function that maps (k, d) updates to (k,) losses; it is
+            asked for the m leave-one-out means.  NaN counts as inf.
+        order: See `self_rejection_weights`; the means are summed in it, too.
+
+    >>> average_rejection_weights(torch.tensor([[1.0], [3.0], [-9.0]]), 1, losses=torch.tensor([6.0, 7.0, 0.4]))
+    tensor([0.5000, 0.5000, 0.0000], dtype=torch.float64)
+    """
     updates = _round(updates).whole
-    clients = _finite(updates, f, "average_rejection", order)
+    clients = _finite(updates, "average_rejection", order)
     if callable(losses):
         m, blocks = len(clients), clients.split(_CANDIDATES)
         shares = updates.here.new_ones(m, m).fill_diagonal_(0) / max(m - 1, 1)
@@ -70,10 +92,24 @@ def zeno_weights(
     rho: float,
     order: Int64[Tensor, " n"] | None = None,
 ) -> Float64[Tensor, " n"]:
-    """Weigh the updates by `zeno`."""
-    _check_price(rho)
+    """Give the n - f updates with the smallest sum of loss and price of the step equal weights; see `Zeno`.
+
+    Args:
+        updates: See `self_rejection_weights`.
+        f: See `self_rejection_weights`.
+        losses: See `self_rejection_weights`.
+        learning_rate: eta, the server's rate this round.
+        rho: Price of a squared step.
+        order: See `self_rejection_weights`.
+
+    The third update lowers the loss most, but its step is so long (100 + 0.1 against 0.04 + 0.5 and 0.09 + 0.4):
+
+    >>> clients, losses = torch.tensor([[2.0], [3.0], [100.0]]), torch.tensor([0.5, 0.4, 0.1])
+    >>> zeno_weights(clients, 1, losses, learning_rate=0.1, rho=1.0)
+    tensor([0.5000, 0.5000, 0.0000], dtype=torch.float64)
+    """
     updates = _round(updates)
-    clients = _finite(updates, f, "zeno", order)
+    clients = _finite(updates, "zeno", order)
     scores = _of_each(losses, updates) + rho * learning_rate**2 * updates.squares
     return _equal_weights(scores[clients], clients, updates.n, f)
 
@@ -82,14 +118,8 @@ def _round(updates: Tensor | Updates) -> Updates:
     return updates if isinstance(updates, Updates) else Updates(updates)
 
 
-def _check_price(rho: float) -> None:
-    if not 0 <= rho < inf:
-        raise SettingError(f"zeno needs a finite rho >= 0, got {rho}.")
-
-
-def _finite(updates: Updates, f: int, rule: str, order: Tensor | None) -> Int64[Tensor, " m"]:
-    """Check the arguments; return the finite rows in the given order."""
-    check_least(rule, "f + 1", updates.n, f=f)
+def _finite(updates: Updates, rule: str, order: Tensor | None) -> Int64[Tensor, " m"]:
+    """The finite rows in the given order."""
     clients = finite_rows(updates.squares, rule)
     order = draw_order(updates, 0) if order is None else order
     return order[torch.isin(order, clients)]
@@ -116,109 +146,13 @@ def _equal_weights(scores: Tensor, clients: Tensor, n: int, f: int) -> Float64[T
     return scores.new_zeros(n).index_fill(0, kept, 1 / len(kept))
 
 
-def self_rejection(
-    updates: Float[Tensor, "n d"], f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
-) -> Float[Tensor, " d"]:
-    """Average the n - f updates after which the server's loss L_s(w - eta u_i) is smallest.
-
-    Args:
-        updates: One update per client.  One with NaN or inf has weight 0 and counts among the f.
-        f: Byzantine clients tolerated, 0 <= f < n.
-        losses: (n,) server's loss after each update alone, or a function that maps (k, d) updates to (k,) losses.  NaN
-            counts as inf.
-        order: Row numbers; of equally good updates, those stay that come first in it.  None: `draw_order` with seed 0.
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: If shapes do not fit, f is out of range, or no update is finite.
-
-    Note:
-        A loss does not see length: an update of 1e30 that classifies the server's samples well is kept, and so is one
-        that adds the same to all logits where honest updates do worse than guessing.  `zeno` puts a price on length.
-
-    >>> self_rejection(torch.tensor([[1.0], [3.0], [-9.0]]), f=1, losses=torch.tensor([0.5, 0.4, 7.0]))
-    tensor([2.])
-    """
-    return Updates(updates).combine(self_rejection_weights(updates, f, losses, order))
-
-
-def average_rejection(
-    updates: Float[Tensor, "n d"], f: int, losses: Losses, order: Int64[Tensor, " n"] | None = None
-) -> Float[Tensor, " d"]:
-    """Average the n - f updates without which the server's loss is largest.
-
-    The loss without client i is L_s(w - eta/(m-1) sum_{j != i} u_j), over the m finite updates.
-
-    Args:
-        updates: See `self_rejection`.
-        f: See `self_rejection`.
-        losses: (n,) server's loss without each client, or a function that maps (k, d) updates to (k,) losses; it is
-            asked for the m leave-one-out means.  NaN counts as inf.
-        order: See `self_rejection`; the means are summed in it, too.
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: As `self_rejection`.
-
-    Note:
-        Several large updates mask each other: without one of them the loss is as large as with it, and where all
-        losses are inf, chance decides which stay.  That is the rule (BOBA, Table 2, MNIST: 9.8 % under Gaussian noise).
-
-    >>> average_rejection(torch.tensor([[1.0], [3.0], [-9.0]]), f=1, losses=torch.tensor([6.0, 7.0, 0.4]))
-    tensor([2.])
-    """
-    return Updates(updates).combine(average_rejection_weights(updates, f, losses, order))
-
-
-def zeno(
-    updates: Float[Tensor, "n d"],
-    f: int,
-    losses: Losses,
-    learning_rate: float,
-    rho: float = 5e-4,
-    order: Int64[Tensor, " n"] | None = None,
-) -> Float[Tensor, " d"]:
-    """Average the n - f updates with the smallest L_s(w_i) + rho ||w_i - w||^2, where w_i = w - eta u_i.
-
-    Args:
-        updates: See `self_rejection`.
-        f: See `self_rejection`.
-        losses: See `self_rejection`.
-        learning_rate: eta, the server's rate this round.
-        rho: Price of a squared step, at least 0.
-        order: See `self_rejection`.
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: As `self_rejection`, or if rho is out of range.
-
-    Note:
-        As in the BOBA paper rho weighs the step eta u_i; Xie et al. weigh the gradient, ||u_i||^2.
-
-    The third update lowers the loss most, but its step is so long (100 + 0.1 against 0.04 + 0.5 and 0.09 + 0.4):
-
-    >>> zeno(torch.tensor([[2.0], [3.0], [100.0]]), 1, torch.tensor([0.5, 0.4, 0.1]), learning_rate=0.1, rho=1.0)
-    tensor([2.5000])
-    """
-    return Updates(updates).combine(zeno_weights(updates, f, losses, learning_rate, rho, order))
-
-
 class _Rejection(Weighting):
     least = "f + 1"
+    needs_server = "samples"
+    robust = False  # a loss does not see how long an update is
 
-    def __init__(self, f: int):
+    def __init__(self, f: NonNegativeInt):
         self.f = f
-
-    @property
-    def needs_server(self) -> ServerNeed:
-        """Losses after the updates; see the base class."""
-        return "samples"
 
     def order(self, updates: Updates, server: ServerOracle) -> Int64[Tensor, " n"]:
         """Draw which of equally good updates are preferred this round."""
@@ -226,11 +160,17 @@ class _Rejection(Weighting):
 
 
 class SelfRejection(_Rejection):
-    """Reject the f updates after which the server's loss is largest; see `self_rejection`."""
+    """Average the n - f updates after which the server's loss L_s(w - eta u_i) is smallest.
 
-    robust = False  # a loss does not see how long an update is
+    An update with NaN or inf has weight 0 and counts among the f.
 
-    name = "self_rejection"
+    Args:
+        f: Byzantine clients tolerated, 0 <= f < n.
+
+    Note:
+        A loss does not see length: an update of 1e30 that classifies the server's samples well is kept, and so is one
+        that adds the same to all logits where honest updates do worse than guessing.  `Zeno` puts a price on length.
+    """
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
@@ -238,7 +178,17 @@ class SelfRejection(_Rejection):
 
 
 class AverageRejection(_Rejection):
-    """Reject the f updates without which the server's loss is smallest; see `average_rejection`."""
+    """Average the n - f updates without which the server's loss is largest.
+
+    The loss without client i is L_s(w - eta/(m-1) sum_{j != i} u_j), over the m finite updates.
+
+    Args:
+        f: Byzantine clients tolerated, 0 <= f < n.
+
+    Note:
+        Several large updates mask each other: without one of them the loss is as large as with it, and where all
+        losses are inf, chance decides which stay.  That is the rule (BOBA, Table 2, MNIST: 9.8 % under Gaussian noise).
+    """
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
@@ -246,24 +196,23 @@ class AverageRejection(_Rejection):
 
 
 class Zeno(_Rejection):
-    """Reject the f updates with the worst sum of server's loss and price of the step; see `zeno`."""
+    """Average the n - f updates with the smallest L_s(w_i) + rho ||w_i - w||^2, where w_i = w - eta u_i.
+
+    Args:
+        f: Byzantine clients tolerated, 0 <= f < n.
+        rho: Price of a squared step, at least 0.
+
+    Note:
+        As in the BOBA paper rho weighs the step eta u_i; Xie et al. weigh the gradient, ||u_i||^2.
+    """
 
     robust = True  # it puts a price on length
 
-    name = "zeno"
-
-    def __init__(self, f: int, rho: float = 0.0005):
+    def __init__(self, f: NonNegativeInt, rho: NonNegativeFloat = 0.0005):
         super().__init__(f)
-        _check_price(rho)
         self.rho = rho
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return zeno_weights(
-            updates,
-            self.f,
-            server.losses_after,
-            server.round.learning_rate,
-            self.rho,
-            self.order(updates, server),
-        )
+        eta, order = server.round.learning_rate, self.order(updates, server)
+        return zeno_weights(updates, self.f, server.losses_after, eta, self.rho, order)
