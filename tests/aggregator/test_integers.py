@@ -40,7 +40,12 @@ def functions():
     for found in iter_modules(lightning_fl.aggregator.__path__):
         module = import_module(f"lightning_fl.aggregator.{found.name}")
         for name, function in vars(module).items():
-            if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != module.__name__:
+            if (
+                name.startswith("_")
+                or name.endswith("_weights")
+                or not inspect.isfunction(function)
+                or function.__module__ != module.__name__
+            ):
                 continue
             parameters = list(inspect.signature(function).parameters.values())
             if parameters and parameters[0].name == "updates" and "Float" in repr(parameters[0].annotation):
