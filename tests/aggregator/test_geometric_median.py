@@ -181,7 +181,7 @@ def test_keeps_dtype_and_argument(dtype):
 
 @pytest.mark.parametrize("eps", [0.0, -1.0, 1.0, float("nan")])
 def test_refuses_eps(eps):
-    with pytest.raises(SettingError, match="geometric_median needs .*0 < eps < 1, got"):
+    with pytest.raises(SettingError, match=r"geometric_median needs .*0 < eps < 1, got"):
         GeometricMedian(eps)
 
 
