@@ -8,7 +8,9 @@ from typing import Any
 import lazy_loader
 
 
-def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def attach(
+    package: str, file: str, **functions: list[str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Find a group's public modules and classes, so that no list of them has to be kept.
 
     Only the text of the files is read: listing the names does not wait for torch.
@@ -16,12 +18,15 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     Args:
         package: Name of the group's package.
         file: Its ``__init__.py``.
+        functions: By the names of modules, functions in them that stand beside the classes.
 
     Returns:
         The package's ``__getattr__``, ``__dir__`` and ``__all__``.
     """
     modules = {path.stem: path for path in sorted(Path(file).parent.glob("[a-z]*.py"))}
     classes = {name: re.findall(r"^class ([A-Z]\w*)", path.read_text("utf-8"), re.M) for name, path in modules.items()}
-    functions: tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
-    functions = lazy_loader.attach(package, modules.keys(), classes)
-    return functions
+    for name, offered in functions.items():
+        classes[name] += offered
+    found: tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
+    found = lazy_loader.attach(package, modules.keys(), classes)
+    return found

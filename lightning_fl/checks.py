@@ -225,8 +225,8 @@ def refuse_hidden_state(model: nn.Module) -> None:
             )
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and module.training:
             raise SettingError(
-                f"{who} keeps batch statistics in {where}, which clients do not upload; use GroupNorm or LayerNorm, or "
-                f"freeze them by eval() of that layer."
+                f"{who} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
+                f"(fl.model.with_group_norm(model)) or LayerNorm, or freeze them by eval() of that layer."
             )
         if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) and module.p > 0:
             raise SettingError(

@@ -50,7 +50,7 @@ VARIANTS = {  # files with other settings than their class's own file
         for name in ("alie", "gaussian_models", "gaussian_updates", "label_flip_to_one", "raga_lie", "zero")
     ],
     *[("client", "raga"), ("client", "rfa"), ("partition", "dirichlet_clients"), ("aggregator", "norm_bounding")],
-    *[("model", name) for name in ("cifar_mlp", "raga_mlp", "lenet_cifar")],
+    *[("model", name) for name in ("cifar_mlp", "raga_mlp", "lenet_cifar", "byzfl_mnist", "byzfl_cifar", "resnet18")],
 }
 
 

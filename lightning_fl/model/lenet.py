@@ -1,4 +1,4 @@
-"""LeNet of the Fed-NGA and RAGA papers, for MNIST and for CIFAR-10.
+"""LeNet of the Fed-NGA and RAGA papers, for MNIST and for CIFAR-10; byzfl's nets are larger ones.
 
 Yann LeCun, Leon Bottou, Yoshua Bengio, Patrick Haffner. Gradient-Based Learning Applied to Document Recognition.
 Proceedings of the IEEE, 1998.
@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from lightning_fl.errors import SettingError, check_counts
+from lightning_fl.errors import SettingError, check_counts, check_whole
 from lightning_fl.model.mlp import Mlp
 
 
@@ -25,6 +25,7 @@ class Lenet(nn.Sequential):
         channels: Channels after each convolution.
         hidden: Width of each hidden layer after them.
         n_classes: Length of the output.
+        padding: Pixels of zeros around the input of each convolution, at least 0.
 
     Raises:
         SettingError: If the image is too small for the convolutions, or a width is below 1.
@@ -43,13 +44,15 @@ class Lenet(nn.Sequential):
         channels: Sequence[int] = (6, 16),
         hidden: Sequence[int] = (120, 60),
         n_classes: int = 10,
+        padding: int = 0,
     ):
         check_counts("lenet", in_channels=in_channels, channels=channels)
+        check_whole("padding", padding, 0)
         layers: list[nn.Module] = []
         pixels = side
         for width, following in pairwise([in_channels, *channels]):
-            layers += [nn.Conv2d(width, following, 5), nn.ReLU(), nn.MaxPool2d(2)]
-            pixels = (pixels - 4) // 2
+            layers += [nn.Conv2d(width, following, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+            pixels = (pixels + 2 * padding - 4) // 2
         if pixels < 1:
             raise SettingError(f"lenet with {len(channels)} convolutions needs larger images, got side={side}.")
         super().__init__(*layers, *Mlp([in_channels, *channels][-1] * pixels**2, hidden, n_classes))

@@ -1,20 +1,27 @@
-"""Any classification model of torchvision, by its name there, without batch statistics."""
+"""Any classification model of torchvision, by its name there, new or with weights."""
 
+from collections.abc import Mapping
 from difflib import get_close_matches
-from math import gcd
+from pathlib import Path
+from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 from torchvision import models
-from torchvision.models import get_model, list_models
+from torchvision.models import get_model, get_model_weights, list_models
+from torchvision.ops import FrozenBatchNorm2d
 
-from lightning_fl.errors import SettingError, check_counts
+from lightning_fl.errors import DataError, SettingError, check_choice, check_counts
+from lightning_fl.model.group_norm import replaced
 
+Norm = Literal["group", "frozen", "batch"]
+Stem = Literal["imagenet", "cifar"]
 _GROUPS = 32
 _TWO_HEADS, _ONE_HEAD = ("googlenet", "inception_v3"), {"aux_logits": False, "init_weights": True}
 
 
 class Torchvision(nn.Module):
-    """A model of torchvision with new parameters, its batch normalisation replaced by group normalisation.
+    """A model of torchvision with a new head, without batch statistics.
 
     Clients upload parameters only, and the statistics of one client's skewed batch fit no other client, so every
     ``BatchNorm`` becomes a ``GroupNorm`` of 32 groups (or as many as divide 32 and the channels).  Grey images are
@@ -23,9 +30,17 @@ class Torchvision(nn.Module):
     Args:
         name: Its name in ``torchvision.models``, such as resnet18, densenet121 or vit_b_16.
         n_classes: Length of the output.
+        weights: Where training starts, all but the head: a name of torchvision's such as DEFAULT or IMAGENET1K_V1,
+            which is downloaded once; or a file with a state dict of the model.  None: as torchvision draws them.
+        stem: "imagenet": as it is.  "cifar": a ResNet begins with a new convolution 3 x 3 of stride 1 and does not pool
+            after it, for images of about 32 x 32 pixels.
+        norm: "group".  "frozen": batch normalisation as of the weights, its statistics, factors and offsets constant,
+            so that the model starts as it was trained; needs weights.  "batch" keeps batch statistics, which no client
+            uploads: training refuses it.
 
     Raises:
-        SettingError: If torchvision has no such model, or n_classes is below 1.
+        SettingError: If torchvision has no such model or weights, they do not fit, or a setting is out of range.
+        DataError: If the weights cannot be read or fetched.
 
     Note:
         Kaiming He, Xiangyu Zhang, Shaoqing Ren, Jian Sun. Deep Residual Learning for Image Recognition. CVPR 2016.
@@ -33,14 +48,32 @@ class Torchvision(nn.Module):
         ``nn.Dropout`` (stochastic depth: efficientnet, convnext, swin) is refused before training.
     """
 
-    def __init__(self, name: str = "resnet18", n_classes: int = 10):
+    def __init__(
+        self,
+        name: str = "resnet18",
+        n_classes: int = 10,
+        weights: str | None = None,
+        stem: Stem = "imagenet",
+        norm: Norm = "group",
+    ):
         super().__init__()
         check_counts("torchvision", n_classes=n_classes)
+        check_choice("stem", stem, get_args(Stem))
+        check_choice("norm", norm, get_args(Norm))
         if name not in (known := list_models(module=models)):
             close = "".join(f"; did you mean {other}?" for other in get_close_matches(name, known, n=1)) or "."
             raise SettingError(f"model.name must be a classification model in torchvision.models, got {name!r}{close}")
-        self.net = get_model(name, weights=None, num_classes=n_classes, **(_ONE_HEAD if name in _TWO_HEADS else {}))
-        _without_batch_statistics(self.net)
+        if norm == "frozen" and weights is None:
+            raise SettingError("norm=frozen keeps the statistics of weights, got none; give weights=DEFAULT or a file.")
+        self.net = _new(name, n_classes)
+        if weights is not None:
+            _load(self.net, _state(name, weights), weights, head=_head(name, n_classes))
+        if stem == "cifar":
+            _small_stem(self.net, name)
+        if norm == "group":
+            self.net = replaced(self.net, _GROUPS)
+        if norm == "frozen":
+            _freeze(self.net)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (batch, 1 or 3, height, width) to logits."""
@@ -48,9 +81,58 @@ class Torchvision(nn.Module):
         return logits
 
 
-def _without_batch_statistics(module: nn.Module) -> None:
+def _new(name: str, n_classes: int) -> nn.Module:
+    return get_model(name, weights=None, num_classes=n_classes, **(_ONE_HEAD if name in _TWO_HEADS else {}))
+
+
+def _head(name: str, n_classes: int) -> set[str]:
+    """Name the parameters whose shape depends on the number of classes."""
+    with torch.device("meta"):
+        one, other = (dict(_new(name, c).named_parameters()) for c in (n_classes, n_classes + 1))
+    return {key for key in one if one[key].shape != other[key].shape}
+
+
+def _state(name: str, weights: str) -> Mapping[str, Any]:
+    """Read the weights of a file, or fetch torchvision's."""
+    theirs = get_model_weights(name).__members__
+    try:
+        if weights in theirs:
+            return theirs[weights].get_state_dict(progress=False, check_hash=True)
+        if Path(weights).is_file():
+            state: Mapping[str, Any] = torch.load(weights, "cpu", weights_only=True)
+            return state
+    except Exception as error:  # of the network, or whatever a damaged file makes of torch.load
+        raise DataError(f"the weights {weights} of {name} cannot be had: {' '.join(str(error).split())}.") from error
+    raise SettingError(
+        f"weights needs a file, or torchvision's for {name} ({', '.join(theirs)}), got {weights}, which is neither."
+    )
+
+
+def _load(net: nn.Module, state: Mapping[str, Any], weights: str, head: set[str]) -> None:
+    """Take over everything but the head; auxiliary heads, which the net lacks, are ignored."""
+    ours = {key: value for key, value in net.state_dict().items() if key not in head}
+    unlike = [key for key, value in ours.items() if getattr(state.get(key), "shape", None) != value.shape]
+    if unlike:
+        raise SettingError(
+            f"{weights} must hold the state dict of the model, got none of this shape for {', '.join(unlike[:3])}"
+            f"{', ...' if len(unlike) > 3 else ''}; choose the model that it was saved from."
+        )
+    net.load_state_dict({key: state[key] for key in ours}, strict=False)
+
+
+def _small_stem(net: nn.Module, name: str) -> None:
+    if not isinstance(net, models.ResNet):
+        raise SettingError(f"stem=cifar is of ResNets, got model.name={name}; choose stem=imagenet.")
+    net.conv1 = nn.Conv2d(3, net.conv1.out_channels, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision draws it
+    net.maxpool = nn.Identity()
+
+
+def _freeze(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
-            setattr(module, name, nn.GroupNorm(gcd(_GROUPS, child.num_features), child.num_features, child.eps))
+            frozen = FrozenBatchNorm2d(child.num_features, child.eps)
+            frozen.load_state_dict(child.state_dict())
+            setattr(module, name, frozen)
         else:
-            _without_batch_statistics(child)
+            _freeze(child)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_fl import SettingError
+from lightning_fl import DataError, FederatedModule, SettingError
 from lightning_fl.model.torchvision import Torchvision, models
 
 
@@ -42,3 +42,81 @@ def test_names_are_torchvisions(name):
         Torchvision(name)
     with pytest.raises(SettingError, match="n_classes of at least 1"):
         Torchvision("resnet18", 0)
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A net of theirs for 7 classes with running statistics, and the file of its weights."""
+    torch.manual_seed(0)
+    net = models.resnet18(num_classes=7)
+    net(torch.randn(4, 3, 32, 32))
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    return net.eval(), str(tmp_path / "net.pth")
+
+
+def features(net, x):
+    net.fc = nn.Identity()
+    with torch.no_grad():
+        return net(x)
+
+
+def test_frozen_it_starts_as_it_was_trained(trained):
+    net, file = trained
+    model = Torchvision("resnet18", 3, file, norm="frozen")
+    FederatedModule(model)  # which takes it in training mode
+    x = torch.randn(4, 3, 32, 32)
+    assert model(x).shape == (4, 3)
+    torch.testing.assert_close(features(model.net.train(), x), features(net, x))
+    assert all(isinstance(p, nn.Parameter) and "bn" not in name for name, p in model.named_parameters())
+
+
+def test_all_but_the_head_is_taken_over(trained):
+    net, file = trained
+    torch.manual_seed(1)
+    model, theirs = Torchvision("resnet18", 7, file), net.state_dict()  # the head is new however many classes there are
+    for name, value in model.net.named_parameters():
+        assert torch.equal(value, theirs[name]) != name.startswith("fc.")
+    small = Torchvision("resnet18", 7, file, "cifar").net
+    assert small.conv1.weight.shape == (64, 3, 3, 3)
+    assert torch.equal(small.layer1[0].conv1.weight, theirs["layer1.0.conv1.weight"])
+
+
+def test_a_small_stem_keeps_height_and_width():
+    net = Torchvision("resnet18", 5, stem="cifar").net
+    assert net.maxpool(net.conv1(torch.zeros(1, 3, 32, 32))).shape == (1, 64, 32, 32)
+    with torch.device("meta"):
+        d = sum(p.numel() for p in Torchvision("resnet18", 10).parameters())
+    assert d == 11_181_642
+
+
+def test_torchvisions_weights_are_fetched_by_name(monkeypatch):
+    net = models.resnet18(num_classes=1000)
+    monkeypatch.setattr(models.ResNet18_Weights, "get_state_dict", lambda self, **_: net.state_dict())
+    model = Torchvision("resnet18", 3, "IMAGENET1K_V1")
+    assert torch.equal(model.net.conv1.weight, net.conv1.weight)
+
+    def lost(self, **_):
+        raise OSError("no network")
+
+    monkeypatch.setattr(models.ResNet18_Weights, "get_state_dict", lost)
+    with pytest.raises(DataError, match="the weights DEFAULT of resnet18 cannot be had: no network"):
+        Torchvision("resnet18", 3, "DEFAULT")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_weights_that_do_not_fit(trained, tmp_path):
+    _, file = trained
+    broken = tmp_path / "broken.pth"
+    broken.write_bytes(b"PK")
+    for name, settings, message in [
+        ("resnet34", {"weights": file}, r"must hold the state dict of the model, got none .* layer1\.2"),
+        ("resnet18", {"weights": "V3"}, r"weights needs a file, or torchvision's for resnet18 \(.*IMAGENET1K_V1"),
+        ("resnet18", {"norm": "frozen"}, "norm=frozen keeps the statistics of weights, got none"),
+        ("alexnet", {"stem": "cifar"}, "stem=cifar is of ResNets, got model.name=alexnet"),
+        ("resnet18", {"stem": "mnist"}, "stem must be one of imagenet, cifar"),
+        ("resnet18", {"norm": "layer"}, "norm must be one of group, frozen, batch"),
+    ]:
+        with pytest.raises(SettingError, match=message):
+            Torchvision(name, 3, **settings)
+    with pytest.raises(DataError, match=r"broken\.pth of resnet18 cannot be had"):
+        Torchvision("resnet18", 3, str(broken))
