@@ -15,6 +15,8 @@ class Partition(ABC):
 
     n_clients: int | None = None
     """The only number of clients it serves.  None: any."""
+    covering: bool = True
+    """Whether every sample has a client."""
 
     @abstractmethod
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:

@@ -3,14 +3,16 @@
 import hashlib
 from collections.abc import Iterable
 from operator import index
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_choice, check_whole
 from lightning_fl.partition.base import Partition
 from lightning_fl.text import many
+
+Order = Literal["sorted", "appearance"]
 
 
 class Given(Partition):
@@ -26,6 +28,8 @@ class Given(Partition):
     [tensor([0, 3]), tensor([1, 2])]
     """
 
+    _left_out = 0
+
     def __init__(self, parts: Iterable[Any]):
         try:
             self._parts = [torch.as_tensor(part).flatten() for part in parts]
@@ -39,7 +43,7 @@ class Given(Partition):
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
         """Hand out the parts; see the base class."""
         held = sum(map(len, self._parts))
-        if held < len(targets):
+        if held + self._left_out < len(targets):
             raise SettingError(f"every one of {len(targets)} samples needs a client, got {held}; leave out the others.")
         return self._parts
 
@@ -50,26 +54,51 @@ class Given(Partition):
 
 
 class Natural(Given):
-    """Each user is a client: writers of characters, speakers, hospitals; numbered in the order of the users' names.
+    """Each user is a client: writers of characters, speakers, hospitals.
 
     Args:
         users: The user of each training sample, a string or a whole number.
+        order: How clients are numbered.  "sorted": as the users' names are.  "appearance": as they come first.
+        min_samples: Users with fewer samples are left out, with their samples.
+        n_clients: Users in their order are cut into so many runs of the same number, give or take one, and each run is
+            a client.  None: each user.
 
     Raises:
-        SettingError: If a user is neither, some are strings and some numbers, or there is not one for each sample.
+        SettingError: If a user is neither, some are strings and some numbers, or there is not one for each sample; or
+            if fewer users than n_clients are left.
 
     >>> Natural(["bob", "ann", "bob", "cy"])(torch.zeros(4).long(), 3, 1, torch.Generator())
     [tensor([1]), tensor([0, 2]), tensor([3])]
     """
 
-    def __init__(self, users: Iterable[Any]):
+    def __init__(
+        self, users: Iterable[Any], order: Order = "sorted", min_samples: int = 1, n_clients: int | None = None
+    ):
+        check_choice("order", order, get_args(Order))
+        check_whole("min_samples", min_samples, 1)
         held: dict[Any, list[int]] = {}
         try:
             for sample, user in enumerate(users):
                 held.setdefault(user if isinstance(user, str) else index(user), []).append(sample)
-            super().__init__(held[user] for user in sorted(held))
+            names = sorted(held)
         except TypeError as error:
             raise SettingError(
                 f"natural needs the user of each sample, all strings or all whole numbers ({error}); of a column of a "
                 f"data frame leave out samples without a user."
             ) from error
+        names = names if order == "sorted" else list(held)
+        parts = [held[user] for user in names if len(held[user]) >= min_samples]
+        self._left_out = sum(map(len, held.values())) - sum(map(len, parts))
+        if n_clients is not None:
+            check_whole("n_clients", n_clients, 1)
+        if len(parts) < (n_clients or 1):
+            raise SettingError(
+                f"natural needs a user of {many(min_samples, 'sample')} or more for each of "
+                f"{many(n_clients or 1, 'client')}, got {many(len(parts), 'such user')}; lower min_samples or "
+                f"n_clients."
+            )
+        if n_clients is not None:
+            runs = torch.arange(len(parts)).tensor_split(n_clients)
+            parts = [[sample for user in run.tolist() for sample in parts[user]] for run in runs]
+        super().__init__(parts)
+        self.order, self.min_samples = order, min_samples

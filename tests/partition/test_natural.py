@@ -28,6 +28,21 @@ def test_each_user_is_a_client(users, parts):
     assert deal(Natural(users), 4, len(parts)) == parts
 
 
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"order": "appearance"}, [[0, 3, 7], [1, 4], [2, 6], [5], [8]]),
+        ({"order": "sorted"}, [[1, 4], [0, 3, 7], [2, 6], [5], [8]]),
+        ({"order": "appearance", "n_clients": 4}, [[0, 1, 3, 4, 7], [2, 6], [5], [8]]),  # b a | c | d | e
+        ({"order": "appearance", "n_clients": 3}, [[0, 1, 3, 4, 7], [2, 5, 6], [8]]),  # b a | c d | e
+        ({"order": "appearance", "min_samples": 2}, [[0, 3, 7], [1, 4], [2, 6]]),
+        ({"min_samples": 2, "n_clients": 2}, [[0, 1, 3, 4, 7], [2, 6]]),
+    ],
+)
+def test_users_in_order_are_left_out_or_put_together(settings, parts):
+    assert deal(Natural("bacbadcbe", **settings), 9, len(parts)) == parts
+
+
 def test_the_data_tell_how_many_clients_there_are():
     data = TensorData((X, Y), (X, Y), Natural("abcabc"), server_samples=0)
     data.setup()
@@ -58,6 +73,14 @@ def test_another_federation_has_another_name():
         (lambda: Natural(["a", 1]), "natural needs the user of each sample, all strings or all whole numbers"),
         (lambda: Natural(["a", None]), "all strings or all whole numbers"),
         (lambda: Natural([1.0]), "all strings or all whole numbers"),
+        (lambda: Natural("aab", n_clients=3), "of 1 sample or more for each of 3 clients, got 2 such users"),
+        (
+            lambda: Natural("aab", min_samples=2, n_clients=2),
+            "of 2 samples or more for each of 2 clients, got 1 such user;",
+        ),
+        (lambda: Natural("aab", min_samples=3), "of 3 samples or more for each of 1 client, got 0 such users"),
+        (lambda: Natural("aab", order="random"), "order must be one of sorted, appearance, got 'random'"),
+        (lambda: deal(Natural("aab", min_samples=2), 4, 1), "every one of 4 samples needs a client, got 2"),
         (lambda: Given(["ann"]), r"a list of sample numbers per client .* use fl\.partition\.Natural\(users\)"),
         (lambda: deal(Given([[0], [1]]), 3, 2), "every one of 3 samples needs a client, got 2"),
         (lambda: deal(Given([[0, 1], [1]]), 3, 2), "must give a sample to one client, got sample 1 2 times"),
