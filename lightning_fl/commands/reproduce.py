@@ -25,11 +25,11 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spell, spelled, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.engine import executor
-from lightning_fl.study.grid import Grid
+from lightning_fl.study.grid import Grid, read
 from lightning_fl.study.options import check_keep, check_workers, seeds_of
 from lightning_fl.study.pool import Progress, stop_when_told
 from lightning_fl.study.table import Table
-from lightning_fl.study.table_report import keep, overview, report, stale, terminal
+from lightning_fl.study.table_report import keep, overview, report, terminal
 from lightning_fl.text import many
 
 
@@ -79,27 +79,28 @@ def reproduce(given: argparse.Namespace) -> int:
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
     print(f"{table.title}", flush=True)
-    asked = table.trained(rows, columns)
-    grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder, asked)
+    grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder)
+    dropped = grid.outdated(read(grid.kept)) if given.prune else []
+    grid.drop(dropped)
     missing = grid.missing(rows, columns, seeds)
-    print(f"{many(len(missing), 'run')} to do", flush=True)
-    progress = Progress(len(missing), given.workers)
+    planned = [] if given.dry_run else [(cell, grid.compose(cell)) for cell in missing]
+    total = len({run.folder for _, run in planned})
+    print(f"{many(len(missing), 'cell') if given.dry_run else many(total, 'run')} to do", flush=True)
+    for cell in missing if given.dry_run else []:
+        command = cell.command if given.scale == 1 else grid.compose(cell).overrides
+        print(f"  {cell.title}: {spell('train', *command)}")
+    progress = Progress(total, given.workers)
     try:
-        for run in missing if given.dry_run else []:
-            print(f"  {run.label}: {spell('train', *run.overrides)}")
-        with closing(executor(given.workers, given.on)([] if given.dry_run else missing)) as outcomes:
+        with closing(grid.train(planned, executor(given.workers, given.on))) as outcomes:
             for outcome in outcomes:
                 print(progress.line(outcome), flush=True)
-                grid.look(outcome.run)
     except KeyboardInterrupt:
         print("\nStopped; the same command goes on from here.", file=sys.stderr)
         raise
     finally:
         found = report(grid)
         print(terminal(grid, rows, columns), end="")
-        print(f"Report: {found}" + (f"; kept: {keep(grid, given.prune)}" if given.keep else ""))
-        if stale(grid):
-            print(f"Kept rows with other settings by now: {len(stale(grid))} (--keep --prune drops them)")
+        print(f"Report: {found}" + (f"; kept: {keep(grid, dropped)}" if given.keep else ""))
     return 1 if progress.failed else 0
 
 

@@ -21,12 +21,15 @@ from pathlib import Path
 from tqdm import tqdm
 
 from lightning_fl.commands import parser_of
+from lightning_fl.errors import SettingError
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.version import version
+from lightning_fl.study.cell import Cell
 from lightning_fl.study.options import add_selection, check_keep, check_workers, selected
 from lightning_fl.study.pool import duration, stop_when_told
-from lightning_fl.study.tournament import FAILED, Cell, Row, Tournament, keep
+from lightning_fl.study.store import Record
+from lightning_fl.study.tournament import FAILED, Tournament, keep
 from lightning_fl.study.tournament_report import terminal, write
 from lightning_fl.text import many
 
@@ -45,9 +48,9 @@ def arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
 
-def play(tournament: Tournament, cells: list[Cell], workers: int, on: str | None, what: str) -> list[Row]:
+def play(tournament: Tournament, cells: list[Cell], workers: int, on: str | None, what: str) -> list[Record]:
     """Play cells with a bar, and write a report every ten minutes; give those that failed."""
-    reported, failed = time.monotonic(), list[Row]()
+    reported, failed = time.monotonic(), list[Record]()
     with tqdm(total=len(cells), desc=what, unit="run", smoothing=0.05) as bar:
         for row in tournament.play(cells, workers, version(), on):
             if row is not None:
@@ -71,9 +74,13 @@ def main() -> None:
         check_workers(given)
         check_keep(given)
         tournament = Tournament(selected(given), given.folder)
+        if given.keep and not tournament.standing:
+            raise SettingError("--keep adds to the standing, which has the settings of tournament.yaml, got others.")
         started = time.monotonic()
         try:
-            failed: list[Row] = []
+            failed: list[Record] = []
+            if not given.dry_run:
+                tournament.check(given.workers, version(), given.on)
             tuning = tournament.missing(tournament.tuning())
             if tuning:
                 print(f"{many(len(tuning), 'run')} to choose rates", flush=True)

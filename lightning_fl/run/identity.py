@@ -122,20 +122,21 @@ def essential(config: Config) -> Config:
 
     Parts that were `REVISED` say so.
     """
-    found: Config = _said(counted(config))
+    found: Config = said(counted(config))
     return found
 
 
-def _said(node: Any, key: str = "") -> Any:
+def said(node: Any, key: str = "") -> Any:
+    """Replace files by what they hold in settings or a part of them, and leave out what means nothing."""
     if isinstance(node, str):
         return _content(node, key)
     if isinstance(node, list):
-        return [_said(value, key) for value in node]
+        return [said(value, key) for value in node]
     if not isinstance(node, dict):
         return node
     kind = str(node.get("_target_", ""))
     added = ADDED.get(kind, {})
-    kept = {key: _said(value, key) for key, value in node.items() if not (key in added and value == added[key])}
+    kept = {key: said(value, key) for key, value in node.items() if not (key in added and value == added[key])}
     if kind in REVISED:
         kept["_revised_"] = REVISED[kind]
     if (source := _own_source(kind)) is not None:

@@ -1,39 +1,38 @@
-"""A table's runs and what they measured.
+"""A table's cells and what their runs measured.
 
-A run is known by its `identity`: its folder, or a row of scripts/tables/measured, holds its results.
+A cell is known by its labels and its seed: scripts/tables/measured has records, and FOLDER/TABLE.csv those of runs
+trained here.  Only what is to be trained is composed; a run with the same `identity` is then taken over.
 """
 
-import csv
-import io
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterable, Sequence
 from hashlib import sha256
+from itertools import product
 from math import inf, isnan
 from pathlib import Path
 from statistics import mean, quantiles
-from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.check import checked
-from lightning_fl.run.config import words
-from lightning_fl.run.identity import beside
+from lightning_fl.run.identity import beside, identity
+from lightning_fl.run.lock import held
 from lightning_fl.run.saved import SavedRun
-from lightning_fl.study.factors import Choice, Factors
-from lightning_fl.study.pool import Run
-from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Cell, Table
+from lightning_fl.study import store
+from lightning_fl.study.cell import Cell, keys
+from lightning_fl.study.engine import Execute
+from lightning_fl.study.pool import Outcome, Run
+from lightning_fl.study.store import Record, Store
+from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Place, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
 FIELDS += ["version", "classes"]  # the code that measured it, and c; none in rows that are older than these columns
+STORED = [*FIELDS, "key"]
 MISS = 2.0  # points
 _ROUNDING = 1e-5  # points: an accuracy is a quotient in float32
 _LONGEST = 200  # characters of a file's name
-
-Record = dict[str, Any]
 
 
 def measure(folder: Path, target: float) -> Record:
@@ -71,108 +70,58 @@ def _mean(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
 
 
-class _Names:
-    """Names of a grid's runs: those of the cells that are asked for."""
-
-    def __init__(self, grid: "Grid", cells: Collection[Cell]):
-        self._grid = grid
-        self._factors = Factors(words(grid.table.base), map(self._choices, cells))
-        self._seen: dict[tuple[str, ...], list[str]] = {}
-
-    def of(self, cell: Cell) -> tuple[tuple[str, ...], list[str]]:
-        """Give the overrides of a cell, without a seed, and the name of each seed's run."""
-        choices = self._choices(cell)
-        choices[-1] += tuple(self._scaled(choices))
-        overrides = tuple(self._factors.overrides(choices))
-        if overrides not in self._seen:
-            self._seen[overrides] = self._factors.names(choices, self._grid.seeds)
-        return overrides, self._seen[overrides]
-
-    def _choices(self, cell: Cell) -> list[Choice]:
-        return [*self._grid.table.choices(cell), tuple(self._grid.more)]
-
-    def _scaled(self, choices: Sequence[Choice]) -> list[str]:
-        """What multiplies the rounds and the schedule's rounds by the scale."""
-        scale = self._grid.scale
-        if scale == 1:
-            return []
-        settings = self._factors.settings(choices)
-        config = checked(self._factors.overrides(choices)) if settings is None else OmegaConf.create(settings)
-        paths = ["trainer.max_steps", "schedule.lr_lambda.start", "schedule.lr_lambda.interval"]
-        found = {path: OmegaConf.select(config, path) for path in paths}
-        return [f"{path}={max(round(scale * n), 1)}" for path, n in found.items() if n is not None]
-
-
-@dataclass
 class Grid:
-    """A table's runs and results: which run each cell and seed has, and what is known of it.
-
-    A run is known by its composed settings: of a large table only some cells may be asked.
+    """A table's cells and their records.
 
     Args:
         table: Which table.
         scale: Factor for the rounds.
         more: Further overrides of every run.
-        seeds: Of every cell; with ``kept_only`` those that are kept.
+        seeds: Of every cell; those that are measured join them.
         folder: Of runs and reports.
-        asked: Cells to know, besides those measured before and those of the same runs; None: all.
-        kept_only: Whether to know what scripts/tables/measured has of the table and nothing else, without composing.
+        kept_only: Whether to know what scripts/tables/measured has of the table and nothing else.
     """
 
-    table: Table
-    scale: float
-    more: list[str]
-    seeds: list[int]
-    folder: Path
-    asked: Collection[Cell] | None = None
-    kept_only: bool = False
-
-    def __post_init__(self) -> None:
-        every = list(self.table.runs())
-        if any(text.lstrip("+~").startswith("seed=") for given in (self.more, *dict(every).values()) for text in given):
+    def __init__(
+        self, table: Table, scale: float, more: list[str], seeds: list[int], folder: Path, kept_only: bool = False
+    ):
+        self.table, self.scale, self.more, self.seeds, self.folder = table, scale, more, list(seeds), folder
+        self.kept_only = kept_only
+        self.overrides = {place: (*given, *more) for place, given in table.runs()}
+        if any(text.lstrip("+~").startswith("seed=") for given in (more, *self.overrides.values()) for text in given):
             raise SettingError(
                 "a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...; leave it out."
             )
-        self.plan: dict[tuple[Cell, int], Run] = {}
-        self.records: dict[str, Record] = {}
-        if self.kept_only:
-            for row in [*self.kept_elsewhere(), *read(self.kept)]:
-                cell, name = (row["row"], row["column"]), row["identity"]
-                self.plan[cell, row["seed"]] = Run(", ".join(cell), (), self.folder / name)
-                self.records[name] = row
-            self.seeds = sorted({seed for _, seed in self.plan})
-            return
-        stems = [self.stem, *map(self._stem, self.table.like)]
-        measured = {path.stem: read(path) for path in sorted((TABLES / "measured").glob("*.csv"))}
-        kept = [row for stem in stems for row in [*measured.get(stem, []), *read(self.folder / f"{stem}.csv")]]
-        before = {(row["row"], row["column"]) for row in kept}
-        self.seeds = [*self.seeds, *sorted({row["seed"] for row in kept} - {*self.seeds})]
-        wanted = None if self.asked is None else before.union(self.asked)
-        needed = {tuple(given) for cell, given in every if wanted is None or cell in wanted}
-        cells = [cell for cell, given in every if tuple(given) in needed]
-        names = _Names(self, cells)
-        for cell in cells:
-            overrides, found = names.of(cell)
-            for seed, name in zip(self.seeds, found, strict=True):
-                label = f"{cell[1]}, {cell[0]}, seed {seed}"
-                folder = self.folder.absolute() / name
-                self.plan[cell, seed] = Run(label, (*overrides, f"seed={seed}"), folder, self.stem)
-        used = {run.folder.name for run in self.plan.values()}
-        for stem, rows in measured.items():
-            if stem in stems or isnan(self.table.target):  # rounds_to is another table's target's
-                self.records |= {record["identity"]: record for record in rows if record["identity"] in used}
-        self.refresh()
+        self.records: dict[tuple[tuple[str, ...], int], Record] = {}
+        self._key, self._composed = keys(), dict[tuple[str, ...], tuple[DictConfig, list[str]]]()
+        self.store = Store(folder / f"{self.stem}.csv", STORED)
+        for row in sorted([*self.kept_elsewhere(), *read(self.kept)], key=lambda row: int(row["seed"])):
+            self._put(row)
+        if not kept_only:
+            self.refresh()
+
+    def _put(self, row: Record) -> None:
+        """Let a record count for its cell, and for others with the same settings."""
+        given = self.overrides.get((row["row"], row["column"]))
+        if given is not None:
+            self.records[given, row["seed"]] = row
+            if row["seed"] not in self.seeds:
+                self.seeds.append(row["seed"])
 
     def refresh(self) -> None:
         """Load results that any process has finished since, also of cells and seeds that only it was asked for."""
-        labels = {cell for cell, _ in self.table.runs()}
-        for row in read(self.folder / f"{self.stem}.csv"):
-            cell, seed = (row["row"], row["column"]), row["seed"]
-            if cell in labels and (cell, seed) not in self.plan:  # those that were there at the start are
-                self.plan[cell, seed] = Run(", ".join(cell), (), self.folder.absolute() / row["identity"])
-                self.seeds += [] if seed in self.seeds else [seed]
-        for run in self.plan.values():
-            self.look(run)
+        for row in self.store.refresh():
+            place = row["row"], row["column"]
+            if place in self.overrides and row["key"] == self.key(self.cell(place, row["seed"])):
+                self._put(row)
+
+    def cell(self, place: Place, seed: int) -> Cell:
+        """Give the cell of a row and a column at a seed."""
+        return Cell(place, self.overrides[place], seed, f"{place[1]}, {place[0]}, seed {seed}")
+
+    def key(self, cell: Cell) -> str:
+        """Tell what a cell asks for; see `keys`."""
+        return self._key(cell) + ("" if isnan(self.table.target) else f"@{self.table.target:g}")
 
     @property
     def stem(self) -> str:
@@ -210,25 +159,97 @@ class Grid:
     def _counted(self) -> list[str]:
         return [override for override in self.more if not beside(override)]
 
-    def look(self, run: Run) -> Record | None:
-        """Get what is known of a run."""
-        if run.folder.name not in self.records and run.summary():
-            try:
-                self.records[run.folder.name] = measure(run.folder, self.table.target)
-            except DataError as error:
-                raise DataError(f"{error} To train this run again, remove {run.folder}.") from error
-        return self.records.get(run.folder.name)
-
-    def missing(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[Run]:
-        """List the runs still to be trained, one seed of everything first."""
-        order = [self.plan[cell, seed] for seed in seeds for cell in self.table.trained(rows, columns)]
-        unique: dict[Path, Run] = {}
-        for run in order:
-            if self.look(run) is None:
-                unique.setdefault(run.folder, run)
+    def missing(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
+        """List the cells still to be trained, one seed of everything first, and of those with the same settings one."""
+        unique: dict[tuple[tuple[str, ...], int], Cell] = {}
+        for seed, place in product(seeds, self.table.trained(rows, columns)):
+            if self.record(place, seed) is None:
+                unique.setdefault((self.overrides[place], seed), self.cell(place, seed))
         return list(unique.values())
 
-    def value_of(self, cell: Cell, seed: int) -> float | None:
+    def compose(self, cell: Cell) -> Run:
+        """Compose a cell's run: all its settings, and its `identity`, which names its folder.
+
+        Raises:
+            SettingError: If train.py would refuse it.
+        """
+        if cell.overrides not in self._composed:
+            self._composed[cell.overrides] = self._scaled(checked(cell.command))
+        config, scaled = self._composed[cell.overrides]
+        config.seed = cell.seed
+        command = (*cell.overrides, *scaled, f"seed={cell.seed}")
+        return Run(cell.title, command, self.folder.absolute() / identity(config), self.stem)
+
+    def _scaled(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
+        """Multiply the rounds and the schedule's rounds by the scale; lists the overrides that do so."""
+        paths = ["trainer.max_steps", "schedule.lr_lambda.start", "schedule.lr_lambda.interval"]
+        given = {path: OmegaConf.select(config, path) for path in paths if self.scale != 1}
+        rounds = {path: max(round(self.scale * n), 1) for path, n in given.items() if n is not None}
+        for path, number in rounds.items():
+            OmegaConf.update(config, path, number)
+        return config, [f"{path}={number}" for path, number in rounds.items()]
+
+    def train(self, cells: Iterable[tuple[Cell, Run]], execute: Execute) -> Generator[Outcome, None, None]:
+        """Measure cells: train them, or take over what has been measured by an equal run.
+
+        Args:
+            cells: With their composed runs.
+            execute: Trains them.
+
+        Yields:
+            Each cell's outcome.
+        """
+        wanted: dict[str, tuple[Run, list[Cell]]] = {}
+        for cell, run in cells:
+            wanted.setdefault(run.folder.name, (run, []))[1].append(cell)
+        equal = {name: row for name in wanted if (row := store.find(self._elsewhere(), STORED, name)) is not None}
+        for name, record in equal.items():
+            run, found = wanted.pop(name)
+            for cell in found:
+                self.add(cell, record)
+            share = None if record["accuracy"] is None else record["accuracy"] / 100
+            yield Outcome(run, record | {"rounds": int(record["rounds"]), "last_evaluation": {"accuracy": share}})
+        for outcome in execute([run for run, _ in wanted.values()]):
+            if outcome.summary is not None:
+                record = self.measure(outcome.run.folder)
+                for cell in wanted[outcome.run.folder.name][1]:
+                    self.add(cell, record)
+            yield outcome
+
+    def _elsewhere(self) -> list[Path]:
+        """List the files that may have records of equal runs; others' rounds_to are of another target."""
+        stems = [self.stem, *map(self._stem, self.table.like)]
+        kept = sorted((TABLES / "measured").glob("*.csv"))
+        known = [path for path in kept if path.stem in stems or isnan(self.table.target)]
+        return known + [self.folder / f"{stem}.csv" for stem in stems if isnan(self.table.target)]
+
+    def measure(self, folder: Path) -> Record:
+        """Read a finished run."""
+        try:
+            return measure(folder, self.table.target) | {"identity": folder.name}
+        except DataError as error:
+            raise DataError(f"{error} To train this run again, remove {folder}.") from error
+
+    def add(self, cell: Cell, record: Record) -> None:
+        """Keep what a cell's run measured."""
+        place: Place = cell.labels
+        row = record | {"row": place[0], "column": place[1], "seed": cell.seed, "key": self.key(cell)}
+        self._put(row)
+        self.store.begin()
+        with held(self.folder, wait=True):  # `table_report.report` writes the file anew
+            self.store.add(row | {"mrd": None})
+
+    def outdated(self, rows: Iterable[Record]) -> list[Record]:
+        """List the kept rows whose cells have changed their settings since; composes every cell."""
+        places = [((row["row"], row["column"]), row) for row in rows]
+        known = [(self.compose(self.cell(place, row["seed"])), row) for place, row in places if place in self.overrides]
+        return [row for run, row in known if run.folder.name != row["identity"]]
+
+    def drop(self, rows: Collection[Record]) -> None:
+        """Forget records."""
+        self.records = {key: row for key, row in self.records.items() if row not in rows}
+
+    def value_of(self, cell: Place, seed: int) -> float | None:
         """Get a cell's number at one seed; the accuracy after a diverged run is chance."""
         column, record = self.table.columns[cell[1]], self.record(cell, seed)
         if record is None:
@@ -265,18 +286,18 @@ class Grid:
         drop = float(max_recall_drop(*recalls))
         return None if isnan(drop) else drop
 
-    def record(self, cell: Cell, seed: int) -> Record | None:
+    def record(self, place: Place, seed: int) -> Record | None:
         """Get what is known of a cell's run."""
-        run = self.plan.get((cell, seed))
-        return self.records.get(run.folder.name) if run else None
+        given = self.overrides.get(place)
+        return None if given is None else self.records.get((given, seed))
 
-    def over_seeds(self, cell: Cell) -> tuple[list[float], list[Record]]:
+    def over_seeds(self, cell: Place) -> tuple[list[float], list[Record]]:
         """Get a cell's numbers at the measured seeds, and the records of its diverged runs."""
         values = [self.value_of(cell, seed) for seed in self.seeds]
         diverged = [record for record in self.measured(cell) if record["status"] == "diverged"]
         return [value for value in values if value is not None], diverged
 
-    def measured(self, cell: Cell) -> list[Record]:
+    def measured(self, cell: Place) -> list[Record]:
         """List what is known of a cell's runs."""
         records = [self.record(cell, seed) for seed in self.seeds]
         return [record for record in records if record is not None]
@@ -291,7 +312,7 @@ class Grid:
         values, _ = self.over_seeds((row, column))
         return mean(values) if values and not any(self._lost((row, column), seed) for seed in self.seeds) else None
 
-    def _lost(self, cell: Cell, seed: int) -> bool:
+    def _lost(self, cell: Place, seed: int) -> bool:
         """Whether a cell's run left no number; a drop is not lost where its reference is not measured."""
         if self.record(cell, seed) is None or self.value_of(cell, seed) is not None:
             return False
@@ -301,37 +322,19 @@ class Grid:
     def rows(self) -> list[Record]:
         """List the measured cells for the CSV file."""
         rows = []
-        for (cell, seed), run in self.plan.items():
-            record = self.records.get(run.folder.name)
-            if record is None:
-                continue
-            drop = self.value_of(cell, seed) if self.table.columns[cell[1]].value == "mrd" else None
-            place = {"row": cell[0], "column": cell[1], "seed": seed, "identity": run.folder.name}
-            rows.append({**record, **place, "mrd": drop})
+        for place, seed in product(self.overrides, self.seeds):
+            record = self.record(place, seed)
+            if record is not None:
+                drop = self.value_of(place, seed) if self.table.columns[place[1]].value == "mrd" else None
+                rows.append(record | {"row": place[0], "column": place[1], "seed": seed, "mrd": drop})
         return rows
 
 
 def read(path: Path) -> list[Record]:
     """Read a file of measured cells; none if there is no file."""
-    if not path.exists():
-        return []
-    texts = {"row", "column", "status", "recall", "identity", "version"}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        found: list[Record] = [
-            {k: v if k in texts else float(v) if v else None for k, v in row.items()} for row in rows
-        ]
-        return [row | {"seed": int(row["seed"])} for row in found if row["row"] and row["column"] and row["identity"]]
-    except (UnicodeDecodeError, csv.Error, ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path} is damaged ({' '.join(str(error).split())}); restore it, or remove it.") from error
+    return [row for row in store.read(path, STORED) if row["row"] and row["column"] and row["seed"] is not None]
 
 
 def write(path: Path, rows: Sequence[Record]) -> None:
-    """Write measured cells, numbers to six digits."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, FIELDS)
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: f"{row[k]:.6g}" if isinstance(row.get(k), float) else row.get(k) for k in FIELDS})
-    files.write(path, text.getvalue())
+    """Write measured cells, as scripts/tables/measured has them."""
+    store.write(path, FIELDS, rows)

@@ -46,7 +46,7 @@ def _measured(marker: str) -> str:
     parser.add_argument("--scale", type=float, default=1.0)
     given = parser.parse_intermixed_args(shlex.split(marker))
     grid = Grid(Table.load(given.table), given.scale, given.overrides, [], Path(), kept_only=True)
-    if not grid.plan:
+    if not grid.records:
         raise SettingError(f"nothing is kept of {marker}: {grid.kept} is not there.")
     lines = [line for line in measured(grid) if "| not measured yet |" not in line]
     return "\n".join(lines).rstrip("\n").removesuffix("\n".join(CLAIMS_HEAD)).rstrip("\n") + "\n"

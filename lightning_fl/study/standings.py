@@ -112,16 +112,20 @@ def standings(tournament: Tournament, skew: str, byzantine: int) -> list[Standin
 
 def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> Standing:
     cells, following = tournament.of(rule, skew, byzantine)
-    rows = {(cell.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
+    rows = {(cell.labels.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
     rate, n_played, planned = tournament.rate(rule, skew, byzantine), len(rows), len(cells) + following
-    reasons = {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
+    reasons = {attack: str(row["reason"]) for (attack, b), row in tournament.impossible.items() if b == byzantine}
+    reasons |= {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
+    reasons = {attack: reasons[attack] for attack in tournament.entries.attacks if attack in reasons}
     rows = {place: row for place, row in rows.items() if row["status"] != "refused"}
     left_out = {attack: reason for attack, reason in reasons.items() if not any(a == attack for a, _ in rows)}
     refused = left_out.pop(NOBODY, None)
     if refused is not None:
         return Standing(rule, rate, n_played, planned, refused=refused)
     seeds, spared = tournament.entries.seeds, {NOBODY, *left_out}
-    met = {seed: [cell.attack for cell in cells if cell.seed == seed and cell.attack not in spared] for seed in seeds}
+    met = {
+        seed: [a for cell in cells if cell.seed == seed and (a := cell.labels.attack) not in spared] for seed in seeds
+    }
     whole = [seed for seed, attacks in met.items() if attacks and all((attack, seed) in rows for attack in attacks)]
     worst = [min(accuracy(rows[attack, seed]) for attack in met[seed]) for seed in whole]
     by_attack = {

@@ -27,7 +27,6 @@ import yaml
 from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, words
-from lightning_fl.study.factors import Choice
 from lightning_fl.study.table_file import check, is_true, labelled, taken_over
 
 TABLES = Path(__file__).with_name("tables").resolve()
@@ -45,7 +44,7 @@ VALUES = {
     "loss_ratio_95": "the same ratio, 95 % quantile over rounds",
 }
 MORE_IS_BETTER = {"accuracy", "best", "explained"}  # of the others less is
-Cell = tuple[str, str]
+Place = tuple[str, str]  # row and column
 Value = Callable[[str, str], float | None]
 
 
@@ -129,7 +128,7 @@ class Table:
         self.seeds = int(given.get("seeds", 1))
         self.x: str | None = given.get("x")
         self.claims: list[dict[str, Any]] = given.get("claims", [])
-        self.published: dict[Cell, Printed] = {}
+        self.published: dict[Place, Printed] = {}
         for row, texts in given.get("published", {}).items():
             choose(row, self.rows, "row")
             if len(texts) != len(self.columns):
@@ -138,7 +137,7 @@ class Table:
                 printed = Printed.read(text)
                 if printed:
                     self.published[row, column] = printed
-        self.more: dict[Cell, str] = {}
+        self.more: dict[Place, str] = {}
         for cell, overrides in ((c, entry["overrides"]) for entry in given.get("cells", []) for c in self.cells(entry)):
             if self.columns[cell[1]].worst:
                 raise SettingError(
@@ -172,7 +171,7 @@ class Table:
         """Say whose settings the file has."""
         return "the paper's" if self.source else "the table's"
 
-    def cells(self, where: dict[str, Any], same: Cell | None = None) -> list[Cell]:
+    def cells(self, where: dict[str, Any], same: Place | None = None) -> list[Place]:
         """List the cells of ``where``: its rows by its columns, by default those of ``same``, else all."""
         rows = where.get("rows", [same[0]] if same else list(self.rows))
         columns = where.get("columns", [same[1]] if same else list(self.columns))
@@ -184,27 +183,23 @@ class Table:
             for row, column in product(rows, columns)
         ]
 
-    def trained(self, rows: Sequence[str], columns: Sequence[str]) -> list[Cell]:
+    def trained(self, rows: Sequence[str], columns: Sequence[str]) -> list[Place]:
         """List the cells with runs of their own that these rows and columns need, those that mrd compares with too."""
         needed = {c for column in columns for c in (self.columns[column].worst or [column])}
         cells = [(row, column) for row in rows for column in self.columns if column in needed]
         compared = [(self.reference[row], c) for row, c in cells if self.columns[c].value == "mrd"]
         return list(dict.fromkeys([*cells, *compared]))
 
-    def choices(self, cell: Cell) -> list[Choice]:
-        """List what a cell adds to the base: its column's overrides, its row's and its own."""
-        row, column = cell
-        texts = (self.columns[column].overrides, self.rows[row], self.more.get(cell, ""))
-        return [tuple(words(text)) for text in texts]
-
-    def runs(self) -> Iterator[tuple[Cell, list[str]]]:
-        """Yield each cell that is trained, with its overrides."""
+    def runs(self) -> Iterator[tuple[Place, list[str]]]:
+        """Yield each cell that is trained, with its overrides: the base's, its column's, its row's and its own."""
+        base, rows = words(self.base), {row: words(text) for row, text in self.rows.items()}
+        columns = {label: words(column.overrides) for label, column in self.columns.items()}
         for row, (label, column) in product(self.rows, self.columns.items()):
             if not column.worst:
-                added = self.choices((row, label))
-                yield (row, label), [*words(self.base), *(text for choice in added for text in choice)]
+                own = words(self.more.get((row, label), ""))
+                yield (row, label), [*base, *columns[label], *rows[row], *own]
 
-    def pairs(self, claim: dict[str, Any]) -> list[tuple[list[Cell], float | None]]:
+    def pairs(self, claim: dict[str, Any]) -> list[tuple[list[Place], float | None]]:
         """List a claim's comparisons: two cells, or one and a number, or with ``spread`` many and a number."""
         left, right = self.cells(claim["left"]), claim["right"]
         if claim["relation"] == "spread":

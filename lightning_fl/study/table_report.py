@@ -1,7 +1,7 @@
 """What a table's runs measured, as Markdown, CSV and a picture beside what the paper prints."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from math import isinf, isnan
 from pathlib import Path
@@ -12,10 +12,11 @@ from lightning_fl import files, plot
 from lightning_fl.run.config import spell
 from lightning_fl.run.lock import held
 from lightning_fl.run.version import written
+from lightning_fl.study import store
 from lightning_fl.study.compare import half_interval
-from lightning_fl.study.grid import MISS, Grid, Record, read, write
+from lightning_fl.study.grid import MISS, STORED, Grid, Record, read, write
 from lightning_fl.study.pool import duration
-from lightning_fl.study.table import MORE_IS_BETTER, TABLES, VALUES, Cell, Table, judge, names
+from lightning_fl.study.table import MORE_IS_BETTER, TABLES, VALUES, Place, Table, judge, names
 from lightning_fl.text import best_places, for_csv, many, plain, without_tags
 from lightning_fl.text import cell as markdown_cell
 from lightning_fl.text import latex as lay_out
@@ -28,7 +29,7 @@ CLAIMS_HEAD = ("| Claim | Measured | |", "|---|---|---|")
 _PERCENTAGES = {"accuracy", "best", "mrd", "explained"}
 
 
-def _digits(grid: Grid, cell: Cell) -> int | None:
+def _digits(grid: Grid, cell: Place) -> int | None:
     """How many decimals a cell's numbers have: none of rounds, the paper's of percentages and what it prints."""
     kind = grid.table.columns[cell[1]].value
     if kind == "rounds_to":
@@ -37,7 +38,7 @@ def _digits(grid: Grid, cell: Cell) -> int | None:
     return grid.table.digits if kind in _PERCENTAGES or printed else None
 
 
-def _number(grid: Grid, cell: Cell, number: float, significant: int = 3) -> str:
+def _number(grid: Grid, cell: Place, number: float, significant: int = 3) -> str:
     """Write a number of a cell with its decimals, or with the digits that count."""
     digits = _digits(grid, cell)
     if digits is not None:
@@ -46,7 +47,7 @@ def _number(grid: Grid, cell: Cell, number: float, significant: int = 3) -> str:
     return f"{number:.0f}" if whole else f"{number:#.{significant}g}".rstrip(".")
 
 
-def _spread(grid: Grid, cell: Cell, values: Sequence[float]) -> str:
+def _spread(grid: Grid, cell: Place, values: Sequence[float]) -> str:
     """Write the spread over seeds: the deviation, or half of the mean's 95 % interval."""
     if len(values) < 2 or isinf(mean(values)):
         return ""
@@ -59,7 +60,7 @@ def _half(table: Table) -> Callable[[Sequence[float]], float]:
     return half_interval if table.interval else stdev
 
 
-def _word(grid: Grid, cell: Cell) -> str:
+def _word(grid: Grid, cell: Place) -> str:
     """The word in place of a cell's number: that it diverged, or how many runs reached the target; empty if none."""
     column, value = grid.table.columns[cell[1]], grid.mean(*cell)
     values, diverged = ([], []) if column.worst else grid.over_seeds(cell)
@@ -74,7 +75,7 @@ def _word(grid: Grid, cell: Cell) -> str:
     return f"reached by {reached} of {len(values)}" if reached else "not reached"
 
 
-def _plain(grid: Grid, cell: Cell) -> str:
+def _plain(grid: Grid, cell: Place) -> str:
     """Write a cell's mean and spread, without marks or the paper's value."""
     value, word = grid.mean(*cell), _word(grid, cell)
     if word or value is None:
@@ -83,7 +84,7 @@ def _plain(grid: Grid, cell: Cell) -> str:
     return f"{_number(grid, cell, value)}{_spread(grid, cell, values)}"
 
 
-def cell_text(grid: Grid, cell: Cell) -> tuple[str, str]:
+def cell_text(grid: Grid, cell: Place) -> tuple[str, str]:
     """Describe a cell: measured mean (s.d.) with the difference to the paper and marks, and the marks' reasons."""
     table, printed = grid.table, grid.table.published.get(cell)
     values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
@@ -137,7 +138,7 @@ def markdown(grid: Grid) -> str:
     return "\n".join(lines)
 
 
-def _seeds_text(done: Sequence[tuple[Cell, int]], seeds: Sequence[int]) -> str:
+def _seeds_text(done: Sequence[tuple[Place, int]], seeds: Sequence[int]) -> str:
     """Say which seeds are measured; if not all of every cell, how many cells have how many."""
     if not seeds:
         return ""
@@ -159,10 +160,9 @@ def measured(grid: Grid) -> list[str]:
     columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
     counted = [*table.published, *product(own, table.columns)]
     done = sum(bool(texts[cell]) for cell in counted)
-    found = [key for key, run in grid.plan.items() if run.folder.name in grid.records]
-    seeds = sorted({seed for _, seed in found})
-    records = {run.folder.name: grid.records.get(run.folder.name) for run in grid.plan.values()}
-    seconds = [record["seconds"] or 0.0 for record in records.values() if record]
+    known = {key: record for key in product(grid.overrides, grid.seeds) if (record := grid.record(*key))}
+    found, seeds = list(known), sorted({seed for _, seed in known})
+    seconds = [run["seconds"] or 0.0 for run in {record["identity"]: record for record in known.values()}.values()]
     lines = []
     if grid.changes:
         lines += [f"**Not {table.whose} setting: {', '.join(f'`{change}`' for change in grid.changes)}.**", ""]
@@ -261,7 +261,7 @@ def figure(grid: Grid) -> Any:
     return plot.over_parameter(lines, columns, _half(table), table.x, what, title)
 
 
-def _drawn(grid: Grid, cell: Cell) -> list[float]:
+def _drawn(grid: Grid, cell: Place) -> list[float]:
     """A cell's numbers as a picture shows them: none if a run did not reach the target, or has no finite loss."""
     values = grid.over_seeds(cell)[0]
     return [] if any(map(isinf, values)) else values
@@ -274,28 +274,29 @@ def report(grid: Grid) -> Path:
         grid.refresh()
         files.write(path, without_tags(f"{markdown(grid)}\n{written()}\n"))
         files.write(path.with_name(f"{grid.stem}.tex"), latex(grid))
-        rows = [{name: for_csv(value) for name, value in row.items()} for row in grid.rows()]
-        write(path.with_name(f"{grid.stem}.csv"), rows)
+        rows = grid.rows()
+        shown = set(map(_place, rows))
+        rows += [row for row in read(grid.store.path) if _place(row) not in shown]  # of other settings, or other rows
+        store.write(grid.store.path, STORED, [{k: for_csv(v) for k, v in row.items()} for row in rows])
         picture = figure(grid)
         if picture is not None:
             plot.publish(picture, path.with_name(f"{grid.stem}.png"))
     return path
 
 
-def keep(grid: Grid, prune: bool = False) -> Path:
+def keep(grid: Grid, dropped: Collection[Record] = ()) -> Path:
     """Merge the measured cells into scripts/tables/measured, but for those that a table keeps which this one is like.
 
     Args:
-        grid: The table's runs.
-        prune: Drop all `stale` rows.  Otherwise they stay until their cells are measured with the current settings.
+        grid: The table's records.
+        dropped: Rows of the file to leave out.
 
     Returns:
         The file.
     """
     path = grid.kept
-    order = {cell: number for number, (cell, _) in enumerate(grid.table.runs())}
+    order = {place: number for number, place in enumerate(grid.overrides)}
     with held(path.parent, wait=True):
-        dropped = stale(grid) if prune else []
         elsewhere = {(_place(row), row["identity"]) for row in grid.kept_elsewhere()}
         rows = [row for row in read(path) if row not in dropped] + grid.rows()
         latest = {_place(row): row for row in rows if (_place(row), row["identity"]) not in elsewhere}
@@ -307,21 +308,11 @@ def _place(row: Record) -> tuple[str, str, int]:
     return row["row"], row["column"], int(row["seed"])
 
 
-def stale(grid: Grid) -> list[Record]:
-    """List the kept rows whose cells have had their settings changed since."""
-
-    def current(row: Record) -> bool:
-        run = grid.plan.get(((row["row"], row["column"]), int(row["seed"])))
-        return run is None or run.folder.name == row["identity"]
-
-    return [row for row in read(grid.kept) if not current(row)]
-
-
 def overview(folder: Path) -> str:
     """List the tables, and how many of their trained cells are measured at one seed or more."""
     known = names()
-    own: dict[str, set[Cell]] = {name: set() for name in known}
-    other: dict[str, set[Cell]] = {name: set() for name in known}
+    own: dict[str, set[Place]] = {name: set() for name in known}
+    other: dict[str, set[Place]] = {name: set() for name in known}
     for path in [*folder.glob("*.csv"), *(TABLES / "measured").glob("*.csv")]:
         name = max((name for name in known if f"{path.stem}_".startswith(f"{name}_")), key=len, default=None)
         if name is not None:

@@ -1,43 +1,45 @@
 """Which rule survives: every rule under every attack and degree of label skew, over seeds.
 
-A cell is one short run, trained in memory.  Its result is a row of ``cells.csv``, found again by the run's `identity`;
-several processes may share the folder.  The server's rate of each rule is chosen first: the one with the best accuracy
-on validation samples of the clients, in the mean over a few attacks.  The first seed plays every attack, the others
-those that come close to the rule's worst there.
+A cell is one short run, trained in memory.  Its result is a row of ``cells.csv``, found again by its labels and its
+seed; several processes may share the folder.  Attacks that cannot be run are found before the first run.  The server's
+rate of each rule is chosen first: the one with the best accuracy on validation samples of the clients, in the mean over
+a few attacks.  The first seed plays every attack, the others those that come close to the rule's worst there.
 """
 
-import csv
-import io
-import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from math import inf
 from pathlib import Path
 from statistics import mean
 from traceback import format_exc
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
-from filelock import BaseFileLock, Timeout
+from filelock import BaseFileLock
 
-from lightning_fl import files
 from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.network.threads import settle_threads
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, words
-from lightning_fl.run.identity import identity
-from lightning_fl.run.lock import acquired, held
+from lightning_fl.run.identity import beside, identity
+from lightning_fl.run.lock import held
 from lightning_fl.run.saved import COMPLETED
+from lightning_fl.study import store
+from lightning_fl.study.cell import Cell, keys
 from lightning_fl.study.engine import each
-from lightning_fl.study.factors import Choice, Factors
+from lightning_fl.study.store import Record, Store
 from lightning_fl.study.table import TABLES
 
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity"]
+STORED = [*FIELDS, "key"]
 KEPT = TABLES / "tournament.csv"
 NOBODY = "none"  # the attack
+_NO_VALIDATION = (
+    "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate (--rates 0.1)."
+)
 FAILED = "failed"  # the status of a run that ended in an error, which is not kept
 
 # What a tournament varies by itself, and the option that chooses it.
@@ -52,19 +54,15 @@ _OPTIONS = {
     "partition.alpha": "--skew",
 }
 
-Row = dict[str, Any]
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One run."""
+class Place(NamedTuple):
+    """What tells a cell from others of its seed."""
 
     rule: str
     attack: str
     skew: str
     byzantine: int
     rate: float
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -192,7 +190,6 @@ def _partition(skew: str) -> list[str]:
     return ["partition=dirichlet", f"partition.alpha={alpha:g}"]
 
 
-@dataclass
 class Tournament:
     """The cells of a tournament and what is known about them.
 
@@ -201,25 +198,18 @@ class Tournament:
         folder: Of ``cells.csv`` and the report.
     """
 
-    entries: Entries
-    folder: Path
-    rows: dict[str, Row] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        entries = self.entries
-        # The number of attackers is of the base: settings of rules follow it.
-        self._factors = {
-            b: Factors([*entries.base, f"federation.n_byzantine={b}", f"f={b}"]) for b in entries.byzantine
-        }
+    def __init__(self, entries: Entries, folder: Path):
+        self.entries, self.folder = entries, folder
+        self.rows: dict[str, Record] = {}
+        self.impossible: dict[tuple[str, int], Record] = {}  # by attack and number of Byzantine clients
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
-        given = checked([*entries.base, *next(iter(entries.rules.values()))])
-        if len(entries.rates) > 1 and not given.data.get("validation_share"):
-            raise SettingError(
-                "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate "
-                "(--rates 0.1)."
-            )
-        self._names: dict[Cell, str] = {}
-        self._read: dict[Path, int] = {}
+        self._make_key, self._keys = keys(), dict[Cell, str]()
+        self.store = Store(self.file, STORED)
+        standing = Entries.choose()
+        self.standing = _without_beside(entries.base) == _without_beside(standing.base)
+        if self.standing:
+            for row in store.read(KEPT, FIELDS):
+                self._put(row)
         self.refresh()
 
     @property
@@ -228,30 +218,80 @@ class Tournament:
         return self.folder / "cells.csv"
 
     def refresh(self) -> None:
-        """Load results that any process has finished since; a file is read again only if it has grown."""
-        for path in (KEPT, self.file):
-            size = path.stat().st_size if path.exists() else 0
-            if self._read.get(path) != size:
-                self._read[path] = size
-                self.rows |= {row["identity"]: row for row in read(path)}
+        """Load results that any process has finished since."""
+        for row in self.store.refresh():
+            self._put(row)
 
-    def name(self, cell: Cell) -> str:
-        """Tell the `identity` of a cell's run."""
-        if cell not in self._names:
-            (self._names[cell],) = self._factors[cell.byzantine].names(self._choices(cell), [cell.seed])
-        return self._names[cell]
+    def _put(self, row: Record) -> None:
+        """Let a record count for its cell."""
+        place = Place(*(row[field] for field in Place._fields))
+        if place.rule and (None in (*place, row["seed"]) or place.rule not in self.entries.rules):
+            return
+        if place.rule and place.skew not in self._partitions:
+            return
+        cell = self.cell(place, row["seed"]) if place.rule else self._plain(place.attack, place.byzantine)
+        key = self.key(cell)
+        if row.get("key", key) == key and place.rule:
+            self.rows[key] = row
+        elif row.get("key", key) == key:
+            self.impossible[place.attack, place.byzantine] = row
 
-    def overrides(self, cell: Cell) -> list[str]:
-        """List the overrides of a cell's run, as for train.py."""
-        return [*self._factors[cell.byzantine].overrides(self._choices(cell)), f"seed={cell.seed}"]
+    def cell(self, place: Place, seed: int) -> Cell:
+        """Give the cell of a place at a seed."""
+        numbers = [f"federation.n_byzantine={place.byzantine}", f"f={place.byzantine}"]  # rules follow them
+        made = [*self._partitions[place.skew], *self.entries.rules[place.rule], f"adversary={place.attack}"]
+        title = f"{place.rule}, {place.attack}, {place.skew}, {place.byzantine} Byzantine, rate {place.rate:g}, seed "
+        return Cell(place, (*self.entries.base, *numbers, *made, f"server.lr={place.rate:g}"), seed, f"{title}{seed}")
 
-    def _choices(self, cell: Cell) -> list[Choice]:
-        rule, rate = tuple(self.entries.rules[cell.rule]), f"server.lr={cell.rate:g}"
-        return [self._partitions[cell.skew], rule, (f"adversary={cell.attack}",), (rate,)]
+    def key(self, cell: Cell) -> str:
+        """Tell what a cell asks for; see `keys`."""
+        if cell not in self._keys:
+            self._keys[cell] = self._make_key(cell)
+        return self._keys[cell]
 
-    def row(self, cell: Cell) -> Row | None:
+    def row(self, cell: Cell) -> Record | None:
         """Get the result of a cell; None if it has not been played."""
-        return self.rows.get(self.name(cell))
+        return self.rows.get(self.key(cell))
+
+    def _plain(self, attack: str, byzantine: int) -> Cell:
+        """Give the run of an attack on plain averaging, which tells whether it can be run at all."""
+        entries = self.entries
+        numbers = [f"federation.n_byzantine={byzantine}", f"f={byzantine}"]
+        made = [*self._partitions[entries.skew[0]], "aggregator=average", f"adversary={attack}"]
+        place = Place("", attack, "", byzantine, entries.rates[0])
+        return Cell(place, (*entries.base, *numbers, *made), entries.seeds[0], f"average, {attack}")
+
+    def check(self, workers: int, version: str, on: str | None = None) -> None:
+        """Find the attacks that cannot be run, whatever the rule; those that have been are not tried.
+
+        Raises:
+            SettingError: If train.py would refuse a rule's settings, or nothing would choose between rates.
+        """
+        entries = self.entries
+        known = {(row["attack"], row["byzantine"]) for row in self.rows.values()} | self.impossible.keys()
+        played = {row["rule"] for row in self.rows.values()}
+        for rule in entries.rules:
+            if rule not in played:
+                place = Place(rule, NOBODY, entries.skew[0], entries.byzantine[0], entries.rates[0])
+                given = checked(self.cell(place, entries.seeds[0]).command)
+                if len(entries.rates) > 1 and not given.data.get("validation_share"):
+                    raise SettingError(_NO_VALIDATION)
+        pairs = [pair for pair in product(entries.attacks[1:], entries.byzantine) if pair not in known]
+        self._begin()
+        for cell, reason in each(on)(_possible, [(self._plain(*pair),) for pair in pairs], workers):
+            if reason:
+                place = cell.labels._asdict() | {"rate": None}
+                row = place | {"status": "refused", "reason": reason, "version": version, "key": self.key(cell)}
+                self.store.add(dict.fromkeys(STORED) | row)
+                self._put(row | {"seed": None})
+
+    def _begin(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.store.begin()
+
+    def attacks(self, byzantine: int) -> list[str]:
+        """List the attacks that can be run."""
+        return [attack for attack in self.entries.attacks if (attack, byzantine) not in self.impossible]
 
     def tuning(self) -> list[Cell]:
         """List the runs that choose the rates; none where there is one rate only."""
@@ -264,8 +304,9 @@ class Tournament:
 
     def _candidates(self, rule: str, skew: str, byzantine: int) -> list[Cell]:
         entries = self.entries
-        pairs = product(entries.rates, entries.tuning) if len(entries.rates) > 1 else ()
-        return [Cell(rule, attack, skew, byzantine, rate, entries.seeds[0]) for rate, attack in pairs]
+        tuning = [attack for attack in entries.tuning if (attack, byzantine) not in self.impossible]
+        pairs = product(entries.rates, tuning) if len(entries.rates) > 1 else ()
+        return [self.cell(Place(rule, attack, skew, byzantine, rate), entries.seeds[0]) for rate, attack in pairs]
 
     def rate(self, rule: str, skew: str, byzantine: int) -> float | None:
         """Choose a rule's rate; None as long as a candidate has not been played."""
@@ -279,7 +320,7 @@ class Tournament:
                     f"{rule} needs validation samples to choose its rate, got none; leave data.validation_share as it "
                     "is, or give one rate (--rates 0.1)."
                 )
-            scores[cell.rate] += row["validation_accuracy"] or 0.0  # a run that diverged has none
+            scores[cell.labels.rate] += row["validation_accuracy"] or 0.0  # a run that diverged has none
         return max(scores, key=lambda rate: scores[rate])
 
     def of(self, rule: str, skew: str, byzantine: int) -> tuple[list[Cell], int]:
@@ -287,25 +328,32 @@ class Tournament:
 
         They are known once its rate is; those of further seeds, once all attacks of the first have been played.
         """
-        entries, rate = self.entries, self.rate(rule, skew, byzantine)
-        first, *others = entries.seeds
+        attacks, rate, (first, *others) = self.attacks(byzantine), self.rate(rule, skew, byzantine), self.entries.seeds
         if rate is None:
-            return [], len(entries.attacks) * len(entries.seeds)
-        cells = [Cell(rule, attack, skew, byzantine, rate, first) for attack in entries.attacks]
-        again = entries.attacks if not entries.again else self._close(cells)
-        if again is None:
-            return cells, len(entries.attacks) * len(others)
-        return cells + [Cell(rule, attack, skew, byzantine, rate, seed) for seed in others for attack in again], 0
+            return [], len(attacks) * (1 + len(others))
 
-    def _close(self, cells: Sequence[Cell]) -> list[str] | None:
-        """Choose the attacks of a rule's further seeds; None as long as a cell of the first is missing.
+        def listed(attacks: Sequence[str], seed: int) -> list[Cell]:
+            return [self.cell(Place(rule, attack, skew, byzantine, rate), seed) for attack in attacks]
 
-        No attack, those that cost enough, the one that did most to a class, and those that could not be run.
+        cells = listed(attacks, first)
+        rows = {cell.labels.attack: row for cell in cells if (row := self.row(cell)) is not None}
+        refused = {attack for attack, row in rows.items() if row["status"] == "refused"}
+        if NOBODY in refused:
+            return cells[:1], 0
+        if not self.entries.again:
+            again = attacks
+        elif len(rows) == len(cells):
+            again = self._close({attack: row for attack, row in rows.items() if attack not in refused})
+        else:
+            return cells, len(attacks) * len(others)
+        return cells + [cell for seed in others for cell in listed([a for a in again if a not in refused], seed)], 0
+
+    def _close(self, rows: Mapping[str, Record]) -> list[str]:
+        """Choose the attacks of a rule's further seeds by its runs at the first.
+
+        No attack, those that cost enough, and the one that did most to a class.
         """
-        rows = {cell.attack: row for cell in cells if (row := self.row(cell)) is not None}
-        if len(rows) < len(cells):
-            return None
-        met = {name: row for name, row in rows.items() if name != NOBODY and row["status"] != "refused"}
+        met = {name: row for name, row in rows.items() if name != NOBODY}
         clean, worst = accuracy(rows[NOBODY]), min(map(accuracy, met.values()), default=0.0)
         limit = max(worst, clean - self.entries.again * (clean - worst))
         harm = {name: (row["worst_recall"] or 0.0, accuracy(row)) for name, row in met.items()}
@@ -325,13 +373,13 @@ class Tournament:
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """Leave out what is finished, and of cells with the same run all but one.
 
-        Seed by seed, so that an unfinished tournament is a fair one, and in each by name, as if drawn: slow runs come
+        Seed by seed, so that an unfinished tournament is a fair one, and in each by key, as if drawn: slow runs come
         among fast ones, so that the time left can be told.
         """
-        left = {name: cell for cell in cells if (name := self.name(cell)) not in self.rows}
-        return [left[name] for name in sorted(left, key=lambda name: (self.entries.seeds.index(left[name].seed), name))]
+        left = {key: cell for cell in cells if (key := self.key(cell)) not in self.rows}
+        return [left[key] for key in sorted(left, key=lambda key: (self.entries.seeds.index(left[key].seed), key))]
 
-    def play(self, cells: Sequence[Cell], workers: int, version: str, on: str | None = None) -> Iterator[Row | None]:
+    def play(self, cells: Sequence[Cell], workers: int, version: str, on: str | None = None) -> Iterator[Record | None]:
         """Train cells, several at a time.
 
         Args:
@@ -344,82 +392,80 @@ class Tournament:
             Each result as it comes, that of a run that `FAILED` with the error's "trace"; None for one that another
             process is busy with or has finished.
         """
-        with held(self.folder, wait=True):
-            if not (self.file.exists() and self.file.read_bytes().startswith(_HEAD)):  # or of other columns
-                files.write(self.file, b"".join([_HEAD, *map(_line, read(self.file))]))
-        taken: dict[str, BaseFileLock] = {}
+        self._begin()
+        taken: dict[Cell, BaseFileLock] = {}
         left: list[Cell] = []
 
-        def calls() -> Iterator[tuple[Cell, list[str], str, Path]]:
+        def calls() -> Iterator[tuple[Cell, Path]]:
             for cell in cells:
                 lock = self._take(cell)
                 if lock is None:
                     left.append(cell)
                 else:
-                    taken[self.name(cell)] = lock
-                    yield cell, self.overrides(cell), self.name(cell), self.folder
+                    taken[cell] = lock
+                    yield cell, self.folder
 
         try:
-            for row in each(on)(_played, calls(), workers):
+            for cell, row in each(on)(_played, calls(), workers):
                 if row["status"] == "interrupted" and on is None:  # by a signal, which is meant for all
                     raise KeyboardInterrupt(row["reason"])
                 stopped = row.pop("stopped", None)
                 if row["status"] not in ("interrupted", FAILED):
-                    self._add(row | {"version": version})
-                _free(taken.pop(row["identity"]))
+                    whole = {"version": version} | row | cell.labels._asdict()
+                    self.store.add(whole | {"seed": cell.seed, "key": self.key(cell)})
+                    self._put(self.store.rows[-1])
+                store.free(taken.pop(cell))
                 if stopped and on is None:  # in its last round
                     raise KeyboardInterrupt(f"stopped by {stopped}")
-                yield row if row["status"] == FAILED else self.rows.get(row["identity"])
+                yield row | cell.labels._asdict() if row["status"] == FAILED else self.row(cell)
         finally:
             for lock in taken.values():
-                _free(lock)
+                store.free(lock)
         self.refresh()
         yield from (self.row(cell) for cell in left)
 
     def _take(self, cell: Cell) -> BaseFileLock | None:
         """Claim a cell; None if another process plays it or has played it."""
-        path = self.folder / "playing" / f"{self.name(cell)}.lock"
-        path.parent.mkdir(exist_ok=True)
-        try:
-            lock = acquired(path, thread_local=False)
-        except Timeout:
-            return None
+        lock = self.store.claim(self.key(cell))
         self.refresh()
-        if self.row(cell) is not None:
-            _free(lock)
+        if lock is not None and self.row(cell) is not None:
+            store.free(lock)
             return None
         return lock
 
-    def _add(self, row: Row) -> None:
-        """Add a row to the file."""
-        with self.file.open("rb") as written:
-            written.seek(-1, os.SEEK_END)
-            cut = written.read() != b"\n"  # by a kill
-        added = b"\n" * cut + _line(row)
-        files.append(self.file, added)
-        self.rows[row["identity"]] = row
-        self._read[self.file] = self._read.get(self.file, 0) + len(added)  # unless another process has added, too
+
+def _without_beside(overrides: Iterable[str]) -> list[str]:
+    return [override for override in overrides if not beside(override)]
 
 
-def _free(lock: BaseFileLock) -> None:
-    Path(lock.lock_file).unlink(missing_ok=True)
-    lock.release()
+def _possible(cell: Cell) -> tuple[Cell, str | None]:
+    """Check everything about a run but train it; give the reason if it cannot be."""
+    from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
+    from lightning_fl.run.memory import silence
+
+    try:
+        config = checked(cell.command)
+        with silence():
+            check_together(make_module(config), make_data(config), make_trainer(config, Path(), []))
+    except (DataError, MissingError):
+        raise
+    except SettingError as error:
+        return cell, _line_of(error)
+    return cell, None
 
 
-def _played(cell: Cell, overrides: Sequence[str], name: str, folder: Path) -> Row:
-    """Train a cell; give its row."""
-    label = f"{cell.rule}, {cell.attack}, {cell.skew}, {cell.byzantine} Byzantine, rate {cell.rate:g}, seed {cell.seed}"
-    return dict.fromkeys(FIELDS) | asdict(cell) | result(overrides, name, folder, label) | {"identity": name}
+def _played(cell: Cell, folder: Path) -> tuple[Cell, Record]:
+    """Train a cell, or find what an equal run has measured."""
+    return cell, result(cell.command, folder, cell.title)
 
 
-def result(overrides: Sequence[str], name: str, folder: Path = Path(), label: str | None = None) -> Row:
-    """Train a run and take from it what a tournament shows.
+def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = None) -> Record:
+    """Train a run and take from it what a tournament shows; what an equal run has measured is taken over.
 
     Args:
         overrides: As for train.py.
-        name: The run's `identity`.
-        folder: Where its loggers write, if there are any: the tournament's.
-        label: What they call it.
+        folder: The tournament's: has ``cells.csv``, and loggers write there, if there are any.
+        title: What loggers call it.
 
     Returns:
         Accuracies and recall in [0, 1], null where the run diverged, and what told it to stop, if something did; a run
@@ -434,22 +480,25 @@ def result(overrides: Sequence[str], name: str, folder: Path = Path(), label: st
     from lightning_fl.run import memory
 
     settle_threads()
-    stop = GracefulStop()
+    stop, name = GracefulStop(), ""
     try:
         config = checked(overrides)
-        if identity(config) != name:
-            raise RuntimeError(f"code or settings changed during the tournament ({shlex.join(overrides)})")
-        config.run_dir, config.run_name = str(folder / name), label
+        name = identity(config)
+        equal = store.find([folder / "cells.csv", KEPT], STORED, name)
+        if equal is not None:
+            return equal
+        config.run_dir, config.run_name = str(folder / name), title
         config.run_group = config.run_group or folder.name
         summary, rows = memory.train(config, stop)
     except (DataError, MissingError):
         raise
     except SettingError as error:
-        return {"status": "refused", "reason": _line_of(error)}
+        return {"status": "refused", "reason": _line_of(error), "identity": name}
     except Exception as error:  # of somebody's own rule: it costs this run alone
         return {"status": FAILED, "reason": f"{type(error).__name__}: {_line_of(error)}", "trace": format_exc()}
     recall = summary["recall"]
     return {
+        "identity": name,
         "status": summary["status"],
         "stopped": stop.received,
         "reason": summary["reason"],
@@ -463,7 +512,7 @@ def result(overrides: Sequence[str], name: str, folder: Path = Path(), label: st
     }
 
 
-def accuracy(row: Row) -> float:
+def accuracy(row: Record) -> float:
     """Tell a run's accuracy, in [0, 1]; a diverged run has that of guessing, 1 / c."""
     return float(row["accuracy"]) if row["accuracy"] is not None else 1 / (row["classes"] or 10)
 
@@ -472,51 +521,17 @@ def _line_of(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def read(path: Path) -> list[Row]:
-    """Read results, numbers as numbers; none where there is no file, or of a line that is damaged.
-
-    Raises:
-        DataError: If the file has other columns, as after a spreadsheet has saved it.
-    """
-    if not path.exists():
-        return []
-    # Line by line: one that a kill has cut inside quotes would take the next ones with it.
-    text = path.read_text("utf-8-sig", errors="replace")
-    head, *lines = [next(csv.reader([line]), []) for line in text.splitlines()] or [FIELDS]
-    if "identity" not in head:
-        raise DataError(f"{path} has no column identity; restore it, remove it, or give another --folder.")
-    rows = [_typed(dict(zip(head, line, strict=True))) for line in lines if len(line) == len(head)]
-    return [row for row in rows if row is not None and row["identity"]]
-
-
-def _typed(row: Mapping[str, str]) -> Row | None:
-    whole = {"byzantine", "seed", "classes"}
-    words = {"rule", "attack", "skew", "status", "reason", "version", "identity"}
-    try:
-        return dict.fromkeys(FIELDS) | {
-            key: text if key in words else None if text == "" else int(text) if key in whole else float(text)
-            for key, text in row.items()
-        }
-    except ValueError:
-        return None
-
-
-def _line(row: Row) -> bytes:
-    text = io.StringIO(newline="")
-    values = (row.get(key) for key in FIELDS)
-    csv.writer(text, lineterminator="\n").writerow(f"{v:.6g}" if isinstance(v, float) else v for v in values)
-    return text.getvalue().encode()
-
-
-_HEAD = _line(dict(zip(FIELDS, FIELDS, strict=True)))
-
-
 def keep(tournament: Tournament) -> Path:
     """Merge the finished cells of this tournament into scripts/tables."""
     with held(KEPT.parent, wait=True):
         tournament.refresh()
-        ours = {tournament.name(cell) for cell in [*tournament.tuning(), *tournament.cells()]}
-        rows = {row["identity"]: row for row in read(KEPT)}
-        rows |= {name: row for name, row in tournament.rows.items() if name in ours}
-        files.write(KEPT, b"".join([_HEAD, *map(_line, rows.values())]))
+        rows = {_place(row): row for row in store.read(KEPT, FIELDS)}
+        cells = [*tournament.tuning(), *tournament.cells()]
+        ours = [row for cell in cells if (row := tournament.row(cell)) is not None]
+        rows |= {_place(row): row for row in [*ours, *tournament.impossible.values()]}
+        store.write(KEPT, FIELDS, rows.values())
     return KEPT
+
+
+def _place(row: Record) -> tuple[Any, ...]:
+    return (*(row[field] for field in Place._fields), row["seed"])

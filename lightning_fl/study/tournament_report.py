@@ -73,10 +73,10 @@ def introduction(tournament: Tournament) -> list[str]:
     """Say what was played and how to read the numbers."""
     entries = tournament.entries
     known = tournament.cells()
-    cells = {tournament.name(cell) for cell in [*tournament.tuning(), *known]}
+    cells = {tournament.key(cell) for cell in [*tournament.tuning(), *known]}
     planned = len(cells) + tournament.size - len(known)
     finished = [tournament.rows[name] for name in cells if name in tournament.rows]
-    hours = sum(row["seconds"] or 0.0 for row in finished) / 3600
+    hours = sum(row["seconds"] or 0.0 for row in {row["identity"]: row for row in finished}.values()) / 3600
     versions = sorted({row["version"] for row in finished if row["version"]})
     rates = ", ".join(f"{rate:g}" for rate in entries.rates)
     seeds = ", ".join(map(str, entries.seeds))
@@ -257,7 +257,7 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
             for cell in tournament.of(one.rule, *panel)[0]:
                 row = tournament.row(cell)
                 if row is not None and row["status"] != "refused":
-                    table[one.rule].setdefault(cell.attack, []).append(100 * accuracy(row))
+                    table[one.rule].setdefault(cell.labels.attack, []).append(100 * accuracy(row))
         if table:
             shown = [attack for attack in attacks[1:] if any(row.get(attack) for row in table.values())]
             met.update(shown)

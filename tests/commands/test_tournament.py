@@ -27,13 +27,15 @@ def command(tmp_path, monkeypatch, capsys, played):
     monkeypatch.setattr(script, "stop_when_told", lambda: None)
     level = {"none": 0.9, "ipm": 0.6, "lie": 0.8}
 
-    def play(cell, overrides, name, *_):
-        played.append((cell.rule, cell.attack, cell.seed))
-        worse = 0.5 * (cell.rule == "krum" and cell.attack == "lie")
-        came = {"status": "completed", "reason": "", "accuracy": level[cell.attack] - worse, "worst_recall": 0.1}
-        return {**dict.fromkeys(module.FIELDS), **vars(cell), **came, "seconds": 1.0, "identity": name}
+    def play(cell, folder):
+        rule, attack, *_ = cell.labels
+        played.append((rule, attack, cell.seed))
+        worse = 0.5 * (rule == "krum" and attack == "lie")
+        came = {"status": "completed", "reason": "", "accuracy": level[attack] - worse, "worst_recall": 0.1}
+        return cell, {**dict.fromkeys(module.FIELDS), **came, "seconds": 1.0, "identity": cell.title}
 
     monkeypatch.setattr(module, "_played", play)
+    monkeypatch.setattr(module, "_possible", lambda cell: (cell, None))
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["tournament.py", *SMALL, *arguments])
@@ -74,9 +76,14 @@ def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     """Its rule's further seeds wait for it."""
     play = module._played
 
-    def failing(cell, overrides, name, *_):
-        row = play(cell, overrides, name)
-        return row if cell.attack != "lie" else {**row, "status": "failed", "reason": "E: no", "trace": "E"}
+    def failing(cell, folder):
+        row = play(cell, folder)[1]
+        return cell, row if cell.labels.attack != "lie" else {
+            **row,
+            "status": "failed",
+            "reason": "E: no",
+            "trace": "E",
+        }
 
     monkeypatch.setattr(module, "_played", failing)
     code, _, err = command("--rules", "average", "--seeds", "2")

@@ -14,8 +14,6 @@ from pytorch_lightning.loggers import WandbLogger
 from lightning_fl.commands import train
 from lightning_fl.logger import wandb as ours
 from lightning_fl.logger.wandb import Wandb, has_key, reachable, wandb_logger
-from lightning_fl.run.check import checked
-from lightning_fl.run.identity import identity
 from lightning_fl.study import tournament
 from tests.commands.command import outcome
 from tests.commands.test_train import read
@@ -223,8 +221,7 @@ def test_a_resumed_run_is_one_run_with_a_short_name(command, tmp_path):
 def test_a_tournaments_cells_are_runs_of_one_group(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     small = ["data=synthetic", "model.hidden=[8]", "trainer.max_steps=2", "trainer.accelerator=cpu", "logger=wandb"]
-    name = identity(checked(small))
-    row = tournament.result(small, name, tmp_path / "cup", "median, ipm")
+    row = tournament.result(small, tmp_path / "cup", "median, ipm")
     wandb.teardown()
     (path,) = (tmp_path / "cup").rglob("run-*.wandb")
     made, told, history = offline.read(path)

@@ -7,12 +7,11 @@ import pytest
 import yaml
 
 from lightning_fl import DataError, SettingError
-from lightning_fl.run.check import checked
-from lightning_fl.run.identity import identity
 from lightning_fl.study import grid, table_report
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.table import Table
 from tests import saved
+from tests.study.conftest import put
 from tests.study.small import SMALL, finish
 
 
@@ -62,8 +61,7 @@ def test_the_drop_is_against_the_reference_of_the_same_seed(small):
         ("BOBA", 1): [0.6, 0.9],
     }
     for (row, seed), recall in recalls.items():
-        finish(made.plan[(row, "Acc"), seed].folder, [(10, 90.0)], recall=recall)
-        made.look(made.plan[(row, "MRD"), seed])
+        put(made, (row, "Acc"), seed, [(10, 90.0)], recall=recall)
     assert made.over_seeds(("BOBA", "MRD"))[0] == [pytest.approx(20.0, abs=1e-4), 0.0]
     assert made.mean("Average", "MRD") is None
 
@@ -72,11 +70,9 @@ def test_a_drop_is_of_the_seeds_whose_reference_is_measured(small):
     made = small()
     for row, seed in [("Average", 0), ("BOBA", 0), ("BOBA", 1)]:
         recall = [0.9, 0.8] if row == "Average" else [0.7, 0.85]
-        finish(made.plan[(row, "Acc"), seed].folder, [(10, 90.0)], recall=recall)
-        made.look(made.plan[(row, "MRD"), seed])
+        put(made, (row, "Acc"), seed, [(10, 90.0)], recall=recall)
     assert made.mean("BOBA", "MRD") == pytest.approx(20.0, abs=1e-4)
-    finish(made.plan[("Average", "Acc"), 1].folder, [(10, 90.0)], "diverged", recall=[0.9, 0.8])
-    made.look(made.plan[("Average", "MRD"), 1])
+    put(made, ("Average", "Acc"), 1, [(10, 90.0)], "diverged", recall=[0.9, 0.8])
     assert made.mean("BOBA", "MRD") is None
 
 
@@ -84,8 +80,7 @@ def test_a_run_that_diverged_has_no_drop(small):
     """Its last recalls are those of some round before."""
     made = small()
     for row, status, recall in [("Average", "completed", [0.9, 0.8]), ("BOBA", "diverged", [0.7, 0.85])]:
-        finish(made.plan[(row, "Acc"), 0].folder, [(10, 90.0)], status, recall=recall)
-        made.look(made.plan[(row, "MRD"), 0])
+        put(made, (row, "Acc"), 0, [(10, 90.0)], status, recall=recall)
     assert made.value_of(("BOBA", "MRD"), 0) is None
     assert made.mean("BOBA", "MRD") is None
 
@@ -100,8 +95,7 @@ def test_the_worst_is_the_least_or_the_largest(small, value, worst):
     made = small(value=value, target="15", published={})
     for column, (number, accuracy) in {"IPM": (10, 20.0), "LIE": (30, 60.0)}.items():
         for seed in (0, 1):
-            finish(made.plan[("BOBA", column), seed].folder, [(number, accuracy)])
-            made.look(made.plan[("BOBA", column), seed])
+            put(made, ("BOBA", column), seed, [(number, accuracy)])
     assert made.mean("BOBA", "Wst") == worst
 
 
@@ -125,7 +119,7 @@ def test_guessing_is_that_of_the_run_s_own_classes(small):
 
 def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
     made = small({("BOBA", "Acc", 0): 90.0, ("Average", "IPM", 1): 10.0})
-    labels = [run.label for run in made.missing(["Average", "BOBA"], ["Acc", "MRD", "Wst"], [0, 1])]
+    labels = [cell.title for cell in made.missing(["Average", "BOBA"], ["Acc", "MRD", "Wst"], [0, 1])]
     assert labels == [
         *["Acc, Average, seed 0", "IPM, Average, seed 0", "LIE, Average, seed 0"],
         *["IPM, BOBA, seed 0", "LIE, BOBA, seed 0"],
@@ -133,7 +127,7 @@ def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
         *["Acc, BOBA, seed 1", "IPM, BOBA, seed 1", "LIE, BOBA, seed 1"],
     ]
     compared = ["MRD, BOBA, seed 1", "MRD, Average, seed 1"]
-    assert [run.label for run in made.missing(["BOBA"], ["MRD"], [1])] == compared
+    assert [cell.title for cell in made.missing(["BOBA"], ["MRD"], [1])] == compared
     assert len(made.missing(["BOBA"], ["Acc"], [0])) == 0
 
 
@@ -157,16 +151,16 @@ def test_seeds_that_were_measured_before_are_shown(small, tmp_path):
     assert again.mean("BOBA", "Acc") == pytest.approx(85.0)
 
 
-def test_a_table_like_another_has_its_kept_cells(small, tmp_path):
+def test_a_table_like_another_has_its_kept_cells(small, tmp_path, monkeypatch):
     """Also one with a target, whose rounds another table's kept cells do not tell."""
     target = {"value": "rounds_to", "target": "15", "published": {}, "doubtful": []}
     made = small({("BOBA", "IPM", 0): 20.0}, **target)
     path = table_report.keep(made)
-    (made.plan[("BOBA", "IPM"), 0].folder / "summary.json").unlink()
     path.rename(path.with_name("other.csv"))
     table = Table("mine", SMALL | target, like=["other"])
-    asked = Grid(table, 1.0, [], [0], tmp_path / "elsewhere", table.trained(["Average"], ["LIE"]))
-    assert {cell for cell, _ in asked.plan} == {("Average", "LIE"), ("BOBA", "IPM")}
+    monkeypatch.setattr(Table, "load", lambda name: Table(name, SMALL | target))
+    asked = Grid(table, 1.0, [], [0], tmp_path / "elsewhere")
+    assert {place for place in asked.overrides if asked.record(place, 0)} == {("BOBA", "IPM")}
     assert asked.value_of(("BOBA", "IPM"), 0) == 10
 
 
@@ -179,11 +173,14 @@ def test_a_table_like_another_keeps_its_own_cells_alone_and_shows_both(small, tm
     (tables / "mine.yaml").write_text(yaml.dump({"like": "small", "title": "Mine", "cells": cells}))
     made = Grid(Table.load("mine"), 1.0, [], [0], tmp_path / "runs")
     assert made.mean("BOBA", "LIE") is None
-    finish(made.plan[("BOBA", "LIE"), 0].folder, [(10, 40.0)])
-    made.refresh()
+    put(made, ("BOBA", "LIE"), 0, [(10, 40.0)])
     assert [(row["column"], row["accuracy"]) for row in grid.read(table_report.keep(made))] == [("LIE", 40.0)]
     shown = Grid(Table.load("mine"), 1.0, [], [], tmp_path, kept_only=True)
-    assert {cell: shown.mean(*cell) for cell, _ in shown.plan} == {("BOBA", "IPM"): 20.0, ("BOBA", "LIE"): 40.0}
+    found = {place: shown.mean(*place) for place in shown.overrides if shown.record(place, 0)}
+    assert found == {
+        ("BOBA", "IPM"): 20.0,
+        ("BOBA", "LIE"): 40.0,
+    }
 
 
 def test_a_diverged_run_has_no_loss_to_compare(small):
@@ -192,62 +189,62 @@ def test_a_diverged_run_has_no_loss_to_compare(small):
     assert table_report.cell_text(made, ("BOBA", "IPM")) == ("diverged†", "")
 
 
-def test_a_damaged_run_says_what_to_remove(small):
-    made = small()
-    folder = made.plan[("BOBA", "IPM"), 0].folder
-    finish(folder, [(10, 50.0)])
-    (folder / "metrics.csv").write_text("round,loss\n1,2,3\n")
-    with pytest.raises(DataError, match=f"needs as many values as columns. To train .* again, remove {folder}"):
-        made.refresh()
-
-
-@pytest.mark.parametrize("content", [b"row\n\xff\xfe\n", b"a,b\n1,2\n", b"row,column,seed,identity\nx,y,0,z,1\n"])
-def test_a_damaged_file_of_cells_is_named(tmp_path, content):
-    path = tmp_path / "small.csv"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"small\.csv is damaged \(.*\); restore it, or remove it"):
-        grid.read(path)
+def test_a_damaged_run_says_what_to_remove(small, tmp_path):
+    finish(tmp_path / "run", [(10, 50.0)])
+    (tmp_path / "run" / "metrics.csv").write_text("round,loss\n1,2,3\n")
+    with pytest.raises(DataError, match=f"needs as many values as columns. To train .* again, remove {tmp_path}/run"):
+        small().measure(tmp_path / "run")
 
 
 def test_overrides_that_change_no_result_make_no_other_table(small, tmp_path):
     small({("BOBA", "Acc", 0): 90.0})
     more = ["trainer.accelerator=cpu", "data_dir=elsewhere", "+logger.wandb.project=x"]
     for overrides, stem in [(more, "small"), ([*more, "server.lr=1"], "small_server.lr=1")]:
-        made = Grid(Table("small", SMALL), 1.0, overrides, [0], tmp_path / "runs", [])
+        made = Grid(Table("small", SMALL), 1.0, overrides, [0], tmp_path / "runs")
         assert made.stem == stem
         assert made.changes == overrides[len(more) :]
 
 
 def test_files_have_names_that_a_disk_takes(tmp_path):
     more = [f"model.hidden=[{','.join(['8'] * n)}]" for n in (200, 201)]
-    first, second = (Grid(Table("small", SMALL), 1.0, [text], [0], tmp_path, []).stem for text in more)
+    first, second = (Grid(Table("small", SMALL), 1.0, [text], [0], tmp_path).stem for text in more)
     assert len(first) < 230
     assert first != second
 
 
-ATTACKS = {name: f"adversary={name}" for name in ("none", "ipm", "lie", "mimic")}
-PLAIN = {f"p_min {p}": f"aggregator=boba aggregator.p_min={p}" for p in (-0.5, -0.2, 0, 0.1)}
-HIDING = {"clean": "adversary=none", "attacked": "", "many": "f=20", "few": "f=2"}
-NUMBERS = {f"{b} attackers": f"federation.n_byzantine={b}" for b in (1, 2, 3, 4)}
-EXPERIMENTS = {
-    f"{name} {f}": f"experiment={name} f={f}" for name in ("boba_mnist", "fed_nga_mnist_mlp") for f in (1, 2, 3)
-}
+def test_nothing_is_composed_to_list_what_is_missing(small, monkeypatch):
+    monkeypatch.setattr(grid, "checked", None)
+    made = small({("BOBA", "IPM", 0): 20.0})
+    assert len(made.missing(list(SMALL["rows"]), list(SMALL["columns"]), [0])) == 5
 
 
-@pytest.mark.parametrize("rows", [PLAIN, HIDING, NUMBERS, EXPERIMENTS])
-def test_names_of_many_cells_are_those_of_composed_runs(rows, compositions, tmp_path):
-    """A row without attack hides every column's; without attack nobody is Byzantine; experiments set everything."""
-    own = {"rows": [[*rows][1]], "columns": ["lie"], "overrides": "federation.n_byzantine=5"}
-    given = {"title": "Own", "base": "schedule=late_decay", "rows": rows, "columns": ATTACKS, "cells": [own]}
-    made = Grid(Table("own", given), 0.5, ["trainer.max_steps=9"], [3], tmp_path)
-    assert len(made.plan) == len(rows) * 4
-    assert len(compositions) < 2 * len(made.plan)  # as they are, and scaled
-    for run in made.plan.values():
-        assert "trainer.max_steps=4" in run.overrides
-        assert run.folder.name == identity(checked(run.overrides))
+def test_what_other_settings_measured_under_the_same_labels_does_not_count(small):
+    small({("BOBA", "IPM", 0): 20.0, ("Average", "IPM", 0): 30.0})
+    rows = SMALL["rows"] | {"BOBA": "aggregator=boba aggregator.f=3"}
+    made = small(rows=rows)
+    assert (made.mean("BOBA", "IPM"), made.mean("Average", "IPM")) == (None, 30.0)
+    table_report.report(made)
+    assert small().mean("BOBA", "IPM") == 20.0  # nothing is lost
 
 
-def test_a_table_composes_columns_and_rows_once(tmp_path, compositions):
-    made = Grid(Table("own", {"title": "Own", "rows": PLAIN, "columns": ATTACKS}), 0.5, [], [3, 4], tmp_path)
-    assert len(made.plan) == 32
-    assert len(compositions) == 1 + 4 + 4 + 1 + 2  # the base, rows, columns, what is scaled, seeds
+def test_a_run_that_is_measured_already_is_taken_over(small, composed_once):
+    """Whatever its table, its labels and how its settings are spelled."""
+    path = table_report.keep(made := small({("BOBA", "IPM", 0): 20.0}))
+    row = grid.read(path)[0] | {"row": "Elsewhere", "identity": made.compose(made.cell(("BOBA", "LIE"), 0)).folder.name}
+    grid.write(path.with_name("other.csv"), [row])
+    cells = [made.cell(("BOBA", column), 0) for column in ("LIE", "Acc")]
+    trained = []
+    outcomes = list(made.train([(cell, made.compose(cell)) for cell in cells], lambda runs: trained.extend(runs) or ()))
+    assert [outcome.run.label for outcome in outcomes] == ["LIE, BOBA, seed 0"]
+    assert [run.label for run in trained] == ["Acc, BOBA, seed 0"]
+    assert made.mean("BOBA", "LIE") == 20.0
+    assert small().mean("BOBA", "LIE") == 20.0
+
+
+def test_a_scaled_table_takes_nothing_over_from_another_target(small, composed_once):
+    path = table_report.keep(small({("BOBA", "IPM", 0): 91.0}))
+    path.rename(path.with_name("other.csv"))
+    assert path.with_name("other.csv") in small()._elsewhere()
+    assert (
+        path.with_name("other.csv") not in small(value="rounds_to", target="95", published={}, doubtful=[])._elsewhere()
+    )

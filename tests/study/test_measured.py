@@ -4,32 +4,32 @@ import re
 
 import pytest
 
-from lightning_fl.study import grid
+from lightning_fl.run.check import checked
+from lightning_fl.run.identity import identity
+from lightning_fl.study import store
 from lightning_fl.study.grid import Grid, read
 from lightning_fl.study.table import TABLES, Table, names
+from lightning_fl.study.tournament import FIELDS, KEPT, Entries, Place, Tournament
 
 FILES = sorted((TABLES / "measured").glob("*.csv"))
 
 
-def kept(path, rows):
+def kept(path):
     """The grid that a file of scripts/tables/measured is of."""
     name = max((name for name in names() if f"{path.stem}_".startswith(f"{name}_")), key=len)
     options = re.fullmatch(r"(?:_scale_(?P<scale>[\d.]+))?(?P<more>.*)", path.stem.removeprefix(name))
     more = re.split(r"_(?=\w+\.\w)", options["more"])[1:]  # of settings with a dot
     table, scale = Table.load(name), float(options["scale"] or 1)
-    cells = {(row["row"], row["column"]) for row in rows}
-    made = Grid(table, scale, more, sorted({int(row["seed"]) for row in rows}), path.parent / "none", cells)
+    made = Grid(table, scale, more, [], path.parent / "none")
     assert made.stem == path.stem, f"{path.name} is not a name that --keep gives"
     return made
 
 
 def wrong(path, rows):
-    made = kept(path, rows)
-    found = {(*cell, seed): run.folder.name for (cell, seed), run in made.plan.items()}
-    for row in rows:
-        cell = row["row"], row["column"], int(row["seed"])
-        if found.get(cell) != row["identity"]:
-            yield f"{path.stem}: {cell} was measured as {row['identity']} and is {found.get(cell, 'no cell')} now"
+    made = kept(path)
+    lost = [row for row in rows if (row["row"], row["column"]) not in made.overrides]
+    for row in [*lost, *made.outdated(rows)]:
+        yield f"{path.stem}: {row['row']}, {row['column']}, seed {row['seed']} was measured as {row['identity']}"
 
 
 ADVICE = (
@@ -43,13 +43,23 @@ def test_there_is_something():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_files_first_row_has_its_name(path, composed_once, monkeypatch):
-    rows = read(path)[:1]
-    monkeypatch.setattr(grid, "read", lambda path: [])  # else every kept cell is composed
-    assert not list(wrong(path, rows)), ADVICE
+def test_a_files_first_row_has_its_name(path):
+    assert not list(wrong(path, read(path)[:1])), ADVICE
 
 
 @pytest.mark.slow
-def test_every_row_has_its_name(composed_once):
+def test_every_row_has_its_name():
     found = [line for path in FILES for line in wrong(path, read(path))]
     assert not found, "\n".join([*found, ADVICE])
+
+
+@pytest.mark.slow
+def test_every_rule_and_every_attack_of_the_standing_has_its_name():
+    """Each rule under one attack, in turn: its name is that of its parts, which other rows share."""
+    rows, entries = store.read(KEPT, FIELDS), Entries.choose()
+    played, attacks = Tournament(entries, TABLES / "none"), sorted({row["attack"] for row in rows if row["rule"]})
+    for k, rule in enumerate(entries.rules):
+        row = [row for row in rows if (row["rule"], row["attack"]) == (rule, attacks[k % len(attacks)])][-1]
+        place = Place(*(row[field] for field in Place._fields))
+        found = identity(checked(played.cell(place, row["seed"]).command))
+        assert found == row["identity"], f"{place}, seed {row['seed']}: {ADVICE}"

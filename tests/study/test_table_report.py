@@ -7,7 +7,8 @@ import pytest
 from lightning_fl.study import grid, table_report
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.table import Table
-from tests.study.small import SMALL, everything, finish
+from tests.study.conftest import put
+from tests.study.small import SMALL, everything
 
 
 def test_means_are_over_seeds_and_the_worst_is_of_means(small):
@@ -73,8 +74,7 @@ def test_a_target_not_reached(small):
     assert table_report.cell_text(made, ("BOBA", "IPM"))[0] == "**10**"
     made = small({("BOBA", "LIE", 0): 55.0}, value="rounds_to", target="60", published={}, doubtful=[])
     assert table_report.cell_text(made, ("BOBA", "LIE"))[0] == "not reached"
-    finish(made.plan[("BOBA", "LIE"), 1].folder, [(10, 61.0)])
-    made.refresh()
+    put(made, ("BOBA", "LIE"), 1, [(10, 61.0)])
     assert table_report.cell_text(made, ("BOBA", "LIE"))[0] == "reached by 1 of 2"
     assert "  BOBA  reached by 1 of 2" in table_report.terminal(made, ["BOBA"], ["LIE"])
     assert "BOBA & " in table_report.latex(made)
@@ -101,16 +101,14 @@ def test_numbers_that_no_paper_prints_have_the_digits_that_count(small):
         "Acc": "adversary=none",
     }
     made = small(columns=columns, published={}, doubtful=[], claims=[], reference=[])
-    run = made.plan[("BOBA", "Loss"), 0].folder
-    finish(run, [(10, 12.34)])
-    made.refresh()
+    put(made, ("BOBA", "Loss"), 0, [(10, 12.34)])
     for loss, ms, texts in [
         (0.0312, 0.04, ["0.0312", "0.0400"]),
         (123.4, 12345.6, ["123", "12346"]),
         (999.4, 999.6, ["999", "1000"]),
         (0.0, 1.0, ["0.00", "1.00"]),
     ]:
-        made.records[run.name] |= {"loss": loss, "rule_ms": ms}
+        made.record(("BOBA", "Loss"), 0).update(loss=loss, rule_ms=ms)
         found = [table_report.cell_text(made, ("BOBA", column))[0] for column in ("Loss", "Time", "Acc")]
         assert found == [*(f"**{text}**" for text in texts), "**12.3**"]
 
@@ -130,74 +128,49 @@ def test_doubtful_cells_are_marked_and_not_counted(small):
     assert "- BOBA, Wst: a reason" in table_report.markdown(made)
 
 
-def test_a_report_has_what_other_processes_finished(small):
-    made = small({("BOBA", "Acc", 0): 90.0})
-    finish(made.plan[("Average", "IPM"), 0].folder, [(10, 12.5)])
-    assert "**12.5**" in table_report.report(made).read_text()
-
-
 def test_processes_that_share_a_folder_keep_each_others_rows_and_seeds(small, tmp_path):
     """Both began before there was anything, and each was asked for its own."""
     small()
-    table = Table("small", SMALL)
-    first = Grid(table, 1.0, [], [0], tmp_path / "runs", table.trained(["Average"], ["IPM"]))
-    second = Grid(table, 1.0, [], [1], tmp_path / "runs", table.trained(["BOBA"], ["Acc"]))
-    finish(first.plan[("Average", "IPM"), 0].folder, [(10, 12.5)])
-    finish(second.plan[("BOBA", "Acc"), 1].folder, [(10, 90.0)])
-    table_report.report(first)
-    text = table_report.report(second).read_text()
-    assert "**12.5**" in text
-    assert "**90.0**" in text
-    text = table_report.report(first).read_text()
-    assert "**12.5**" in text
-    assert "**90.0**" in text
+    first, second = (Grid(Table("small", SMALL), 1.0, [], [seed], tmp_path / "runs") for seed in (0, 1))
+    put(first, ("Average", "IPM"), 0, [(10, 12.5)])
+    put(second, ("BOBA", "Acc"), 1, [(10, 90.0)])
+    for made in (first, second, first):
+        text = table_report.report(made).read_text()
+        assert "**12.5**" in text
+        assert "**90.0**" in text
     rows = grid.read(tmp_path / "runs" / "small.csv")
     assert {(row["row"], row["column"], row["seed"]) for row in rows} >= {("Average", "IPM", 0), ("BOBA", "Acc", 1)}
 
 
-def test_what_was_kept_with_other_settings_is_replaced_by_a_new_measurement_else_dropped_on_demand(small):
-    made = small({("BOBA", "Acc", 0): 90.0})
+def test_what_was_kept_with_other_settings_is_dropped_on_demand(small, composed_once):
+    made = small()
+    for column in ("Acc", "IPM"):
+        cell = made.cell(("BOBA", column), 0)
+        made.add(cell, {"identity": made.compose(cell).folder.name, "accuracy": 90.0, "status": "completed"})
     path = table_report.keep(made)
-    rows = grid.read(path)
-    of_another_seed = {**rows[0], "seed": 7, "identity": "1" * 16}  # which this grid does not know
-    replaced, never_again = {**rows[0], "identity": "0" * 16}, {**rows[0], "row": "Average", "identity": "2" * 16}
-    grid.write(path, [*rows, of_another_seed, replaced, never_again])
-
-    def found():
-        return [(row["row"], row["column"], row["seed"], row["identity"][0]) for row in grid.read(path)]
-
-    acc, mrd = rows[0]["identity"][0], rows[1]["identity"][0]
-    new = [("BOBA", "Acc", 0.0, acc), ("BOBA", "Acc", 7.0, "1"), ("BOBA", "MRD", 0.0, mrd)]
-    table_report.keep(made)
-    assert sorted(found()) == sorted([*new, ("Average", "Acc", 0.0, "2")])
-    assert {row["identity"] for row in table_report.stale(made)} == {"2" * 16}
-    assert small().mean("BOBA", "Acc") == 90.0
-    table_report.keep(made, prune=True)
-    assert found() == new
-    assert table_report.stale(made) == []
+    (made.folder / "small.csv").unlink()
+    acc, mrd, ipm = grid.read(path)
+    other, of_another_seed = ipm | {"identity": "0" * 16}, acc | {"seed": 7, "identity": "1" * 16}
+    grid.write(path, [acc, mrd, other, of_another_seed])
+    again = small()
+    dropped = again.outdated(grid.read(path))
+    assert dropped == [other, of_another_seed]
+    again.drop(dropped)
+    assert [cell.title for cell in again.missing(["BOBA"], ["Acc", "IPM"], [0])] == ["IPM, BOBA, seed 0"]
+    table_report.keep(again)
+    assert len(grid.read(path)) == 4  # not yet measured anew
+    table_report.keep(again, dropped)
+    assert grid.read(path) == [acc, mrd]
 
 
 def test_grids_elsewhere_keep_each_others_cells(small, tmp_path):
     """Both began before the other had kept anything."""
     first, second = small({("BOBA", "Acc", 0): 90.0}), small()
-    finish(second.plan[("Average", "IPM"), 0].folder, [(10, 12.5)])
-    second.refresh()
-    second.records = {n: r for n, r in second.records.items() if r["accuracy"] == 12.5}
+    second.records.clear()
+    put(second, ("Average", "IPM"), 0, [(10, 12.5)])
     table_report.keep(first)
     rows = grid.read(table_report.keep(second))
     assert {(row["row"], row["accuracy"]) for row in rows} == {("BOBA", 90.0), ("Average", 12.5)}
-
-
-def test_only_what_is_asked_for_or_was_measured_before_is_composed(small, compositions, tmp_path):
-    table_report.keep(small({("Average", "IPM", 0): 12.5}))
-    compositions.clear()
-    table = Table("small", SMALL)
-    made = Grid(table, 1.0, [], [0], tmp_path / "runs", table.trained(["BOBA"], ["Wst"]))
-    assert {cell for cell, _ in made.plan} == {("BOBA", "IPM"), ("BOBA", "LIE"), ("Average", "IPM")}
-    assert len(compositions) == 3
-    assert made.mean("Average", "IPM") == 12.5
-    assert made.mean("BOBA", "Acc") is None
-    assert [run.label for run in made.missing(["BOBA"], ["Wst"], [0])] == ["IPM, BOBA, seed 0", "LIE, BOBA, seed 0"]
 
 
 def test_the_report(small):
@@ -225,20 +198,10 @@ def test_rows_that_no_paper_prints_are_shown_and_counted_before_they_are_measure
     assert "| Mine | · |" in text
 
 
-def test_cells_that_another_table_keeps_need_no_run(small, tmp_path):
-    made = small({("BOBA", "IPM", 0): 91.0})
-    path = table_report.keep(made)
-    path.rename(path.with_name("other.csv"))
-    (made.plan[("BOBA", "IPM"), 0].folder / "summary.json").unlink()
-    assert small().mean("BOBA", "IPM") == 91.0
-    assert small(value="rounds_to", target="95", published={}, doubtful=[]).mean("BOBA", "IPM") is None
-
-
-def test_kept_cells_need_no_run(small, tmp_path, monkeypatch):
+def test_kept_cells_need_no_run(small, tmp_path):
     made = small(everything(90.123456789))
     assert table_report.keep(made) == tmp_path / "tables" / "measured" / "small.csv"
-    for run in made.plan.values():
-        (run.folder / "summary.json").unlink(missing_ok=True)
+    (made.folder / "small.csv").unlink()
     again = small()
     assert again.missing(["Average", "BOBA"], list(SMALL["columns"]), [0, 1]) == []
     assert again.mean("BOBA", "Wst") == pytest.approx(90.1235)
@@ -246,20 +209,19 @@ def test_kept_cells_need_no_run(small, tmp_path, monkeypatch):
     before = (tmp_path / "tables" / "measured" / "small.csv").read_text()
     table_report.keep(again)
     assert (tmp_path / "tables" / "measured" / "small.csv").read_text() == before
-    other = small(base=SMALL["base"] + " server.lr=0.3")
-    assert len(other.missing(["BOBA"], ["Acc"], [0])) == 1
 
 
 def test_scale_multiplies_the_rounds_and_the_schedules(small, tmp_path):
     table = Table("small", SMALL | {"base": "experiment=boba_mnist"})
     made = Grid(table, 0.1, ["client.batch_size=8"], [0], tmp_path)
-    overrides = made.plan[("BOBA", "IPM"), 0].overrides
+    overrides = made.compose(made.cell(("BOBA", "IPM"), 0)).overrides
     expected = ("trainer.max_steps=20", "schedule.lr_lambda.start=10", "schedule.lr_lambda.interval=1", "seed=0")
     assert overrides[-4:] == expected
     assert made.stem == "small_scale_0.1_client.batch_size=8"
     assert "**Not the paper's setting: `rounds times 0.1`, `client.batch_size=8`.**" in table_report.markdown(made)
     given = Table("small", SMALL | {"base": "experiment=raga_mnist_lenet"})
-    run = Grid(given, 0.1, [], [0], tmp_path).plan[("BOBA", "IPM"), 0]
+    made = Grid(given, 0.1, [], [0], tmp_path)
+    run = made.compose(made.cell(("BOBA", "IPM"), 0))
     assert run.overrides[-2:] == ("trainer.max_steps=50", "seed=0")
 
 

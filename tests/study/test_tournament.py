@@ -1,7 +1,6 @@
 """A tournament: what is played, found again, shared and reported."""
 
 import csv
-import random
 import signal
 
 import pytest
@@ -14,9 +13,10 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import FileLock
+from lightning_fl.study import store
 from lightning_fl.study import tournament as module
 from lightning_fl.study.standings import standings
-from lightning_fl.study.tournament import Cell, Entries, Tournament
+from lightning_fl.study.tournament import Entries, Place, Tournament
 from lightning_fl.study.tournament_report import draw, panels_of, terminal, write
 from tests import saved
 
@@ -45,23 +45,12 @@ def play(tournament, cells):
     return list(tournament.play(cells, 1, "1.2.3"))
 
 
-def test_names_are_those_of_the_composed_runs(tmp_path):
-    """What each choice changes, put together, is what Hydra composes."""
-    entries = Entries.choose(byzantine=[2, 3], added=["mine: method=raga aggregator=krum aggregator.f=1"])
-    tournament = Tournament(entries, tmp_path)
-    rules, attacks = list(entries.rules), list(entries.attacks)
-    skews, seeds, rates = entries.skew, entries.seeds, entries.rates
-    attacked = attacks * (len(rules) // len(attacks) + 1)
-    draw = random.Random(0)
-    for rule, attack in list(zip(rules, attacked, strict=False))[::-3]:
-        cell = Cell(rule, attack, *map(draw.choice, (skews, [2, 3], rates, seeds)))
-        assert tournament.name(cell) == identity(checked(tournament.overrides(cell))), cell
-
-
-def test_further_overrides_may_need_what_the_rules_choose(tmp_path):
-    tournament = Tournament(Entries.choose(rules=["mda + momentum"], more=["client.beta=0.5"]), tmp_path)
-    cell = Cell("mda + momentum", "ipm", "iid", 15, 0.1, 0)
-    assert tournament.name(cell) == identity(checked(tournament.overrides(cell)))
+def test_a_cell_s_settings_compose_whatever_the_rule_chooses(tmp_path):
+    more = ["client.beta=0.5"]
+    tournament = Tournament(Entries.choose(rules=["mda + momentum"], more=more), tmp_path)
+    config = checked(tournament.cell(Place("mda + momentum", "ipm", "0.1", 15, 0.1), 2).command)
+    assert (config.f, config.federation.n_byzantine, config.client.beta, config.seed) == (15, 15, 0.5, 2)
+    assert (config.partition.alpha, config.server.lr) == (0.1, 0.1)
 
 
 def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
@@ -99,7 +88,7 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
 )
 def test_wrong_entries_are_refused_before_anything_is_played(tmp_path, given, message):
     with pytest.raises(SettingError, match=message):
-        (tournament := small(tmp_path / "out", **given)).missing(tournament.cells())
+        small(tmp_path / "out", **given).check(1, "x")
     assert not (tmp_path / "out").exists()
 
 
@@ -120,7 +109,7 @@ def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
     found = {row["rule"]: row for row in csv.DictReader((tmp_path / "tournament.csv").read_text().splitlines())}
     assert set(found) == {"average", "krum"}
     for row in found.values():
-        rows = [one for one in module.read(again.file) if one["rule"] == row["rule"] and one["rate"] == 0.1]
+        rows = [one for one in store.read(again.file, []) if one["rule"] == row["rule"] and one["rate"] == 0.1]
         attacked = [one["accuracy"] for one in rows if one["attack"] == "sign_flip"]
         assert len(attacked) == 2
         assert float(row["worst"]) == pytest.approx(sum(attacked) / 2, abs=1e-6)
@@ -141,11 +130,11 @@ def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_
     for cell in tournament.tuning():
         assert cell.seed == 3
         assert tournament.rate("krum", "iid", 2) is None
-        share = validated[cell.rate].get(cell.attack)
+        share = validated[cell.labels.rate].get(cell.labels.attack)
         row = {"status": "completed" if share else "diverged", "validation_accuracy": share}
-        tournament.rows[tournament.name(cell)] = row | {"accuracy": None if share is None else 1 - share}
+        tournament.rows[tournament.key(cell)] = row | {"accuracy": None if share is None else 1 - share}
     assert tournament.rate("krum", "iid", 2) == 0.1
-    assert {cell.rate for cell in tournament.cells()} == {0.1}
+    assert {cell.labels.rate for cell in tournament.cells()} == {0.1}
 
 
 def test_what_is_taken_from_a_run(monkeypatch):
@@ -155,7 +144,8 @@ def test_what_is_taken_from_a_run(monkeypatch):
     rows = [{"seconds/aggregator": seconds, "seconds/clients": 1.0} for seconds in (0.001, 0.003)]
     monkeypatch.setattr("lightning_fl.run.memory.train", lambda config, stop: (summary, rows))
     overrides = ["model=logistic"]
-    assert module.result(overrides, identity(checked(overrides))) == {
+    assert module.result(overrides) == {
+        "identity": identity(checked(overrides)),
         "status": "completed",
         "stopped": None,
         "reason": None,
@@ -171,8 +161,10 @@ def test_what_is_taken_from_a_run(monkeypatch):
 
 def test_a_run_is_found_by_its_settings_and_a_refused_one_is_told(tmp_path):
     tournament = small(tmp_path, rules=["bulyan"], skew=["iid"], seeds=[0])  # needs n >= 4f + 3 = 11 of 10
-    (row, _) = play(tournament, tournament.cells())
+    tournament.check(1, "x")
+    row, _ = play(tournament, tournament.cells())
     assert row["status"] == "refused"
+    assert len(tournament.cells()) == 1  # the other attacks need not be tried
     assert "n >= 4f + 3" in row["reason"]
     again = small(tmp_path, rules=["bulyan"], skew=["iid"], seeds=[0])
     assert again.missing(again.cells()) == []
@@ -190,15 +182,15 @@ def test_what_another_process_plays_is_left_to_it(tmp_path):
     tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0])
     cell = tournament.cells()[0]
     (tmp_path / "playing").mkdir()
-    with FileLock(tmp_path / "playing" / f"{tournament.name(cell)}.lock"):
+    with FileLock(tmp_path / "playing" / f"{tournament.key(cell)}.lock"):
         assert play(tournament, [cell]) == [None]
-    assert module.read(tournament.file) == []
+    assert store.read(tournament.file, []) == []
 
 
 def test_a_signal_that_ends_a_run_ends_the_tournament(tmp_path, monkeypatch):
     """With one worker the run itself hears it, and says so."""
     played, stopped = [], {"status": "interrupted", "reason": "stopped by SIGTERM"}
-    monkeypatch.setattr(module, "result", lambda overrides, name, *_: played.append(name) or stopped)
+    monkeypatch.setattr(module, "result", lambda *given: played.append(given) or stopped)
     tournament = small(tmp_path)
     with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
         play(tournament, tournament.cells())
@@ -216,7 +208,7 @@ def test_a_signal_in_the_last_round_ends_the_tournament_too(tmp_path, monkeypatc
     tournament = small(tmp_path, rules=["median"], skew=["iid"], seeds=[0])
     with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
         play(tournament, tournament.cells())
-    assert [row["status"] for row in module.read(tournament.file)] == ["completed"]
+    assert [row["status"] for row in store.read(tournament.file, [])] == ["completed"]
     assert not list((tmp_path / "playing").iterdir())
 
 
@@ -227,7 +219,6 @@ def killed(*_):
 def test_a_killed_worker_is_told_in_one_line(monkeypatch, tmp_path, capsys):
     """As the kernel does where memory runs out."""
     monkeypatch.setattr(module, "_played", killed)  # by name: workers import it
-    monkeypatch.setattr(Tournament, "overrides", lambda *_: ())
     tournament = small(tmp_path)
     with pytest.raises(SystemExit) as stop, explained():
         list(tournament.play(tournament.cells(), 2, "1.2.3"))
@@ -260,16 +251,8 @@ def test_an_error_in_ones_own_rule_costs_its_runs_alone(tmp_path, monkeypatch):
     assert rows[0]["reason"] == "ZeroDivisionError: no rows"
     assert "raise ZeroDivisionError" in rows[0]["trace"]
     again = small(tmp_path, rules=["median", "average"], skew=["iid"], seeds=[0])
-    assert [cell.rule for cell in again.missing(again.cells())] == ["median"] * 2
+    assert [cell.labels.rule for cell in again.missing(again.cells())] == ["median"] * 2
     assert not list((tmp_path / "playing").iterdir())
-
-
-def test_a_run_whose_code_has_changed_since_has_failed(tmp_path):
-    row = module.result(["model=logistic"], "a name of before")
-    assert (row["status"], row["reason"].split(" (")[0]) == (
-        "failed",
-        "RuntimeError: code or settings changed during the tournament",
-    )
 
 
 def test_a_diverged_run_knows_its_classes():
@@ -281,33 +264,35 @@ def test_a_diverged_run_knows_its_classes():
         "federation.n_byzantine=1",
         "adversary=non_finite",
     ]
-    row = module.result(overrides, identity(checked(overrides)))
+    row = module.result(overrides)
     assert (row["status"], row["classes"]) == ("diverged", 4)
 
 
 def test_an_attack_that_cannot_be_run_leaves_the_others(tmp_path):
     tournament = small(tmp_path, attacks=["sign_flip", "badnets"], skew=["iid"], seeds=[0])
+    tournament.check(1, "x")
+    assert {cell.labels.attack for cell in tournament.cells()} == {"none", "sign_flip"}
     play(tournament, tournament.cells())
     page = write(tournament).read_text()
     assert "badnets cannot be run: a backdoor needs Byzantine clients with data" in page
     for one in standings(tournament, "iid", 2):
-        row = tournament.row(Cell(one.rule, "sign_flip", "iid", 2, 0.1, 0))
+        row = tournament.row(tournament.cell(Place(one.rule, "sign_flip", "iid", 2, 0.1), 0))
         assert one.rank is not None
         assert one.worst.mean == row["accuracy"]
 
 
 def test_an_empty_file_has_no_results(tmp_path):
     (tmp_path / "cells.csv").touch()
-    assert module.read(tmp_path / "cells.csv") == []
+    assert store.read(tmp_path / "cells.csv", []) == []
 
 
 def test_a_file_that_a_spreadsheet_has_saved_loses_nothing(tmp_path):
     tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
     list(tournament.play(tournament.cells(), 1, "x"))
-    rows, written = module.read(tournament.file), tournament.file.read_bytes()
+    rows, written = store.read(tournament.file, []), tournament.file.read_bytes()
     assert rows
     tournament.file.write_bytes(b"\xef\xbb\xbf" + written)  # a byte order mark
-    assert module.read(tournament.file) == rows
+    assert store.read(tournament.file, []) == rows
     list(small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[]).play([], 1, "x"))
     assert tournament.file.read_bytes() == written
     tournament.file.write_bytes(written.replace(b",", b";"))
@@ -321,7 +306,7 @@ def test_a_line_cut_inside_quotes_takes_no_other_with_it(tmp_path):
     play(tournament, tournament.cells())
     head, line = tournament.file.read_text().splitlines()
     tournament.file.write_text(f'{head}\nkrum,none,iid,2,0.1,0,refused,"krum needs, n\n{line}\n')
-    assert [row["rule"] for row in module.read(tournament.file)] == ["average"]
+    assert [row["rule"] for row in store.read(tournament.file, [])] == ["average"]
 
 
 def test_what_this_machine_lacks_is_no_result(tmp_path):
@@ -329,7 +314,7 @@ def test_what_this_machine_lacks_is_no_result(tmp_path):
     tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[], more=more)
     with pytest.raises(MissingError, match="updates_dir needs a folder"):
         play(tournament, tournament.cells())
-    assert module.read(tournament.file) == []
+    assert store.read(tournament.file, []) == []
     (tmp_path / "missing").mkdir()
     assert play(tournament, tournament.missing(tournament.cells()))[0]["status"] == "completed"
 
@@ -340,7 +325,7 @@ def test_a_damaged_file_costs_its_damaged_lines_alone(tmp_path, damage):
     tournament = small(tmp_path, **given)
     play(tournament, tournament.cells())
     head, first, second = tournament.file.read_bytes().splitlines(keepends=True)
-    place = module.FIELDS.index("classes")
+    place = module.STORED.index("classes")
 
     def without(line):
         return b",".join(part for k, part in enumerate(line.split(b",")) if k != place)
@@ -382,7 +367,44 @@ def test_a_rate_is_not_chosen_without_validation_samples(tmp_path):
 
 def test_the_picture_counts_the_attacks_that_could_be_run(tmp_path):
     tournament = small(tmp_path, rules=["average"], attacks=["sign_flip", "badnets"], seeds=[0])
+    tournament.check(1, "x")
     play(tournament, tournament.cells())
     picture = draw(tournament, panels_of(tournament))["skew"]
     title = " ".join(picture.axes[0].get_title().split())
     assert title == "The 1 rule with the best worst case: 2 Byzantine clients, 1 attack, 1 seed"
+
+
+def test_what_an_equal_run_has_measured_is_taken_over(tmp_path):
+    """Here of another label, as in a file of before there were keys."""
+    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0])
+    played = play(tournament, tournament.cells())
+    again = small(tmp_path, rules=[], added=["mine: aggregator=average"], skew=["iid"], seeds=[0])
+    rows = play(again, again.missing(again.cells()))
+    assert [row["rule"] for row in rows] == ["mine"] * 2
+    same = [{key: row[key] for key in ("seconds", "accuracy", "identity")} for row in rows]
+    assert all(row in [{key: one[key] for key in row} for one in played] for row in same)
+
+
+def test_the_cells_of_an_edited_rule_are_played_anew_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "conf" / "aggregator").mkdir(parents=True)
+    for name in ("mine_a", "mine_b"):
+        (tmp_path / "conf" / "aggregator" / f"{name}.yaml").write_text(f"_target_: {name}.Mine\n")
+        (tmp_path / f"{name}.py").write_text("from lightning_fl.aggregator.median import Median as Mine\n")
+
+    def cup():
+        return small(tmp_path / "cup", rules=["median", "mine_a", "mine_b"], skew=["iid"], seeds=[0], attacks=[])
+
+    tournament = cup()
+    for cell in tournament.cells():
+        tournament.store.path.parent.mkdir(exist_ok=True)
+        tournament.store.begin()
+        row = cell.labels._asdict() | {"seed": 0, "status": "completed", "identity": cell.labels.rule}
+        tournament.store.add(row | {"key": tournament.key(cell)})
+    assert cup().missing(cup().cells()) == []
+    with (tmp_path / "mine_a.py").open("a") as file:
+        file.write("# edited\n")
+    assert [cell.labels.rule for cell in cup().missing(cup().cells())] == ["mine_a"]
+    (tmp_path / "conf" / "aggregator" / "mine_b.yaml").write_text("_target_: mine_b.Mine\nmiddle: lower\n")
+    assert {cell.labels.rule for cell in cup().missing(cup().cells())} == {"mine_a", "mine_b"}

@@ -1,0 +1,51 @@
+"""Files of records that several processes share; `test_tournament` has what a kill or a spreadsheet leaves."""
+
+from lightning_fl.study.store import Store, find, free, read, write
+
+FIELDS = ["rule", "seed", "status", "accuracy", "identity"]
+
+
+def record(rule, seed, accuracy, identity):
+    return {"rule": rule, "seed": seed, "status": "completed", "accuracy": accuracy, "identity": identity}
+
+
+def test_records_are_read_as_they_were_written(tmp_path):
+    path, rows = tmp_path / "cells.csv", [record('a, "b"', 3, 0.25, "x"), record("ü", 0, None, "y")]
+    write(path, FIELDS, rows)
+    assert read(path, FIELDS) == rows
+    assert read(path, [*FIELDS, "key"]) == [row | {"key": None} for row in rows]
+    assert read(tmp_path / "none.csv", FIELDS) == []
+
+
+def test_what_others_add_is_seen_and_nothing_is_lost(tmp_path):
+    one, other = (Store(tmp_path / "cells.csv", FIELDS) for _ in range(2))
+    for store, identity in [(one, "x"), (other, "y"), (one, "z")]:
+        store.begin()
+        store.add(record("a", 0, 0.5, identity))
+    assert [row["identity"] for row in one.refresh()] == [row["identity"] for row in other.refresh()] == ["x", "y", "z"]
+
+
+def test_a_file_of_other_columns_gets_these_and_keeps_its_records(tmp_path):
+    write(tmp_path / "cells.csv", FIELDS[1:], [record("a", 0, 0.5, "x")])
+    store = Store(tmp_path / "cells.csv", FIELDS)
+    store.begin()
+    store.add(record("b", 1, 0.75, "y"))
+    assert [(row["rule"], row["identity"]) for row in store.refresh()] == [("", "x"), ("b", "y")]
+
+
+def test_a_record_is_found_by_its_run(tmp_path):
+    paths = [tmp_path / name for name in ("none.csv", "a.csv", "b.csv")]
+    for path, identity in zip(paths[1:], "xy", strict=True):
+        write(path, FIELDS, [record("a", 0, 0.5, identity)])
+    assert find(paths, FIELDS, "y") == record("a", 0, 0.5, "y")
+    assert find(paths, FIELDS, "a") is None
+
+
+def test_a_claim_is_one_process_s(tmp_path):
+    store = Store(tmp_path / "cells.csv", FIELDS)
+    held = store.claim("k")
+    assert Store(tmp_path / "cells.csv", FIELDS).claim("k") is None
+    free(held)
+    again = store.claim("k")
+    assert again is not None
+    free(again)
