@@ -48,5 +48,5 @@ def pareto(u: Float64[Tensor, " n"], exponent: float) -> Float64[Tensor, " n"]:
     >>> pareto(torch.tensor([0.25, 1.0], dtype=torch.float64), 2.0)  # 2 and 1
     tensor([1.0000, 0.5000], dtype=torch.float64)
     """
-    logs = -u.log() / exponent
-    return (logs - logs.max()).exp()
+    logs = -u.log()
+    return ((logs - logs.max()) / exponent).exp()
