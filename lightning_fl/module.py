@@ -1,11 +1,11 @@
 """One federated round as one Lightning training step."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import partial
 from itertools import islice, pairwise
-from math import isnan, nan
+from math import isfinite, isnan, nan
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -35,20 +35,18 @@ from lightning_fl.checks import (
     refuse_hidden_state,
     step,
 )
-from lightning_fl.client.base import Client, check_result
+from lightning_fl.client.base import Client, ClientResult, check_result
 from lightning_fl.client.dealt import Dealt, collect, homes
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DivergedError, ProcessError, SettingError, concerning
+from lightning_fl.errors import DivergedError, SettingError, concerning
+from lightning_fl.evaluation import ClassCounts, Counted, count, scores
 from lightning_fl.loss.base import Loss, minimizing
-from lightning_fl.metric.attack_success_rate import AttackSuccessRate
-from lightning_fl.metric.class_counts import ClassCounts, Counted
-from lightning_fl.metric.max_recall_drop import max_recall_drop
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.network.images import outputs
 from lightning_fl.network.malloc import keep_freed
-from lightning_fl.network.parameters import flatten, trainable, unflatten
+from lightning_fl.network.parameters import trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.text import many
@@ -100,7 +98,9 @@ class FederatedModule(pl.LightningModule):
         self.client = Gradient() if client is None else client
         self.make_optimizer = partial(SGD, lr=0.1) if optimizer is None else optimizer
         self.make_schedule = schedule
-        self.reference_recall = None if reference_recall is None else list(map(_measured, reference_recall))
+        self.reference_recall: list[float | None] | None = None
+        if reference_recall is not None:
+            self.reference_recall = [None if r is None or isnan(r) else float(r) for r in reference_recall]
         self.storage = Storage(updates_dir)
         self.aggregator: Aggregator = Average()
         self.adversary: Adversary | None = None
@@ -267,94 +267,81 @@ class FederatedModule(pl.LightningModule):
             What the round's record holds: metrics, the rule's trust in each client if it is a weighting, and what it
             believes about their labels, if anything.
         """
-        with self._in_full():
-            return self._round(batch)
+        with self._in_full(), self._stopping(batch.index):
+            clock, h = _Clock(self.device), len(batch.honest)
+            columns, rows, server = self._begin(batch)
+            honest = server.client.updates(self.model, batch.honest, server.round, out=rows[:h])
+            loss = self._place(honest, rows[:h], batch.data_weights[:h])
+            clock.mark("clients")
+            moments = self._attack(batch, rows, columns, server)
+            clock.mark("attack")
+            updates = _updates(batch, rows, columns)
+            aggregation = aggregated(self.aggregator, updates, server)
+            clock.mark("aggregator")
+            measured, trust = _measure(updates, aggregation, h, moments)
+            clock.mark("robustness")
+            self._server_step(aggregation.update, loss)
+            clock.mark("server")
+            metrics = {
+                "loss": loss,
+                "learning_rate": server.round.learning_rate,
+                **measured,
+                "communication/floats_up": float(updates.n * updates.d),
+                "communication/floats_down": float(updates.n * updates.d),
+                "communication/sample_gradients": float(honest.sample_gradients),
+                **clock.seconds(),
+            }
+            self._log(metrics)
+            return {"metrics": metrics, "weights": trust, "label_distributions": aggregation.label_distributions}
+        return {"metrics": {}, "weights": None, "label_distributions": None}
 
     def _in_full(self) -> torch.autocast:
         """Leave mixed precision, which Lightning enters for a whole step, to the clients' passes."""
         return torch.autocast(self.device.type, enabled=False)
 
-    def _round(self, batch: RoundBatch) -> dict[str, Any]:
-        clock = _Clock(self.device)
-        h, b = len(batch.honest), len(batch.byzantine)
-        parameters = trainable(self.model)
-        d = sum(value.numel() for value in parameters.values())
+    @contextmanager
+    def _stopping(self, index: int) -> Iterator[None]:
+        """Stop a run that diverges in this round; the parameters stay as the last finished round left them."""
+        try:
+            yield
+        except DivergedError as error:
+            self.diverged = f"round {index + 1}: {error}"
+            self.trainer.should_stop = True
+
+    def _begin(self, batch: RoundBatch) -> tuple[Columns | None, Float[Tensor, "n _"], ModelOracle]:
+        """Make room for the round's updates; where processes share it, for those columns that this one holds."""
+        parameters = list(trainable(self.model).values())
+        d = sum(value.numel() for value in parameters)
         columns = Columns.here(d)  # None: this process holds all of them
         client = self.client if columns is None else Dealt(self.client, columns, self._homes, self.storage)
-        rows = self.storage.matrix(h + b, d if columns is None else columns.width, next(iter(parameters.values())))
+        rows = self.storage.matrix(len(batch.ids), d if columns is None else columns.width, parameters[0])
+        this_round = Round(batch.index, self.trainer.optimizers[0].param_groups[0]["lr"], batch.seed)
+        return columns, rows, ModelOracle(self.model, client, batch.server, this_round)
 
-        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
-        this_round = Round(batch.index, rate, batch.seed)
-        honest = client.updates(self.model, batch.honest, this_round, out=rows[:h])
-        check_result(honest, rows[:h], self.client)
-        _place(honest.updates, rows[:h])
-        shares = batch.data_weights[:h] / batch.data_weights[:h].sum()
-        mean_loss, finite = honest.losses @ shares.to(honest.losses), honest.losses.isfinite().all()
-        clock.mark("clients")
+    def _place(self, honest: ClientResult, rows: Float[Tensor, "h _"], data_weights: Float[Tensor, " h"]) -> float:
+        """Put what the clients computed into the rows, where they need not have written it; return their mean loss.
 
-        server = ModelOracle(self.model, client, batch.server, this_round)
-        try:
-            moments = self._attack(rows, batch, server, columns)
-            clock.mark("attack")
-            updates = _updates(rows, batch.data_weights, batch.ids, columns)
-            aggregation = aggregated(self.aggregator, updates, server)
-            update, trust = aggregation.update, aggregation.trusted
-            clock.mark("aggregator")
-        except ProcessError:
-            raise
-        except Exception as error:  # whatever a rule or an attack makes of updates that are not finite
-            if not finite:
-                return self._stop(batch, _lost(mean_loss.item()))
-            if isinstance(error, DivergedError):
-                return self._stop(batch, str(error))
-            raise
-        read = _read(  # a GPU is waited for here, and nowhere else in a round of plain averaging
-            loss=mean_loss,
-            finite=torch.stack([finite, update.isfinite().all()]),
-            norm=update.norm(),
-            deviation=updates.quick_deviation(aggregation.answer, h, moments),
-            trust=flatten([rows.new_empty(0)] if trust is None else [trust, trust[:h].sum(), trust[h:].sum()]),
-        )
-        (loss,), (update_norm,) = read["loss"], read["norm"]
-        if not read["finite"][0]:
-            return self._stop(batch, _lost(loss))
-        if not read["finite"][1]:
-            marks = updates.by_block(lambda rows: broken_rows(rows).double()).sum(0)
-            broken = [i for i, mark in enumerate(marks.tolist()) if mark]
-            return self._stop(batch, f"the aggregated update is not finite (non-finite updates: {_ids(batch, broken)})")
-        kappa = measured_kappa(updates, update, h, read["deviation"])
-        clock.mark("robustness")
-        self._server_step(update, loss)
-        clock.mark("server")
-
-        metrics = {
-            "loss": loss,
-            "learning_rate": rate,
-            "update_norm": update_norm,
-            **_trusted(read["trust"][h + b :], b),
-            **{f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()},
-            "robustness/kappa": kappa,
-            "communication/floats_up": float((h + b) * d),
-            "communication/floats_down": float((h + b) * d),
-            "communication/sample_gradients": float(honest.sample_gradients),
-            **clock.seconds(),
-        }
-        self._log(metrics)
-        return {
-            "metrics": metrics,
-            "weights": None if trust is None else read["trust"][: h + b],
-            "label_distributions": aggregation.label_distributions,
-        }
+        Raises:
+            DivergedError: If it is not finite: what rule and attack make of such updates would say nothing.
+        """
+        check_result(honest, rows, self.client)
+        updates = honest.updates
+        if updates.data_ptr() != rows.data_ptr() or updates.stride() != rows.stride():
+            rows.copy_(updates)
+        shares = data_weights / data_weights.sum()
+        loss = (honest.losses @ shares.to(honest.losses)).item()
+        if not isfinite(loss):
+            raise DivergedError(f"the honest clients' mean loss is {loss}")
+        return loss
 
     def _attack(
-        self, rows: Float[Tensor, "n _"], batch: RoundBatch, server: ModelOracle, columns: Columns | None
+        self, batch: RoundBatch, rows: Float[Tensor, "n _"], columns: Columns | None, server: ModelOracle
     ) -> tuple[Tensor, Tensor] | None:
         """Write what the Byzantine clients send into the last rows; return the honest rows' moments, if known."""
         h, b = len(batch.honest), len(batch.byzantine)
         if self.adversary is None or not b:
             return None
-
-        everybody = _updates(rows, batch.data_weights, batch.ids, columns)
+        everybody = _updates(batch, rows, columns)
 
         def ask(updates: Updates) -> Aggregation:
             asked = copy(updates)
@@ -371,7 +358,7 @@ class FederatedModule(pl.LightningModule):
             previous_update=None if self._previous_update is None else self._previous_update.to(rows),
             honest_ids=batch.honest.ids,
         )
-        honest = _updates(rows[:h], batch.data_weights[:h], batch.honest.ids, columns)
+        honest = _updates(batch, rows[:h], columns)
         forged = self.adversary.attack(honest, b, context)
         check_shape(f"the result of {type(self.adversary).__name__}.attack", forged, b, honest.d)
         rows[h:] = forged if columns is None else columns.own(forged)
@@ -399,12 +386,6 @@ class FederatedModule(pl.LightningModule):
         if schedule is not None:
             step(schedule, loss)
 
-    def _stop(self, batch: RoundBatch, reason: str) -> dict[str, Any]:
-        """Stop as diverged; the parameters stay as the last finished round left them."""
-        self.diverged = f"round {batch.index + 1}: {reason}"
-        self.trainer.should_stop = True
-        return {"metrics": {}, "weights": None, "label_distributions": None}
-
     def measured(self) -> dict[str, float]:
         """Measure accuracy and recalls of the model as it is, outside of Lightning's evaluations.
 
@@ -412,19 +393,14 @@ class FederatedModule(pl.LightningModule):
         """
         modes = [(part, part.training) for part in self.model.modules()]
         self.model.eval()
-        with torch.no_grad():
-            counts = self._count(self.data.test)
+        counts = self._count(self.data.test)
         for part, training in modes:
             part.training = training
-        return {"accuracy": round(counts.accuracy, 6), **_recalls(counts)}
+        return scores(counts)
 
     def _count(self, samples: Samples) -> Counted:
         """Count samples by class, all of them in this process."""
-        counts = ClassCounts(self.data.n_classes, sync_on_compute=False).to(self.device)
-        for inputs, targets in samples.batches(self.data.eval_batch_size):
-            counts.update(outputs(self.model, inputs, samples), targets)
-        found: Counted = counts.compute()
-        return found
+        return count(self.model, samples, self.data.n_classes, self.data.eval_batch_size)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count one batch of test samples."""
@@ -442,28 +418,24 @@ class FederatedModule(pl.LightningModule):
         """
         counts: Counted = self.counts.compute()
         self.counts.reset()
-        broken = int(counts.broken)
-        if broken:
+        self.confusion = None if counts.confusion is None else counts.confusion.tolist()
+        self.evaluation = scores(counts, self.reference_recall)
+        if self.adversary is not None:
+            observed = {} if counts.confusion is None else self.adversary.observe(counts.confusion.cpu())
+            triggered = self.adversary.triggered(self.data.test)
+            if triggered is not None:
+                observed |= {"success_rate": self._count(triggered).accuracy}
+            self.evaluation |= {f"attack/{name}": round(value, 6) for name, value in observed.items()}
+        if self.data.validation is not None:
+            self.evaluation["validation_accuracy"] = round(self._count(self.data.validation).accuracy, 6)
+        told = self.evaluation
+        if broken := int(counts.broken):
             self.diverged = (
                 f"round {self.trainer.global_step}: the model's outputs are not finite for {broken} of "
                 f"{counts.total.sum()} test samples"
             )
             self.trainer.should_stop = True
-        values = {"accuracy": counts.accuracy}
-        if self.reference_recall is not None:
-            reference = torch.tensor([nan if recall is None else recall for recall in self.reference_recall])
-            values["mrd"] = max_recall_drop(counts.recall, reference.to(counts.recall)).item()
-        self.confusion = None if counts.confusion is None else counts.confusion.tolist()
-        self.evaluation = {name: round(value, 6) for name, value in values.items() if not isnan(value)}
-        self.evaluation |= _recalls(counts)
-        if self.adversary is not None:
-            observed = {} if counts.confusion is None else self.adversary.observe(counts.confusion.cpu())
-            observed |= self._success_rate(self.adversary.triggered(self.data.test))
-            self.evaluation |= {f"attack/{name}": round(value, 6) for name, value in observed.items()}
-        if self.data.validation is not None:
-            self.evaluation["validation_accuracy"] = round(self._count(self.data.validation).accuracy, 6)
-        told = self.evaluation
-        if broken:  # what such outputs predict means nothing, but callbacks ask for all of it
+            # What such outputs predict means nothing, but callbacks ask for all of it.
             self.confusion, self.evaluation, told = None, {}, dict.fromkeys(told, nan)
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.log_dict(told)  # Lightning returns them
@@ -473,15 +445,6 @@ class FederatedModule(pl.LightningModule):
                 self._tell_loggers(self.evaluation)
 
     on_test_epoch_end = on_validation_epoch_end
-
-    def _success_rate(self, triggered: Samples | None) -> dict[str, float]:
-        """Count how many samples with a backdoor's trigger the model labels as the attacker wants."""
-        if triggered is None:
-            return {}
-        metric = AttackSuccessRate().to(self.device)
-        for inputs, goals in triggered.batches(self.data.eval_batch_size):
-            metric.update(outputs(self.model, inputs, triggered), goals)
-        return {"success_rate": metric.compute().item()}
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **settings: Any) -> Any:
@@ -544,25 +507,50 @@ def begin_anew(part: pl.Callback | None) -> None:
         vars(part)["_state_at_first"] = deepcopy(part.state_dict())
 
 
-def _updates(rows: Float[Tensor, "n _"], data_weights: Tensor, ids: Sequence[int], columns: Columns | None) -> Updates:
+def _updates(batch: RoundBatch, rows: Float[Tensor, "k _"], columns: Columns | None) -> Updates:
+    """What the first k clients of the round sent."""
+    data_weights, ids = batch.data_weights[: len(rows)], batch.ids[: len(rows)]
     if columns is None:
         return Updates(rows, data_weights, ids)
     return ColumnBlock(rows, data_weights, ids, columns)
 
 
-def _place(updates: Tensor, rows: Float[Tensor, "h d"]) -> None:
-    """Make the rows hold the updates, which a client need not have written there."""
-    if updates.data_ptr() != rows.data_ptr() or updates.stride() != rows.stride():
-        rows.copy_(updates)
+def _measure(
+    updates: Updates, aggregation: Aggregation, h: int, moments: tuple[Tensor, Tensor] | None
+) -> tuple[dict[str, float], list[float] | None]:
+    """Measure a round's update.
 
+    Args:
+        updates: The round's updates, honest ones first.
+        aggregation: What the rule made of them.
+        h: How many are honest.
+        moments: `Updates.known_moments` of the honest ones.  None: not known.
 
-def _recalls(counts: Counted) -> dict[str, float]:
-    """Name the recall of each class that has samples."""
-    return {f"recall/{z}": round(value, 6) for z, value in enumerate(counts.recall.tolist()) if not isnan(value)}
+    Returns:
+        Metrics, and the rule's trust in each client, if it is a weighting.
 
-
-def _measured(recall: float | None) -> float | None:
-    return None if recall is None or isnan(recall) else float(recall)
+    Raises:
+        DivergedError: If the update is not finite.
+    """
+    update, trust = aggregation.update, aggregation.trusted
+    read = _read(  # a GPU is waited for here and for the loss, and nowhere else in a round of plain averaging
+        norm=update.norm(),
+        finite=update.isfinite().all(),
+        deviation=updates.quick_deviation(aggregation.answer, h, moments),
+        trust=update.new_empty(0) if trust is None else trust,
+        sums=update.new_empty(0) if trust is None else torch.stack([trust[:h].sum(), trust[h:].sum()]),
+    )
+    if not read["finite"][0]:
+        marks = updates.by_block(lambda rows: broken_rows(rows).double()).sum(0)
+        broken = [i for i, mark in enumerate(marks.tolist()) if mark]
+        raise DivergedError(
+            f"the aggregated update is not finite (non-finite updates: {_named(updates.ids, h, broken)})"
+        )
+    sums = dict(zip(["weight/honest", "weight/byzantine"][: 1 + (h < updates.n)], read["sums"], strict=False))
+    diagnostics = {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
+    kappa = measured_kappa(updates, update, h, read["deviation"])
+    metrics = {"update_norm": read["norm"][0], **sums, **diagnostics, "robustness/kappa": kappa}
+    return metrics, None if trust is None else read["trust"]
 
 
 class _Clock:
@@ -596,24 +584,16 @@ class _Clock:
 
 def _read(**numbers: Tensor) -> dict[str, list[float]]:
     """Fetch all numbers from the device at once; return each as a list."""
-    device = numbers["loss"].device
+    device = numbers["norm"].device
     parts = [number.detach().flatten().to(device, torch.float64) for number in numbers.values()]
     values = iter(torch.cat(parts).tolist())
     return {name: list(islice(values, len(part))) for name, part in zip(numbers, parts, strict=True)}
 
 
-def _trusted(sums: Sequence[float], b: int) -> dict[str, float]:
-    """Name the trust in all honest and in all Byzantine clients; there may be none of either."""
-    return dict(zip(["weight/honest", "weight/byzantine"][: 2 if b else 1], sums, strict=False))
-
-
-def _lost(loss: float) -> str:
-    return f"the honest clients' mean loss is {loss}"
-
-
-def _ids(batch: RoundBatch, rows: list[int]) -> str:
-    named = ", ".join(f"{'honest' if i < len(batch.honest) else 'Byzantine'} client {batch.ids[i]}" for i in rows[:3])
-    return f"{named}{f' and {len(rows) - 3} more' if len(rows) > 3 else ''}" if rows else "none"
+def _named(ids: Sequence[int] | None, h: int, rows: list[int]) -> str:
+    """Name the clients of some rows, of which the first h are honest."""
+    named = [f"{'honest' if i < h else 'Byzantine'} client {i if ids is None else ids[i]}" for i in rows[:3]]
+    return f"{', '.join(named)}{f' and {len(rows) - 3} more' if len(rows) > 3 else ''}" if rows else "none"
 
 
 def _only(trainer: pl.Trainer, kind: type) -> Any:

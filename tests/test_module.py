@@ -2,6 +2,7 @@ import copy
 import csv
 import re
 import traceback
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -353,6 +354,29 @@ def test_a_round_of_broken_updates_ends_a_run_as_diverged():
         assert "needs at least one update without NaN and inf, got none among 8" in run.diverged
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_bug_in_a_rule_of_ones_own_is_no_divergence(lost):
+    """A rule is not asked about a round whose loss is lost, so whatever it raises is its own."""
+
+    class Lost(Gradient):
+        def updates(self, model, batch, this_round, out=None):
+            result = super().updates(model, batch, this_round, out)
+            if lost and this_round.index:
+                result.losses[0] = torch.nan
+            return result
+
+    class Wrong(Average):
+        def aggregate(self, updates, server):
+            if server.round.index:
+                raise KeyError("a bug")
+            return super().aggregate(updates, server)
+
+    run = FederatedModule(world.model(), Lost(), lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    with nullcontext() if lost else pytest.raises(KeyError, match="a bug"):
+        training.trainer([Wrong()], 3).fit(run, datamodule=data(n_byzantine=0))
+    assert run.diverged == ("round 2: the honest clients' mean loss is nan" if lost else None)
+
+
 def test_what_clients_remember_does_not_hinder_evaluation(tmp_path):
     """A checkpoint of RSA holds every client's model; a module that only evaluates has none."""
 
@@ -681,14 +705,11 @@ def test_diagnostics_are_numbers(tmp_path, diagnostics, message, unchecked):
 
 
 def test_a_lost_process_is_no_divergence(tmp_path, monkeypatch):
-    """Even where the losses are no longer finite."""
-
     class Lost(Average):
         def aggregate(self, updates, server):
             raise ProcessError("process 0 of 2 no longer reaches the others")
 
-    fitted = module(lr=1e30)
-    fitted.model.weight.data.fill_(torch.nan)
+    fitted = module()
     with pytest.raises(ProcessError, match="no longer reaches"):
         trainer(tmp_path, 2, Lost(), Ipm(1.0)).fit(fitted, datamodule=data())
 
@@ -791,8 +812,12 @@ HOST = {"as_shares", "positive", "work"}
     ],
 )
 @pytest.mark.parametrize("client", [Gradient(), Gradient(batch_size=4), Gradient(client_chunk=1)])
-def test_a_gpu_is_waited_for_once_a_round(rule, more, client, tmp_path, monkeypatch):
-    """Wherever numbers are looked at; the last round of three, as the first ones try out how to compute."""
+def test_a_gpu_is_waited_for_twice_a_round(rule, more, client, tmp_path, monkeypatch):
+    """For the loss and at the end.
+
+    It is waited for wherever numbers are looked at; this is the last round of three, as the first ones try out how to
+    compute.
+    """
     looks = []
     step = FederatedModule.training_step
 
@@ -806,7 +831,7 @@ def test_a_gpu_is_waited_for_once_a_round(rule, more, client, tmp_path, monkeypa
     fitted = module()
     fitted.client = client
     trainer(tmp_path, 3, rule, Lie(0.7)).fit(fitted, datamodule=data())
-    assert looks[-1] == [*more, "_read"]
+    assert looks[-1] == ["_place", *more, "_read"]
 
 
 class Seen(pl.Callback):

@@ -1,12 +1,17 @@
-"""What an evaluation counts, from which accuracy, recalls and the confusion matrix follow."""
+"""An evaluation: count samples by true and predicted class; all scores follow from the counts."""
 
-from math import nan
+from collections.abc import Sequence
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
+
+from lightning_fl.metric.max_recall_drop import max_recall_drop
+from lightning_fl.network.images import outputs
+from lightning_fl.samples import Samples
 
 _MOST = 1000  # classes of which each pair is counted: 8 MB
 
@@ -82,3 +87,44 @@ class ClassCounts(Metric):
     def compute(self) -> Counted:
         """Give the counts."""
         return Counted(self.total, self.right, self.confusion if len(self.confusion) else None, self.broken)
+
+
+def count(model: nn.Module, samples: Samples, n_classes: int, batch_size: int) -> Counted:
+    """Count samples by class and by what a model predicts, all of them in this process.
+
+    Args:
+        model: The model, in evaluation mode.
+        samples: What it predicts.
+        n_classes: The number c of classes.
+        batch_size: Samples at a time.
+    """
+    counts = ClassCounts(n_classes, sync_on_compute=False).to(samples.targets.device)
+    with torch.no_grad():
+        for inputs, targets in samples.batches(batch_size):
+            counts.update(outputs(model, inputs, samples), targets)
+    found: Counted = counts.compute()
+    return found
+
+
+def scores(counts: Counted, reference: Sequence[float | None] | None = None) -> dict[str, float]:
+    """Compute what a run reports, each in [0, 1] and rounded to six digits.
+
+    Args:
+        counts: The test samples, counted.
+        reference: (c,) recalls that max-recall-drop compares with; None where one was not measured.  None: no such
+            score.
+
+    Returns:
+        ``accuracy``, ``mrd`` and each class's ``recall/z``; those that are NaN, for want of samples, are left out.
+
+    >>> counts = ClassCounts(2)
+    >>> counts.update(torch.tensor([[0.0, 1.0], [0.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1, 0]))
+    >>> scores(counts.compute(), [0.75, 1.0])
+    {'accuracy': 0.666667, 'mrd': 0.25, 'recall/0': 0.5, 'recall/1': 1.0}
+    """
+    found = {"accuracy": counts.accuracy}
+    if reference is not None:
+        known = torch.tensor([nan if recall is None else recall for recall in reference])
+        found["mrd"] = max_recall_drop(counts.recall, known.to(counts.recall)).item()
+    found |= {f"recall/{z}": value for z, value in enumerate(counts.recall.tolist())}
+    return {name: round(value, 6) for name, value in found.items() if not isnan(value)}

@@ -3,7 +3,7 @@
 import torch
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_confusion_matrix, multiclass_recall
 
-from lightning_fl.metric.class_counts import ClassCounts
+from lightning_fl.evaluation import ClassCounts
 
 
 def test_counts_are_those_of_torchmetrics(draw):
