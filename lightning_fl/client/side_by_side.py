@@ -3,30 +3,29 @@
 ``vmap`` pads clients to one size and pays for its transformation again for every chunk; a loop pays for autograd again
 for every client.  But a layer's gradient with respect to its weights is a sum over samples, so where the samples of all
 clients lie in one batch, each client's gradient is the same sum over its own part of the batch: one batched matrix
-product per layer, whose result goes where it belongs in the (h, d) matrix.  Clients may also have weights of their own:
-then the forward pass is a batched product too.
+product per linear layer, whose result goes where it belongs in the (h, d) matrix.  A CPU convolves small batches
+fastest, so there a convolution takes one client's images at a time.  Clients may also have weights of their own.
 
-The model runs as it is, watched by a mode that sees every torch function.  It stops (`UnsupportedError`) at whatever
-does not provably keep one sample per row of every tensor, such as statistics over the batch, and at whatever uses a
-trained parameter other than as weight or bias of a layer that it knows.  What a model makes of the mere number of
-samples, such as a division by ``len(x)``, shows in a trial against plain autograd on two small clients (`keeps_apart`).
+The model runs as it is, watched by a mode that sees every torch function.  It stops (`UnsupportedError`) at whatever is
+not known to keep one sample per row of every tensor, such as statistics over the batch, and at whatever uses a trained
+parameter other than once, as weight or bias of such a layer.  What a model makes of the mere number of samples, such as
+a division by ``len(x)``, shows in a trial against plain autograd on two small clients (`keeps_apart`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
-from operator import or_
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
-from lightning_fl.client import _layers
-from lightning_fl.client._layers import Layout, UnsupportedError
 from lightning_fl.loss.base import sample_losses
 from lightning_fl.network.dropout import KeyedDropout, keys_in_order, sample_keys
 from lightning_fl.network.facts import once, tensors_in
@@ -38,22 +37,67 @@ from lightning_fl.samples import ClientBatch, Samples
 _TOLERANCE = 1e-3
 
 
+class UnsupportedError(Exception):
+    """The model does something that is not known to treat each sample by itself."""
+
+
+class _Run(NamedTuple):
+    """Neighbouring clients with the same number of samples."""
+
+    clients: slice
+    samples: slice
+    size: int
+
+    def stack(self, x: Tensor) -> Tensor:
+        """Take their part of (batch, ..., features), as (clients, samples and all between, features)."""
+        return x[self.samples].reshape(self.clients.stop - self.clients.start, -1, x.shape[-1])
+
+
+def _runs(sizes: Sequence[int]) -> Iterator[_Run]:
+    client = sample = 0
+    for size, group in groupby(sizes):
+        count = len(list(group))
+        yield _Run(slice(client, client + count), slice(sample, sample + count * size), size)
+        client, sample = client + count, sample + count * size
+
+
+class _Place:
+    """One parameter's place in the clients' gradients and, where they have weights of their own, in those."""
+
+    def __init__(self, shape: torch.Size, gradients: Tensor, weights: Tensor | None):
+        self.gradients = gradients.view(-1, *shape)
+        self.weights = None if weights is None else weights.reshape(-1, *shape)
+        self.used = self.filled = False
+
+
 class SideBySide(TorchFunctionMode):
-    """Inside it layers put each client's gradients where the layout says, and nothing runs that is not known.
+    """Inside it layers put each client's gradients where they belong, and nothing runs that is not known.
 
     A tensor is known to hold one sample per row if it is the input, or came out of a function that keeps samples apart.
 
     Args:
-        layout: Whose samples lie where.
+        model: The model.
         inputs: The batch.
+        sizes: Samples of each client.
+        gradients: (h, d) matrix to fill.
+        weights: (h, d) weights of each client.  None: the model's.
 
     Raises:
         UnsupportedError: At anything else.
     """
 
-    def __init__(self, layout: Layout, inputs: Tensor):
+    def __init__(
+        self, model: nn.Module, inputs: Tensor, sizes: Sequence[int], gradients: Tensor, weights: Tensor | None
+    ):
         super().__init__()
-        self.layout = layout
+        self.sizes, self.runs = list(sizes), list(_runs(sizes))
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        lengths = [parameter.numel() for parameter in parameters]
+        theirs = [None] * len(lengths) if weights is None else weights.split(lengths, dim=1)
+        self._places = {
+            id(parameter): _Place(parameter.shape, *columns)
+            for parameter, *columns in zip(parameters, gradients.split(lengths, dim=1), theirs, strict=True)
+        }
         self._mark = object()
         self._keep(inputs)
 
@@ -71,135 +115,171 @@ class SideBySide(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _FACTS:
             return func(*args, **kwargs)
-        tensors = list(tensors_in([*args, *kwargs.values()]))
-        result: Any = None
-        if func in _LAYERS:
-            fine = bool(tensors) and self.knows(tensors[0]) and all(map(self._is_parameter, tensors[1:]))
-            result = _LAYERS[func](self.layout, *args, **kwargs) if fine else None
-        elif func in _RULES and not any(map(self.layout.trains, tensors)):
+        tensors, result = list(tensors_in([*args, *kwargs.values()])), None
+        if func in _LAYERS and tensors and self.knows(tensors[0]) and all(map(self._is_weight, tensors[1:])):
+            result = _LAYERS[func](self, *args, **kwargs)
+        elif func in _APART and all(map(self.knows, tensors)) and len({tensor.ndim for tensor in tensors}) == 1:
             result = func(*args, **kwargs)
-            fine = isinstance(result, Tensor) and _RULES[func](self, result, tensors, args, kwargs)
-        else:
-            fine = False
-        if not fine or result.ndim == 0 or len(result) != self.layout.n:
+        if not isinstance(result, Tensor) or not result.ndim or len(result) != sum(self.sizes):
             raise UnsupportedError(str(func))
         self._keep(result)
         return result
 
-    def is_constant(self, tensor: Tensor) -> bool:
-        """Whether a tensor has nothing to do with the samples or with what is trained."""
-        return not self.knows(tensor) and not tensor.requires_grad
+    def _is_weight(self, tensor: Tensor) -> bool:
+        """Whether a tensor is trained, or has nothing to do with the samples or with what is trained."""
+        return id(tensor) in self._places or not (self.knows(tensor) or tensor.requires_grad)
 
-    def _is_parameter(self, tensor: Tensor) -> bool:
-        return self.layout.trains(tensor) or self.is_constant(tensor)
+    def place(self, parameter: Tensor | None) -> _Place | None:
+        """Find where a layer's weight or bias belongs; None if it is not trained."""
+        place = self._places.get(id(parameter))
+        if place is not None:
+            if place.used:
+                raise UnsupportedError("a parameter that is used twice")
+            place.used = True
+        return place
 
+    def add_up(self, place: _Place | None, values: Tensor) -> None:
+        """Put the sums over each client's samples of (batch, features) values, which are a bias's gradient."""
+        if place is not None:
+            for run in self.runs:
+                torch.sum(run.stack(values), 1, out=place.gradients[run.clients])
+            place.filled = True
 
-# What keeps samples apart; a rule sees (mode, result, tensors, args, kwargs), where the result has a row per sample.
-
-
-def _elementwise(mode: SideBySide, result: Tensor, tensors: list[Tensor], *_: Any) -> bool:
-    """Samples meet samples, or what is the same for all of them."""
-    known = [mode.knows(tensor) and tensor.ndim == result.ndim for tensor in tensors]
-    same = [mode.is_constant(other) and (other.ndim < result.ndim or len(other) == 1) for other in tensors]
-    return any(known) and all(map(or_, known, same))
-
-
-def _reshaping(mode: SideBySide, result: Tensor, tensors: list[Tensor], *_: Any) -> bool:
-    """Rows stay rows where there are as many of them before and after."""
-    return all(map(mode.knows, tensors))
-
-
-def _aligned(mode: SideBySide, result: Tensor, tensors: list[Tensor], *_: Any) -> bool:
-    return all(mode.knows(tensor) and tensor.ndim == result.ndim for tensor in tensors)
-
-
-def _along(default: int | None, more: int = 0) -> Callable[..., bool]:
-    """Rule of functions along given dimensions, none of which may be the samples'; ``more`` are new ones."""
-
-    def rule(
-        mode: SideBySide, result: Tensor, tensors: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> bool:
-        given = [*args[1:2], *(kwargs[name] for name in ("dim", "axis") if name in kwargs)] or [default]
-        dims = given[0] if isinstance(given[0], (list, tuple)) else given[:1]
-        n = tensors[0].ndim + more
-        return all(map(mode.knows, tensors)) and bool(dims) and all(type(dim) is int and dim % n for dim in dims)
-
-    return rule
+    def finish(self) -> None:
+        """Set the gradients of what the outputs do not depend on to zero."""
+        for place in self._places.values():
+            if not place.filled:
+                place.gradients.zero_()
 
 
-def _transposing(mode: SideBySide, result: Tensor, tensors: list[Tensor], args: tuple[Any, ...], *_: Any) -> bool:
-    return len(args) == 3 and all(map(mode.knows, tensors)) and all(dim % result.ndim for dim in args[1:])
+class _Linear(torch.autograd.Function):
+    """x W^T + b for x (batch, ..., features)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, mode: SideBySide) -> Tensor:
+        ctx.mode, (place, bias_place) = mode, (mode.place(weight), mode.place(bias))
+        ctx.places = place, bias_place
+        ctx.save_for_backward(x, weight)
+        own = None if place is None else place.weights
+        own_bias = None if bias_place is None else bias_place.weights
+        if own is None and own_bias is None:
+            return F.linear(x, weight, bias)
+        y = F.linear(x, weight) if own is None else _products(mode, x, own.transpose(1, 2))
+        if own_bias is not None:
+            for run in mode.runs:
+                run.stack(y).add_(own_bias[run.clients, None])
+        elif bias is not None:
+            y += bias
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), mode, (place, bias_place) = ctx.saved_tensors, ctx.mode, ctx.places
+        if place is not None:
+            for run in mode.runs:
+                torch.bmm(run.stack(g).transpose(1, 2), run.stack(x), out=place.gradients[run.clients])
+            place.filled = True
+        mode.add_up(bias_place, g.flatten(1, -2).sum(1) if g.ndim > 2 else g)
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None
+        if place is None or place.weights is None:
+            return g @ weight, None, None, None
+        return _products(mode, g, place.weights), None, None, None
 
 
-def _permuting(mode: SideBySide, result: Tensor, tensors: list[Tensor], args: tuple[Any, ...], *_: Any) -> bool:
-    dims = args[1] if len(args) == 2 and isinstance(args[1], (list, tuple)) else args[1:]
-    return all(map(mode.knows, tensors)) and bool(dims) and dims[0] % result.ndim == 0
+def _products(mode: SideBySide, x: Tensor, matrices: Tensor) -> Tensor:
+    """Each client's part of (batch, ..., features) by its own matrix."""
+    y = x.new_empty(*x.shape[:-1], matrices.shape[-1])
+    for run in mode.runs:
+        torch.bmm(run.stack(x), matrices[run.clients], out=run.stack(y))
+    return y
 
 
-def _indexing(mode: SideBySide, result: Tensor, tensors: list[Tensor], args: tuple[Any, ...], *_: Any) -> bool:
-    """x[:, ...], by numbers and slices."""
-    index = args[1]
-    return (
-        all(map(mode.knows, tensors))
-        and isinstance(index, tuple)
-        and index[0] == slice(None)
-        and all(part is None or part is Ellipsis or type(part) in (int, slice) for part in index)
-    )
+class _Convolution(torch.autograd.Function):
+    """A convolution, client by client."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, mode: SideBySide, settings: tuple[Any, ...]
+    ) -> Tensor:
+        ctx.mode, ctx.places, ctx.settings = mode, (mode.place(weight), mode.place(bias)), settings
+        ctx.save_for_backward(x, weight)
+        kernels, offsets = _by_client(ctx.places[0], weight, mode), _by_client(ctx.places[1], bias, mode)
+        parts = zip(x.split(mode.sizes), kernels, offsets, strict=True)
+        return torch.cat([torch.convolution(part, kernel, offset, *settings) for part, kernel, offset in parts])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), mode, (place, bias_place) = ctx.saved_tensors, ctx.mode, ctx.places
+        wanted = (ctx.needs_input_grad[0], place is not None, False)
+        parts = zip(g.split(mode.sizes), x.split(mode.sizes), _by_client(place, weight, mode), strict=True)
+        backward = torch.ops.aten.convolution_backward
+        found = [backward(*part, None, *ctx.settings, wanted) for part in parts]
+        if place is not None:
+            torch.stack([kernel for _, kernel, _ in found], out=place.gradients)
+            place.filled = True
+        mode.add_up(bias_place, g.flatten(2).sum(2))
+        return torch.cat([inwards for inwards, _, _ in found]) if wanted[0] else None, None, None, None, None
 
 
-def _named(names: str, suffixes: Sequence[str] = ("",)) -> set[Any]:
-    """The functions of these names, as function, method and operator."""
-    found = set()
-    for name in names.split():
-        for owner in (torch, F, Tensor):
-            found |= {getattr(owner, name + suffix) for suffix in suffixes if hasattr(owner, name + suffix)}
-    return found
+def _by_client(place: _Place | None, parameter: Tensor | None, mode: SideBySide) -> Sequence[Any]:
+    """A layer's weight or bias for each client."""
+    if place is None or place.weights is None:
+        return [parameter] * len(mode.sizes)
+    return place.weights.unbind()
 
 
-_FACTS = _named("size dim numel nelement element_size is_floating_point is_complex __len__") | {
+# The layers, with the arguments of torch's functions of these names.
+
+
+def _linear(mode: SideBySide, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if input.ndim < 2:
+        raise UnsupportedError("a linear map without a batch")
+    result: Tensor = _Linear.apply(input, weight, bias, mode)
+    return result
+
+
+def _conv2d(
+    mode: SideBySide,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+) -> Tensor:
+    if input.ndim != 4 or input.device.type != "cpu" or isinstance(padding, str):
+        raise UnsupportedError("an image without a batch, on a GPU, or padded by a word")
+    settings = (*(pair if isinstance(pair, tuple) else (pair, pair) for pair in (stride, padding, dilation)),)
+    result: Tensor = _Convolution.apply(input, weight, bias, mode, (*settings, False, (0, 0), groups))
+    return result
+
+
+def _named(names: str) -> set[Any]:
+    """The functions of these names, as function, method and operator, also in place."""
+    return {
+        getattr(owner, name + suffix)
+        for name in names.split()
+        for owner in (torch, F, Tensor)
+        for suffix in ("", "_")
+        if hasattr(owner, name + suffix)
+    }
+
+
+_LAYERS: dict[Any, Callable[..., Tensor]] = {F.linear: _linear, F.conv2d: _conv2d}
+_FACTS = _named("size dim numel is_floating_point __len__") | {
     getattr(Tensor, name).__get__ for name in ("shape", "ndim", "dtype", "device", "is_cuda", "requires_grad")
 }
-_OPERATORS = "add sub mul truediv pow"
-_ELEMENTWISE = (
-    _named(
-        "relu relu6 leaky_relu elu selu celu gelu silu mish hardtanh hardswish hardsigmoid softplus softsign "
-        "tanhshrink hardshrink softshrink threshold logsigmoid tanh sigmoid exp expm1 log log1p sqrt rsqrt "
-        "reciprocal square abs neg sign sin cos erf clamp clamp_min clamp_max add sub subtract mul multiply div divide "
-        "true_divide pow maximum minimum lerp addcmul addcdiv masked_fill dropout dropout1d dropout2d dropout3d",
-        ("", "_"),
-    )
-    | _named("where gt ge lt le eq ne to type float double contiguous clone detach")
-    | _named(" ".join(f"__{left}{name}__" for name in _OPERATORS.split() for left in ("", "r", "i")))
-    | _named("__neg__ __abs__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__")
+# What keeps samples apart where all tensors that it is given do, and there are as many rows before as after.
+_APART = _named(
+    "relu relu6 leaky_relu elu selu celu gelu silu mish hardtanh hardswish hardsigmoid softplus softsign tanhshrink "
+    "logsigmoid tanh sigmoid exp log sqrt square abs neg clamp add sub mul div __add__ __radd__ __iadd__ __sub__ "
+    "__rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __neg__ dropout dropout1d dropout2d dropout3d "
+    "max_pool2d avg_pool2d adaptive_max_pool2d adaptive_avg_pool2d flatten view reshape contiguous"
 )
-_POOLS = " ".join(
-    f"{kind}_pool{k}d" for kind in ("max", "avg", "lp", "adaptive_max", "adaptive_avg") for k in (1, 2, 3)
-)
-_RULES: dict[Any, Callable[..., bool]] = (
-    dict.fromkeys(_ELEMENTWISE, _elementwise)
-    | dict.fromkeys(_named("flatten view reshape unflatten"), _reshaping)
-    | dict.fromkeys(_named(f"{_POOLS} expand repeat"), _aligned)
-    | dict.fromkeys(
-        _named("softmax log_softmax softmin sum mean amax amin var std logsumexp cumsum squeeze select narrow"),
-        _along(None),
-    )
-    | dict.fromkeys(_named("glu"), _along(-1))
-    | dict.fromkeys(_named("cat concat"), _along(0))
-    | dict.fromkeys(_named("stack unsqueeze"), _along(0, more=1))
-    | dict.fromkeys(_named("transpose swapaxes swapdims"), _transposing)
-    | dict.fromkeys(_named("permute"), _permuting)
-    | dict.fromkeys(_named("__getitem__"), _indexing)
-)
-_LAYERS: dict[Any, Callable[..., Tensor]] = {
-    F.linear: _layers.linear,
-    F.conv1d: _layers.convolution,
-    F.conv2d: _layers.convolution,
-    F.conv3d: _layers.convolution,
-    F.embedding: _layers.embedding,
-    F.layer_norm: _layers.layer_norm,
-    F.rms_norm: _layers.rms_norm,
-    F.group_norm: _layers.group_norm,
-}
 
 
 def fill(
@@ -231,8 +311,7 @@ def fill(
     sizes = [len(index) for index in indices]
     x, y = samples.gather(torch.cat(list(indices)))
     x = arranged(model, x)
-    layout = Layout(sizes, [p for p in model.parameters() if p.requires_grad], gradients, weights)
-    mode = SideBySide(layout, x)
+    mode = SideBySide(model, x, sizes, gradients, weights)
     with torch.enable_grad():
         with nullcontext() if keys is None else KeyedDropout(keys), mode:
             outputs = model(x)
@@ -240,10 +319,13 @@ def fill(
             raise UnsupportedError("an output that is not known to hold one sample per row")
         each = sample_losses(model, outputs, y)
         if each.requires_grad:
-            each.backward(torch.cat([each.new_full((run.length,), 1 / run.size) for run in layout.runs]))
-    for run in layout.runs:
+            shares = torch.empty_like(each)
+            for run in mode.runs:
+                shares[run.samples] = 1 / run.size
+            each.backward(shares)
+    for run in mode.runs:
         losses[run.clients] = each.detach()[run.samples].view(-1, run.size).mean(1)
-    layout.finish()
+    mode.finish()
 
 
 @once

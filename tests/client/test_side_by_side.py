@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lightning_fl import ClientBatch, Round, Samples
-from lightning_fl.client import _layers, base
+from lightning_fl.client import base
 from lightning_fl.client.base import clients_that_fit
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_sgd import LocalSgd
@@ -67,11 +67,7 @@ class Residual(nn.Module):
 
 def conv(make, channels, **settings):
     return lambda: nn.Sequential(
-        make(2, channels, 3, **settings),
-        nn.GroupNorm(2, channels),
-        nn.ReLU(inplace=True),
-        nn.Flatten(),
-        nn.LazyLinear(C),
+        make(2, channels, 3, **settings), nn.ReLU(inplace=True), nn.Flatten(), nn.LazyLinear(C)
     )
 
 
@@ -109,10 +105,38 @@ APART = {
         (6, 4),
         None,
     ),
-    "conv1d": (conv(nn.Conv1d, 4, padding="same"), (2, 9), None),
     "conv2d": (conv(nn.Conv2d, 4, stride=2, padding=1, bias=False), (2, 7, 6), None),
-    "grouped conv2d": (conv(nn.Conv2d, 4, groups=2, dilation=2, padding="same"), (2, 6, 6), None),
-    "conv3d": (conv(nn.Conv3d, 2, padding="valid"), (2, 4, 4, 3), None),
+    "grouped conv2d": (conv(nn.Conv2d, 4, groups=2, dilation=2), (2, 7, 6), None),
+    "conv2d by a function": (
+        lambda: Of(
+            lambda m, x: m.l(F.conv2d(x, m.c.weight, m.c.bias, padding=1).flatten(1)),
+            c=nn.Conv2d(2, 2, 3),
+            l=nn.Linear(24, C),
+        ),
+        (2, 3, 4),
+        None,
+    ),
+    "pooled": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 4, 3), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, C)
+        ),
+        (2, 8, 8),
+        None,
+    ),
+    "residual": (lambda: nn.Sequential(nn.Linear(8, 6), Residual(), Residual(), nn.Linear(6, C)), (8,), None),
+    "a weight used by a function": (
+        lambda: Of(lambda m, x: F.linear(x, m.l.weight), l=nn.Linear(8, C, bias=False)),
+        (8,),
+        None,
+    ),
+    "a branch that leads nowhere": (lambda: Of(nowhere, l=nn.Linear(8, 8), out=nn.Linear(8, C)), (8,), None),
+    "dropout": (lambda: nn.Sequential(nn.Linear(8, 20), nn.Dropout(0.5), nn.ReLU(), nn.Linear(20, C)), (8,), None),
+}
+# What is computed by ``vmap`` or in a loop.
+OTHERS = {
+    "conv1d": (conv(nn.Conv1d, 4), (2, 9), None),
+    "conv2d padded by a word": (conv(nn.Conv2d, 4, padding="same"), (2, 6, 6), None),
+    "conv3d": (conv(nn.Conv3d, 2), (2, 4, 4, 3), None),
     "embedding": (
         lambda: nn.Sequential(nn.Embedding(7, 5, padding_idx=-7), nn.Flatten(), nn.Linear(20, C)),
         (4,),
@@ -123,43 +147,28 @@ APART = {
         (5, 4),
         None,
     ),
-    "layer norm of two dimensions": (
-        lambda: nn.Sequential(nn.LayerNorm((5, 4)), nn.Flatten(), nn.Linear(20, C)),
-        (3, 5, 4)[1:],
+    "group norm": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(24, C)),
+        (2, 4, 5),
         None,
     ),
-    "rms norm": (lambda: nn.Sequential(nn.Linear(8, 6), nn.RMSNorm(6), nn.ELU(), nn.Linear(6, C)), (8,), None),
-    "group norm, pooled": (
-        lambda: nn.Sequential(
-            nn.Conv2d(2, 4, 3),
-            nn.GroupNorm(2, 4),
-            nn.MaxPool2d(2),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(4, C),
-        ),
-        (2, 8, 8),
-        None,
-    ),
-    "residual": (lambda: nn.Sequential(nn.Linear(8, 6), Residual(), Residual(), nn.Linear(6, C)), (8,), None),
     "one layer twice": (
         lambda: Of(lambda m, x: m.last(m.inner(m.inner(x).relu())), inner=nn.Linear(8, 8), last=nn.Linear(8, C)),
         (8,),
         None,
     ),
     "tied": (tied, (4,), C),
-    "a weight used by a function": (
-        lambda: Of(lambda m, x: F.linear(x, m.l.weight), l=nn.Linear(8, C, bias=False)),
-        (8,),
-        None,
-    ),
     "many shapes": (mixed_shapes, (2, 4), None),
-    "dropout": (lambda: nn.Sequential(nn.Linear(8, 20), nn.Dropout(0.5), nn.ReLU(), nn.Linear(20, C)), (8,), None),
 }
 
 
+def nowhere(m, x):
+    m.l(x)
+    return m.out(x)
+
+
 def make(name):
-    model, shape, tokens = APART[name]
+    model, shape, tokens = (APART | OTHERS)[name]
     model = seeded(partial(lazy, model, shape) if "conv" in name else model)
     return model.double(), shape, tokens
 
@@ -172,38 +181,23 @@ def spread(model, batch, scale=0.3, seed=1):
 
 
 @pytest.mark.parametrize("sizes", [(3, 1, 4, 4, 2), (2, 2, 2), (5,), (1, 1, 1, 1)], ids=str)
-@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("name", [*APART, *OTHERS])
 def test_agrees_with_a_loop_over_clients(name, sizes):
     model, shape, tokens = make(name)
     batch = clients(shape, sizes, tokens)
     (batch,) = base.minibatches(batch, None, Round(0, 0.1, 0))  # dropout asks which round it is
-    assert keeps_apart(model, batch.samples)
+    assert keeps_apart(model, batch.samples) is (name in APART)
     for at in (None, spread(model, batch)):
         ours, loop = (Gradient(client_chunk=chunk).gradients(model, batch, at=at) for chunk in (None, 1))
         torch.testing.assert_close(ours.updates, loop.updates, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(ours.losses, loop.losses, rtol=1e-10, atol=1e-12)
         assert ours.sample_gradients == sum(sizes)
     assert all(p.grad is None for p in model.parameters())
-    if name != "dropout":
+    if name not in ("dropout", "a branch that leads nowhere"):
         rows, losses = slow_gradients(model, batch)
         ours = Gradient().gradients(model, batch)
         torch.testing.assert_close(ours.updates, rows, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(ours.losses, losses, rtol=1e-10, atol=1e-12)
-
-
-def test_convolutions_elsewhere_than_on_a_cpu(monkeypatch):
-    """There all clients' images go through a layer at once; the same arithmetic can be had here."""
-    monkeypatch.setattr(_layers, "_SMALL_BATCHES", ())
-    for name in APART:
-        if "conv" in name:
-            model, shape, _ = make(name)
-            batch = clients(shape)
-            gradients, losses = (
-                torch.empty(5, sum(p.numel() for p in model.parameters())).double(),
-                torch.empty(5).double(),
-            )
-            fill(model, batch.samples, batch.indices, None, gradients, losses)
-            torch.testing.assert_close(gradients, slow_gradients(model, batch)[0], rtol=1e-10, atol=1e-12)
 
 
 class Hyper(nn.Module):
