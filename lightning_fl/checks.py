@@ -1,4 +1,4 @@
-"""What a run's parts must be, checked before any training; each function raises a SettingError if one is not."""
+"""Checks of a run's parts before any training; each raises a SettingError."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,6 @@ from lightning_fl.errors import SettingError, concerning
 from lightning_fl.network.dropout import KeyedDropout
 from lightning_fl.network.parameters import trainable
 from lightning_fl.samples import Samples
-from lightning_fl.strategy.client_parallel import ClientParallel
 from lightning_fl.trial import calls, check_trial, random_states
 
 # What runs a module that is inside, or made from it, in its own way.
@@ -51,8 +50,8 @@ def check_trainer_settings(given: Mapping[str, Any], spelled: str = "", taken: C
 
     Args:
         given: The settings.
-        spelled: What stands before their names.
-        taken: Those that the caller has a meaning for.
+        spelled: Prefix of their names in errors, such as ``trainer.``.
+        taken: Names of settings to accept, as they mean something to the caller.
 
     Raises:
         SettingError: If one has none.
@@ -93,12 +92,15 @@ def check_monitors(trainer: pl.Trainer, known: Collection[str]) -> None:
 
 def check_trainer(trainer: pl.Trainer) -> None:
     """Check that rounds can be computed on it: with our strategy if by several processes, in a type that they know."""
-    if trainer.world_size > 1 and not isinstance(trainer.strategy, ClientParallel):
-        raise SettingError(
-            f"a round over {trainer.world_size} processes needs lightning_fl's strategy ClientParallel, got "
-            f"{type(trainer.strategy).__name__}; leave trainer.strategy out, or give the trainer "
-            f"strategy=ClientParallel()."
-        )
+    if trainer.world_size > 1:
+        from lightning_fl.strategy.client_parallel import ClientParallel  # takes Hydra with it
+
+        if not isinstance(trainer.strategy, ClientParallel):
+            raise SettingError(
+                f"a round over {trainer.world_size} processes needs lightning_fl's strategy ClientParallel, got "
+                f"{type(trainer.strategy).__name__}; leave trainer.strategy out, or give the trainer "
+                f"strategy=ClientParallel()."
+            )
     check_precision(trainer.precision)
     if trainer.strategy.root_device.type == "mps":
         raise SettingError("inner products need float64, which MPS lacks; set trainer.accelerator=cpu.")
@@ -108,8 +110,8 @@ def check_precision(given: object, name: str = "precision") -> None:
     """Check the trainer's precision.
 
     Args:
-        given: As typed; None: not set.
-        name: Of the setting, for the error.
+        given: The precision as it was typed.  None: not set.
+        name: Name of the setting, for the error.
     """
     if given is not None and str(given) not in _PRECISIONS:
         raise SettingError(
@@ -156,7 +158,7 @@ def check_optimizer(
     Args:
         make_optimizer: Makes the optimizer.
         make_schedule: Makes the schedule.  None: there is none.
-        like: What the optimizer is to train; by default one number.
+        like: Tensors of the sizes that the optimizer is to train; by default one number.
     """
     parameters = [nn.Parameter(torch.zeros_like(value)) for value in like or [torch.zeros(1)]]
     for parameter in parameters:
@@ -251,8 +253,8 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
 
     Args:
         model: The model, in the mode in which it is trained.
-        client: How clients are computed.
-        data: What it must take; two samples of the first are tried.
+        client: The clients' work.
+        data: Samples that the model must take; two of the first are tried.
     """
     parameter_type(model)
     targets = data[0].targets

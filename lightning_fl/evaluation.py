@@ -94,7 +94,7 @@ def count(model: nn.Module, samples: Samples, n_classes: int, batch_size: int) -
 
     Args:
         model: The model, in evaluation mode.
-        samples: What it predicts.
+        samples: The samples to predict.
         n_classes: The number c of classes.
         batch_size: Samples at a time.
     """

@@ -27,12 +27,12 @@ class Federation:
             "replacement": b of the n_clients attack, and what they hold is lost (Fed-NGA, RAGA, FRPG).
         data_weights: alpha of each client.  "uniform": equal.  "samples": by the samples it holds; a client without
             data counts as the average one.
-        which: Who attacks under replacement.  "last": the last b.  "random": b drawn by the seed, the same in all
-            rounds.  A list: these b numbers.
+        which: The clients that attack under replacement.  "last": the last b.  "random": b drawn by the seed, the same
+            in all rounds.  A list: these b numbers.
         participation: Share of the clients that take part in a round, in (0, 1]: that share of the honest and of the
             Byzantine ones, rounded, drawn anew each round without replacement.
-        seed: Seed of these draws.
-        byzantine_data: What supplementary Byzantine clients that train (flipped labels, backdoors) train on.
+        seed: Seed of the draws of Byzantine clients and of participants.
+        byzantine_data: Samples of supplementary Byzantine clients, for attacks that train (flipped labels, backdoors).
             "copies": the samples of the first clients.  "iid": as many as a client holds on average, drawn from
             all clients' samples, who keep them.  None: as "copies", except for backdoors, which ask for a choice.
 

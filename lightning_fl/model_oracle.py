@@ -1,4 +1,4 @@
-"""What the server computes by itself, from its model and its few labelled samples."""
+"""The server's own computations on its model and its few labelled samples."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,9 +26,9 @@ class ModelOracle(ServerOracle):
 
     Args:
         model: The global model.
-        client: What clients do; the server's virtual clients do the same.
+        client: The clients' work, which the server's virtual clients do, too.
         classes: One virtual client per class; empty when the server has no data.
-        round: Which round it is.
+        round: The current round.
     """
 
     model: nn.Module

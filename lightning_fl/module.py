@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightning_fl import files
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
@@ -44,8 +43,7 @@ from lightning_fl.evaluation import ClassCounts, Counted, count, scores
 from lightning_fl.loss.base import Loss, minimizing
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.model_oracle import ModelOracle
-from lightning_fl.network.images import outputs
-from lightning_fl.network.malloc import keep_freed
+from lightning_fl.network.images import keep_freed, outputs
 from lightning_fl.network.parameters import trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
@@ -64,7 +62,7 @@ class FederatedModule(pl.LightningModule):
 
     Args:
         model: The global model; maps a batch of inputs to (batch, c) logits.
-        client: What every client computes.  None: one gradient of all its samples, `Gradient`.
+        client: The clients' work.  None: one gradient of all samples that a client holds, `Gradient`.
         optimizer: Makes the server's optimizer from the model's parameters; it subtracts the aggregated update.  None:
             SGD at a rate of 0.1.
         schedule: Makes the rate schedule from the optimizer; stepped once per round.  None: constant.
@@ -460,6 +458,8 @@ class FederatedModule(pl.LightningModule):
                 f"lightning_fl.load_module({str(checkpoint_path)!r}), which makes it from the config.yaml of the run."
             )
         if settings.get("weights_only") is not False and isinstance(checkpoint_path, str | Path):
+            from lightning_fl import files
+
             files.load(checkpoint_path)  # verifies what Lightning then reads
         return super().load_from_checkpoint(checkpoint_path, *args, **settings)
 
@@ -508,7 +508,7 @@ def begin_anew(part: pl.Callback | None) -> None:
 
 
 def _updates(batch: RoundBatch, rows: Float[Tensor, "k _"], columns: Columns | None) -> Updates:
-    """What the first k clients of the round sent."""
+    """The updates of the round's first k clients."""
     data_weights, ids = batch.data_weights[: len(rows)], batch.ids[: len(rows)]
     if columns is None:
         return Updates(rows, data_weights, ids)
@@ -522,8 +522,8 @@ def _measure(
 
     Args:
         updates: The round's updates, honest ones first.
-        aggregation: What the rule made of them.
-        h: How many are honest.
+        aggregation: The rule's answer to them.
+        h: Number of honest updates.
         moments: `Updates.known_moments` of the honest ones.  None: not known.
 
     Returns:

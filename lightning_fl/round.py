@@ -1,4 +1,4 @@
-"""Which round it is: what every draw and every step size depends on."""
+"""The round that is under way, on which every draw and every step size depends."""
 
 from dataclasses import dataclass
 

@@ -128,10 +128,11 @@ class ClientBatch:
     """Which clients compute on which samples: one index tensor per client into shared samples.
 
     Args:
-        samples: What the indices point into.
+        samples: The samples of all clients.
         indices: For each client the samples it holds.
         ids: For each client its number in the federation; virtual clients of the server have negative ones.
-        drawing: Which round it is and which of a client's steps in it, for dropout's draws.  None: not known.
+        drawing: The round, and the number of a client's step in it, on which dropout's draws depend.  None: not
+            known.
     """
 
     samples: Samples

@@ -1,4 +1,4 @@
-"""What a rule may ask of the server: whatever it computes from its model and its few labelled samples."""
+"""The server as a rule sees it: computations on its model and its few labelled samples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from lightning_fl import ClientBatch, Samples, SettingError
+from lightning_fl import ClientBatch, Samples, SettingError, trial
 from lightning_fl.checks import check_model
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract.world import slow_gradients
@@ -190,3 +190,18 @@ def test_rounding_is_no_fault(monkeypatch):
     check_model(model, Gradient(), Samples(samples.inputs.float(), samples.targets, 3))
     assert all(torch.equal(value, then) for value, then in zip(model.parameters(), before, strict=True))
     assert all(value.dtype == torch.float32 and value.grad is None for value in model.parameters())
+
+
+def test_a_model_is_tried_once(monkeypatch):
+    """A command and Lightning both ask; what has changed since is tried again."""
+    model, samples, tried = seeded(GOOD["relu"]), clients().samples, []
+    fault = trial._Trial.fault
+    monkeypatch.setattr(trial._Trial, "fault", lambda self: tried.append(self.model) or fault(self))
+    for _ in range(2):
+        check_model(model, Gradient(), samples)
+    assert len(tried) == 1
+    check_model(model, Gradient(client_chunk=3), samples)
+    assert len(tried) == 2
+    model.append(BAD["how many"][0]())
+    with pytest.raises(SettingError, match="mixes the samples"):
+        check_model(model, Gradient(), samples)

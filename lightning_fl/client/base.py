@@ -1,4 +1,4 @@
-"""What a client computes: all clients of a round as one batched computation."""
+"""A client's work, for all clients of a round at once."""
 
 import sys
 import warnings
@@ -43,13 +43,13 @@ _SLICE_NUMBERS = 400_000
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What a group of clients computed.
+    """The updates of a group of clients, and their losses.
 
     Args:
         updates: (h, d) pseudo-gradients.
         losses: (h,) mean losses before the update.
-        sample_gradients: Gradients of single samples computed by all clients: what methods with several local steps
-            pay for fewer rounds.
+        sample_gradients: Number of gradients of single samples that all clients computed together: the price of
+            several local steps a round.
     """
 
     updates: Float[Tensor, "h d"]
@@ -58,12 +58,12 @@ class ClientResult:
 
 
 def check_result(found: object, rows: Float[Tensor, "h d"], client: nn.Module) -> None:
-    """Check what a client, maybe one of a user's own, has computed.
+    """Check a client's answer, as a client may be a user's own.
 
     Args:
-        found: What should be a `ClientResult`.
-        rows: Where the updates go.
-        client: Who computed it, for the error.
+        found: The client's answer, a `ClientResult` if the client is right.
+        rows: The rows of the round's matrix that the updates go to.
+        client: The client that answered, for the error.
 
     Raises:
         SettingError: If it is not one update and one loss per row, of the rows' shape and type.
@@ -80,16 +80,18 @@ def check_result(found: object, rows: Float[Tensor, "h d"], client: nn.Module) -
 
 
 class Client(nn.Module, ABC):
-    """What every honest client (and every virtual client of the server) does in a round.
+    """The work of every honest client, and of every virtual client of the server, in a round.
 
-    A module without parameters: state that outlives a round is kept in buffers, so that Lightning checkpoints it.
+    A client is a module without parameters: it keeps state that outlives a round in buffers, so that Lightning saves
+    it in checkpoints.
 
     Args:
-        client_chunk: Clients computed at a time: 1 is a plain loop, more is ``vmap`` over that many.  None: clients of
-            few samples `side_by_side`, if the model can be computed so.  Others, and the server's virtual clients, 1 at
-            a time for a model with convolutions on a CPU, else 10 on a CPU (where twice as many fit a cache: as many as
-            fit) and 32 on other devices, as far as 256 MiB of gradients allow.  The numbers are the same up to
-            rounding.
+        client_chunk: Number of clients computed at a time: 1 is a plain loop, more is ``vmap`` over that many.  None:
+            chosen by model, device and sizes.  Clients of few samples are computed `side_by_side` where the model
+            allows it.  Others, and the server's virtual clients, are computed 1 at a time for a model with convolutions
+            on a CPU; otherwise 10 at a time on a CPU (or as many as fit its cache, if these are at least 20) and 32 on
+            other devices, as long as their gradients need at most 256 MiB.  The choice changes results by rounding
+            only.
 
     Raises:
         SettingError: If client_chunk is not a whole number of at least 1.
@@ -106,11 +108,11 @@ class Client(nn.Module, ABC):
         self.passes: Callable[[], AbstractContextManager[None]] = nullcontext  # autocast, in mixed precision
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
-        """Make what outlives a round, as buffers in the order of client numbers; called before training.
+        """Make the state that outlives a round, as buffers in the order of client numbers; called before training.
 
         Args:
             model: The global model.
-            clients: All clients that may compute, Byzantine ones included, and their samples.
+            clients: All clients that may take part, Byzantine ones included, and their samples.
 
         Raises:
             SettingError: If it does not fit.
@@ -125,7 +127,7 @@ class Client(nn.Module, ABC):
         Args:
             model: The global model; a buffer that training would change is not supported.
             batch: The clients and their samples.
-            this_round: Which round it is.
+            this_round: The current round.
             out: (h, d) matrix to write the updates into.  None: a new one.
 
         Returns:
@@ -212,8 +214,8 @@ def minibatches(
     Args:
         batch: The clients and all their samples.
         size: Samples per mini-batch; a client with fewer uses all.  None: all.
-        this_round: Which round it is.
-        steps: How many mini-batches to draw.
+        this_round: The current round.
+        steps: Number of mini-batches per client.
         sampling: None: each from all samples, whatever was drawn before.  "epoch": without replacement through an
             epoch; its last mini-batch holds what is left, and the next epoch has another order.
 
@@ -277,15 +279,15 @@ def check_batch_size(size: int | None, sampling: str | None = None) -> None:
 
 
 def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
-    """Find the clients' rows in what a method remembers.
+    """Find the clients' rows in the state that a method keeps.
 
     Args:
         batch: The clients.
         state: (n, ...), one row per client, by number.
-        who: The method, for the error.
+        who: Name of the method, for the error.
 
     Returns:
-        Their rows.
+        The number of each client's row.
 
     Raises:
         SettingError: For a client that has none: a virtual one of the server.
@@ -324,7 +326,7 @@ def clients_that_fit(numbers: int, sizes: Sequence[int], d: int, device: torch.d
         numbers: Inputs and activations of one sample.
         sizes: Samples of each client.
         d: Parameters.
-        device: Where they are computed.
+        device: The device that computes them.
 
     Returns:
         As many clients as have 2^24 inputs, activations and gradients in all on a CPU, whose caches hold about as much,

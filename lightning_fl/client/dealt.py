@@ -18,10 +18,11 @@ class Dealt(Client):
     """Clients dealt out over the processes: each computes its own, and everybody gets all updates, or their columns.
 
     Args:
-        client: What each of them computes.
-        columns: Which columns this process holds.
-        homes: Where each client's memory lies, by its number; others are computed anywhere.
-        storage: Where the rows of this process's own clients lie until they are exchanged.
+        client: The work of each client.
+        columns: The columns that this process holds.
+        homes: The process that holds a client's memory, by the client's number; clients without memory are computed
+            anywhere.
+        storage: Makes the matrix that holds the rows of this process's clients until they are exchanged.
     """
 
     def __init__(self, client: Client, columns: Columns, homes: dict[int, int], storage: Storage):

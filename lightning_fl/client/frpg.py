@@ -53,13 +53,13 @@ class Frpg(Client):
 
     Args:
         penalty: lambda, above 0: the longest upload.
-        mu: Of p, above 0: how far from the server's a model may be before the penalty is felt in full.
+        mu: Distance from the server's model at which the penalty p is felt in full, above 0.
         delta: delta_n, ridge term of the local loss, at least 0.
         lipschitz: L_n, Lipschitz constant of its gradient, above 0; max ||x||^2 for logistic regression.
         slots: T, at least 1.
         batch_size: Samples a client draws in each slot; one with fewer uses all.  None: all.
         client_chunk: See `Client`.
-        sampling: Of mini-batches, see `minibatches`.
+        sampling: How mini-batches are drawn; see `minibatches`.
 
     Raises:
         SettingError: If a setting is out of range; on `updates`, for a virtual client of the server.

@@ -17,7 +17,7 @@ class Gradient(Client):
     Args:
         batch_size: Samples a client draws each round; one with fewer uses all.  None: all.
         client_chunk: See `Client`.
-        sampling: Of mini-batches, see `minibatches`.
+        sampling: How mini-batches are drawn; see `minibatches`.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class LocalSgd(Client):
         batch_size: Samples of a mini-batch, drawn anew in each step; a client with fewer uses all.  None: all.
         learning_rate: eta of the local steps, above 0.  None: the server's rate of the round.
         client_chunk: See `Client`.
-        sampling: Of mini-batches, see `minibatches`.
+        sampling: How mini-batches are drawn; see `minibatches`.
 
     Raises:
         SettingError: If a setting is out of range.

@@ -32,10 +32,10 @@ class Momentum(LocalSgd):
 
     Args:
         beta: Momentum, in [0, 1); 0 is no momentum.
-        start: Which of three public forms.  "zero": m = 0 before the first round, so that uploads start at (1 - beta)
-            times a gradient (Farhadkhani et al.).  "first": m = g in a client's first round (Karimireddy et al.).
-            "undamped": m <- beta m + g from m = g, in the end 1 / (1 - beta) times as long as the others (El-Mhamdi
-            et al.).
+        start: The form of momentum, one of three in use.  "zero": m = 0 before the first round, so that uploads start
+            at (1 - beta) times a gradient (Farhadkhani et al.).  "first": m = g in a client's first round (Karimireddy
+            et al.).  "undamped": m <- beta m + g from m = g, in the end 1 / (1 - beta) times as long as the others
+            (El-Mhamdi et al.).
         steps: K, local steps; 1: what is averaged is a gradient.
         settings: See `LocalSgd`.
 

@@ -27,7 +27,7 @@ def huber_gradient(x: Float[Tensor, "n d"], mu: float) -> Float[Tensor, "n d"]:
 
     Args:
         x: One vector per row.
-        mu: Where the norm begins, above 0.
+        mu: Distance from which the function is the norm itself, above 0.
 
     Returns:
         One gradient per row.
@@ -47,7 +47,7 @@ def penalty_gradient(x: Float[Tensor, "n d"], norm: Norm, mu: float) -> Float[Te
         x: One difference of models per row.
         norm: p.  "huber": see `huber_gradient`.  "l2": x / ||x||.  "l1": sign(x).  "linf": the sign of the largest
             coordinate, there alone (of several the first).
-        mu: Of "huber".
+        mu: Distance from which "huber" is the norm itself, above 0.
 
     Returns:
         One subgradient per row; lengths at most 1 in the dual norm: l2 for "huber" and "l2", linf for "l1", l1 for
@@ -82,11 +82,11 @@ class Rsa(Client):
     Args:
         penalty: lambda, above 0: the most that a client moves the server, before the rate.
         norm: p, see `penalty_gradient`.
-        mu: Of p's Huber function, above 0.
+        mu: Distance from the server's model from which Huber's function is the norm itself, above 0.
         delta: Ridge term of the local loss, at least 0.
         batch_size: Samples a client draws each round; one with fewer uses all.  None: all.
         client_chunk: See `Client`.
-        sampling: Of mini-batches, see `minibatches`.
+        sampling: How mini-batches are drawn; see `minibatches`.
 
     Raises:
         SettingError: If a setting is out of range; on `updates`, for a virtual client of the server.

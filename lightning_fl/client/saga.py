@@ -87,8 +87,8 @@ class Saga(Client):
         """Say where, among a client's samples, those of each mini-batch lie: the same in all rounds of a run.
 
         Args:
-            client: Its number.
-            indices: Its samples.
+            client: The client's number.
+            indices: The samples that the client holds.
             seed: The run's.
         """
         shuffle = torch.randperm(len(indices), generator=seeding.generator(seed, "saga", client))

@@ -295,7 +295,7 @@ def fill(
 
     Args:
         model: The model.
-        samples: What the indices point into.
+        samples: The samples of all clients.
         indices: Samples of each client.
         keys: `sample_keys` of all clients' samples, one client after the other.  None: for a model without dropout.
         gradients: Matrix to write into.
@@ -348,8 +348,8 @@ def trial(model: nn.Module, samples: Samples, *ways: Callable[..., None]) -> lis
 
     Args:
         model: The model.
-        samples: Any that it takes.
-        ways: Each takes the model, the clients, their keys for dropout, and the gradients and losses to write.
+        samples: Samples that the model takes, whichever.
+        ways: Functions of the model, the clients, their keys for dropout, and the gradients and losses to write.
 
     Returns:
         The relative distances between the gradients, NaN where these are 0.  None: a way raises an error.

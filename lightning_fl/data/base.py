@@ -11,12 +11,9 @@ import pytorch_lightning as pl
 import torch
 
 from lightning_fl import seeding
-from lightning_fl.data.corruption import NOISES, add_noise, corrupt_clients
-from lightning_fl.errors import DataError, SettingError, check_instance, check_whole
+from lightning_fl.errors import DataError, SettingError, check_choice, check_instance, check_whole
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
-from lightning_fl.partition.natural import Given
-from lightning_fl.partition.pathological import Pathological
 from lightning_fl.samples import Batches, ClientBatch, RoundBatch, Samples
 from lightning_fl.text import many
 
@@ -29,7 +26,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     Args:
         partition: Spreads the training samples over the clients that hold data; or a list with the numbers of each
             client's samples, `Given`.  None: `Pathological`.
-        federation: Who takes part.  None: 100 honest clients and 15 Byzantine ones beside them.
+        federation: The clients, and which of them attack.  None: 100 honest clients and 15 Byzantine ones beside them.
         server_samples: Samples of each class that the server holds, drawn from the training samples: one number, or
             one for each class; at least 0, and all 0 or none.  None: 20, or as many as the rarest class has.
         seed: Seed of the run.
@@ -79,22 +76,29 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             )
         if server_samples is not None:
             server_samples = [int(count) for count in given] if listed else int(given[0])
-        if server_noise not in (None, *NOISES):
-            raise SettingError(f"server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
+        if server_noise is not None:
+            from lightning_fl.data.corruption import NOISES
+
+            check_choice("server_noise", server_noise, NOISES)
         if corruption not in (None, 1, 2, 3, 4, 5):
             raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
         if validation_share is not None and not (
             isinstance(validation_share, int | float) and 0 < validation_share < 1
         ):
             raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share!r}.")
+        if partition is None:
+            from lightning_fl.partition.pathological import Pathological
+
+            partition = Pathological()
         if isinstance(partition, list | tuple):
+            from lightning_fl.partition.natural import Given
+
             partition = Given(partition)
-        if partition is not None:
-            check_instance("partition", partition, Partition, "fl.partition.Iid()")
+        check_instance("partition", partition, Partition, "fl.partition.Iid()")
         if federation is not None:
             check_instance("federation", federation, Federation, "fl.Federation(n_clients=100, n_byzantine=15)")
         check_whole("eval_batch_size", eval_batch_size, 1)
-        self.partition = Pathological() if partition is None else partition
+        self.partition = partition
         self.federation = Federation(seed=seed) if federation is None else federation
         self.server_samples = server_samples
         self.server_held_out = server_held_out
@@ -270,6 +274,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         index = torch.cat(list(drawn))
         own = replace(train, inputs=train.inputs[index], targets=train.targets[index])
         if self.server_noise is not None:
+            from lightning_fl.data.corruption import add_noise
+
             _need_images(own, "server_noise", (1, 3))
             draw = seeding.generator(self.partition_seed, "server noise")
             mean, std = (torch.tensor(values)[:, None, None] for values in (own.mean, own.std))
@@ -279,6 +285,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def _corrupted(self, train: Samples, parts: Sequence[torch.Tensor]) -> Samples:
         """The training images, each client's corrupted in its own way."""
+        from lightning_fl.data.corruption import corrupt_clients
+
         assert self.corruption is not None
         _need_images(train, "corruption", (3,))
         cache = Path(self.corruption_cache or "data/corrupted")

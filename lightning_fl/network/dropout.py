@@ -51,7 +51,7 @@ class KeyedDropout(TorchFunctionMode):
         keys: `sample_keys` of the batch.  None: nothing is dropped.
 
     Attributes:
-        layer: How many times something was, or would have been, dropped.
+        layer: Number of times that something was, or would have been, dropped.
 
     Raises:
         SettingError: If a layer's input does not have the samples in its first dimension.

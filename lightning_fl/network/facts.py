@@ -40,7 +40,7 @@ def numbers_per_sample(model: nn.Module, samples: Samples) -> int:
 
     Args:
         model: The model.
-        samples: Any that it takes.
+        samples: Samples that the model takes, whichever.
     """
     x, _ = samples.gather(torch.arange(2, device=samples.targets.device) % len(samples))
     with torch.no_grad(), KeyedDropout(None), _Counter() as counter:
@@ -54,7 +54,7 @@ def uses_dropout(model: nn.Module, samples: Samples) -> bool:
 
     Args:
         model: The model.
-        samples: Any that it takes.
+        samples: Samples that the model takes, whichever.
     """
     x, _ = samples.gather(torch.arange(2, device=samples.targets.device) % len(samples))
     with torch.no_grad(), KeyedDropout(None) as keyed:
