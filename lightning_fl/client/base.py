@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -17,12 +17,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl import seeding
 from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, trial
-from lightning_fl.errors import SettingError, check_choice, check_whole
+from lightning_fl.errors import SettingError
 from lightning_fl.loss.base import loss_of, sample_losses
 from lightning_fl.network.dropout import KeyedDropout, client_keys, keys_in_order, sample_keys
 from lightning_fl.network.facts import numbers_per_sample, once, uses_dropout
 from lightning_fl.network.images import arranged, at_a_time, convolves_on_cpu
 from lightning_fl.network.parameters import call_at, trainable, unflatten
+from lightning_fl.ranges import Checked, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.updates.rows import check_shape
@@ -79,7 +80,7 @@ def check_result(found: object, rows: Float[Tensor, "h d"], client: nn.Module) -
     check_shape(f"the losses of {who}", found.losses, len(rows))
 
 
-class Client(nn.Module, ABC):
+class Client(Checked, nn.Module, ABC):
     """The work of every honest client, and of every virtual client of the server, in a round.
 
     A client is a module without parameters: it keeps state that outlives a round in buffers, so that Lightning saves
@@ -94,16 +95,14 @@ class Client(nn.Module, ABC):
             only.
 
     Raises:
-        SettingError: If client_chunk is not a whole number of at least 1.
+        SettingError: If a setting is out of the range that its annotation states.
     """
 
     serves_server: bool = True
     """Whether virtual clients of the server, of which it keeps no memory, can compute, too."""
 
-    def __init__(self, client_chunk: int | None = None):
+    def __init__(self, client_chunk: PositiveInt | None = None):
         super().__init__()
-        if client_chunk is not None:
-            check_whole("client_chunk", client_chunk, 1)
         self.client_chunk = client_chunk
         self.passes: Callable[[], AbstractContextManager[None]] = nullcontext  # autocast, in mixed precision
 
@@ -264,18 +263,6 @@ def _through_epochs(
             generator.manual_seed(seeding.derive_seed(this_round.seed, "epoch", client, epoch))
             order = torch.randperm(n, generator=generator)
         yield order[block * size : (block + 1) * size]
-
-
-def check_batch_size(size: int | None, sampling: str | None = None) -> None:
-    """Check the size of a mini-batch and how it is drawn; see `minibatches`.
-
-    Raises:
-        SettingError: If the size is not a whole number of at least 1, or there is no such sampling.
-    """
-    if sampling is not None:
-        check_choice("sampling", sampling, get_args(Sampling))
-    if size is not None:  # None: all samples
-        check_whole("batch_size", size, 1)
 
 
 def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:

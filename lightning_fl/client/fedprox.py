@@ -4,13 +4,12 @@ Tian Li, Anit Kumar Sahu, Manzil Zaheer, Maziar Sanjabi, Ameet Talwalkar, Virgin
 Heterogeneous Networks. MLSys 2020. arXiv:1812.06127.
 """
 
-from math import inf
 from typing import Any
 
 from torch import Tensor, nn
 
 from lightning_fl.client.local_sgd import LocalSgd
-from lightning_fl.errors import SettingError
+from lightning_fl.ranges import NonNegativeFloat
 from lightning_fl.samples import ClientBatch
 
 
@@ -25,10 +24,8 @@ class FedProx(LocalSgd):
         SettingError: If a setting is out of range.
     """
 
-    def __init__(self, mu: float = 0.01, **settings: Any):
+    def __init__(self, mu: NonNegativeFloat = 0.01, **settings: Any):
         super().__init__(**settings)
-        if not 0 <= mu < inf:
-            raise SettingError(f"fedprox needs a finite mu >= 0, got {mu}.")
         self.mu = mu
 
     def local_gradients(self, model: nn.Module, batch: ClientBatch, start: Tensor, at: Tensor, out: Tensor) -> Tensor:

@@ -4,15 +4,13 @@ Yanjie Dong, Georgios B. Giannakis, Tianyi Chen, Julian Cheng, Md. Jahangir Hoss
 Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneous Datasets. 2020. arXiv:2006.09992.
 """
 
-from math import inf
-
 import torch
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches, rows_of
+from lightning_fl.client.base import Client, ClientResult, Sampling, minibatches, rows_of
 from lightning_fl.client.rsa import huber_gradient
-from lightning_fl.errors import SettingError, check_whole
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -76,23 +74,16 @@ class Frpg(Client):
 
     def __init__(
         self,
-        penalty: float = 1.6,
-        mu: float = 0.001,
-        delta: float = 0.003,
-        lipschitz: float = 295.0,
-        slots: int = 1,
-        batch_size: int | None = 15,
-        client_chunk: int | None = None,
+        penalty: PositiveFloat = 1.6,
+        mu: PositiveFloat = 0.001,
+        delta: NonNegativeFloat = 0.003,
+        lipschitz: PositiveFloat = 295.0,
+        slots: PositiveInt = 1,
+        batch_size: PositiveInt | None = 15,
+        client_chunk: PositiveInt | None = None,
         sampling: Sampling | None = None,
     ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size, sampling)
-        if not (0 < penalty < inf and 0 < mu < inf and 0 <= delta < inf and 0 < lipschitz < inf):
-            raise SettingError(
-                f"frpg needs finite penalty > 0, mu > 0, delta >= 0 and lipschitz > 0, got {penalty}, {mu}, "
-                f"{delta} and {lipschitz}."
-            )
-        check_whole("slots", slots, 1)  # 1 is FRPG, more is LFRPG
         self.penalty = penalty
         self.mu = mu
         self.delta = delta

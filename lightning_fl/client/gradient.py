@@ -6,7 +6,8 @@ Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
 
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches
+from lightning_fl.client.base import Client, ClientResult, Sampling, minibatches
+from lightning_fl.ranges import PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -21,10 +22,12 @@ class Gradient(Client):
     """
 
     def __init__(
-        self, batch_size: int | None = None, client_chunk: int | None = None, sampling: Sampling | None = None
+        self,
+        batch_size: PositiveInt | None = None,
+        client_chunk: PositiveInt | None = None,
+        sampling: Sampling | None = None,
     ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size, sampling)
         self.batch_size = batch_size
         self.sampling: Sampling | None = sampling
 

@@ -8,15 +8,14 @@ RFA: Krishna Pillutla, Sham M. Kakade, Zaid Harchaoui. Robust Aggregation for Fe
 Signal Processing 2022. arXiv:1912.13445.
 """
 
-from math import inf
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, in_cache, minibatches
-from lightning_fl.errors import SettingError, check_choice, check_whole
+from lightning_fl.client.base import Client, ClientResult, Sampling, in_cache, minibatches
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.ranges import PositiveFloat, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -49,21 +48,14 @@ class LocalSgd(Client):
 
     def __init__(
         self,
-        steps: int = 5,
+        steps: PositiveInt = 5,
         upload: Upload = "difference",
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        client_chunk: int | None = None,
+        batch_size: PositiveInt | None = None,
+        learning_rate: PositiveFloat | None = None,
+        client_chunk: PositiveInt | None = None,
         sampling: Sampling | None = None,
     ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size, sampling)
-        check_whole("steps", steps, 1)
-        check_choice("upload", upload, get_args(Upload))
-        if learning_rate is not None and not 0 < learning_rate < inf:
-            raise SettingError(
-                f"learning_rate must be above 0 and finite, or null for the server's, got {learning_rate}."
-            )
         self.steps = steps
         self.upload = upload
         self.batch_size = batch_size

@@ -9,15 +9,16 @@ Resilient Averaging of Momentums. ICML 2022. arXiv:2205.12173.
 """
 
 from copy import copy
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
 from lightning_fl.client.base import ClientResult, in_cache, rows_of
 from lightning_fl.client.local_sgd import LocalSgd
-from lightning_fl.errors import SettingError, check_choice
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.ranges import PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -52,11 +53,14 @@ class Momentum(LocalSgd):
     m: Tensor
     started: Tensor
 
-    def __init__(self, beta: float = 0.9, start: Start = "first", steps: int = 1, **settings: Any):
+    def __init__(
+        self,
+        beta: Annotated[float, Ge(0), Lt(1)] = 0.9,
+        start: Start = "first",
+        steps: PositiveInt = 1,
+        **settings: Any,
+    ):
         super().__init__(steps, **settings)
-        if not 0 <= beta < 1:
-            raise SettingError(f"beta must be in [0, 1), got {beta}.")
-        check_choice("start", start, get_args(Start))
         self.beta = beta
         self.start = start
         self.remembers = True

@@ -4,16 +4,15 @@ Liping Li, Wei Xu, Tianyi Chen, Georgios B. Giannakis, Qing Ling. RSA: Byzantine
 for Distributed Learning from Heterogeneous Datasets. AAAI 2019. arXiv:1811.03761.
 """
 
-from math import inf
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, Sampling, check_batch_size, minibatches, rows_of
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.client.base import Client, ClientResult, Sampling, minibatches, rows_of
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -102,19 +101,15 @@ class Rsa(Client):
 
     def __init__(
         self,
-        penalty: float = 1.6,
+        penalty: PositiveFloat = 1.6,
         norm: Norm = "huber",
-        mu: float = 0.001,
-        delta: float = 0.003,
-        batch_size: int | None = 15,
-        client_chunk: int | None = None,
+        mu: PositiveFloat = 0.001,
+        delta: NonNegativeFloat = 0.003,
+        batch_size: PositiveInt | None = 15,
+        client_chunk: PositiveInt | None = None,
         sampling: Sampling | None = None,
     ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size, sampling)
-        check_choice("norm", norm, get_args(Norm))
-        if not (0 < penalty < inf and 0 < mu < inf and 0 <= delta < inf):
-            raise SettingError(f"rsa needs finite penalty > 0, mu > 0 and delta >= 0, got {penalty}, {mu} and {delta}.")
         self.penalty = penalty
         self.norm = norm
         self.mu = mu

@@ -4,13 +4,18 @@ Zhaoxian Wu, Qing Ling, Tianyi Chen, Georgios B. Giannakis. Federated Variance-R
 Robustness to Byzantine Attacks. IEEE Transactions on Signal Processing 2020. arXiv:1912.12716.
 """
 
+from math import inf
+from typing import Annotated
+
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
 from lightning_fl import seeding
-from lightning_fl.client.base import Client, ClientResult, check_batch_size, in_cache, rows_of
+from lightning_fl.client.base import Client, ClientResult, in_cache, rows_of
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.ranges import PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -42,11 +47,13 @@ class Saga(Client):
     table: Tensor
     average: Tensor
 
-    def __init__(self, batch_size: int = 32, max_memory_gb: float = 4.0, client_chunk: int | None = None):
+    def __init__(
+        self,
+        batch_size: PositiveInt = 32,
+        max_memory_gb: Annotated[float, Gt(0), Le(inf)] = 4.0,
+        client_chunk: PositiveInt | None = None,
+    ):
         super().__init__(client_chunk)
-        check_batch_size(batch_size)
-        if not max_memory_gb > 0:  # inf: no limit
-            raise SettingError(f"max_memory_gb must be above 0, got {max_memory_gb}.")
         self.batch_size = batch_size
         self.max_memory_gb = max_memory_gb
 

@@ -288,7 +288,7 @@ def test_default_chunk_follows_from_model_and_device(model, d, device, chunk):
 
 @pytest.mark.parametrize("chunk", [0, -3])
 def test_chunks_hold_a_client(chunk):
-    with pytest.raises(SettingError, match=rf"client_chunk must be a whole number of at least 1, got {chunk}"):
+    with pytest.raises(SettingError, match=rf"gradient needs client_chunk >= 1, got {chunk}"):
         Gradient(client_chunk=chunk)
 
 

@@ -26,5 +26,5 @@ def test_agrees_with_a_loop_that_differentiates_the_proximal_term(chunk):
 
 
 def test_refuses_a_negative_term():
-    with pytest.raises(SettingError, match=r"fedprox needs a finite mu >= 0, got -1"):
+    with pytest.raises(SettingError, match=r"fed_prox needs mu >= 0, got -1"):
         FedProx(-1.0, steps=2, upload="difference")

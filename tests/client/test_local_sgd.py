@@ -135,14 +135,14 @@ def test_leaves_the_model_alone_and_writes_in_place():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0, "upload": "difference"}, r"steps must be a whole number of at least 1, got 0"),
+        ({"steps": 0, "upload": "difference"}, r"local_sgd needs steps >= 1, got 0"),
         ({"steps": 2, "upload": "model"}, r"difference, mean_gradient, tail_average, got 'model'"),
-        ({"steps": 2.5, "upload": "difference"}, r"steps must be a whole number of at least 1, got 2.5"),
+        ({"steps": 2.5, "upload": "difference"}, r"local_sgd needs a whole number as steps, got 2.5; round it"),
         (
             {"steps": 2, "upload": "difference", "batch_size": 0},
-            r"batch_size must be a whole number of at least 1, got 0",
+            r"local_sgd needs batch_size >= 1, got 0",
         ),
-        ({"steps": 2, "upload": "difference", "learning_rate": 0.0}, r"learning_rate must be above 0"),
+        ({"steps": 2, "upload": "difference", "learning_rate": 0.0}, r"local_sgd needs learning_rate > 0, got 0.0"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

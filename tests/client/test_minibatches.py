@@ -106,5 +106,5 @@ def test_clients_with_memory_pass_it_on_too(make):
 
 @pytest.mark.usefixtures("unchecked")
 def test_unknown_sampling():
-    with pytest.raises(SettingError, match=r"sampling must be one of epoch, got 'replacement'"):
+    with pytest.raises(SettingError, match=r"gradient's sampling must be one of epoch, got 'replacement'"):
         Gradient(3, sampling="replacement")

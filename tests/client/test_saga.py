@@ -114,5 +114,5 @@ def test_refuses_clients_without_memory():
 
 @pytest.mark.parametrize("settings", [{"batch_size": 0, "max_memory_gb": 1.0}, {"batch_size": 1, "max_memory_gb": 0.0}])
 def test_refuses_settings_out_of_range(settings):
-    with pytest.raises(SettingError, match="must be"):
+    with pytest.raises(SettingError, match="saga needs"):
         Saga(**settings)
