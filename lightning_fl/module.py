@@ -190,22 +190,17 @@ class FederatedModule(pl.LightningModule):
         if isinstance(trainer.precision_plugin, MixedPrecision):
             trainer.precision_plugin.scaler = None  # the server steps in float32: nothing is to be scaled back
         self.client.passes = trainer.precision_plugin.forward_context
-        if trainer.world_size > len(data.test):
-            raise SettingError(
-                f"each of {trainer.world_size} processes needs a test sample, got {len(data.test)}; start fewer."
-            )
-        d = sum(value.numel() for value in trainable(self.model).values())
-        if trainer.world_size > d:
-            raise SettingError(
-                f"each of {trainer.world_size} processes needs a parameter of the model, got {d}; start fewer."
-            )
-        check_optimizer(self.make_optimizer, self.make_schedule, list(trainable(self.model).values()))
+        parameters = list(trainable(self.model).values())
+        d = sum(value.numel() for value in parameters)
+        for what, number in [("a test sample", len(data.test)), ("a parameter of the model", d)]:
+            if trainer.world_size > number:
+                raise SettingError(f"each of {trainer.world_size} processes needs {what}, got {number}; start fewer.")
+        check_optimizer(self.make_optimizer, self.make_schedule, parameters)
         if type(self) is FederatedModule:  # another one may measure more
             check_monitors(trainer, self._measures(data))
         numbers = data.federation.n * d
         numbers *= 2 if trainer.world_size > 1 else 1  # each process's rows, and its columns of all
-        like = next(iter(trainable(self.model).values()))
-        self.storage.check(numbers // trainer.num_nodes, like.dtype, trainer.strategy.root_device)
+        self.storage.check(numbers // trainer.num_nodes, parameters[0].dtype, trainer.strategy.root_device)
 
     def _measures(self, data: FederatedDataModule) -> list[str]:
         """Name what callbacks may watch; what an attack measures of itself begins with attack/."""

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 
 from lightning_fl import seeding
-from lightning_fl.errors import DataError, SettingError, check_choice, check_instance, check_whole
+from lightning_fl.errors import DataError, SettingError, check_instance, check_whole
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
 from lightning_fl.samples import Batches, ClientBatch, RoundBatch, Samples
@@ -79,7 +79,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if server_noise is not None:
             from lightning_fl.data.corruption import NOISES
 
-            check_choice("server_noise", server_noise, NOISES)
+            if server_noise not in NOISES:
+                raise SettingError(f"server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
         if corruption not in (None, 1, 2, 3, 4, 5):
             raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
         if validation_share is not None and not (
