@@ -137,7 +137,9 @@ def _kinds(hint: Any) -> list[str]:
     if origin is Annotated:
         return _kinds(inner[0])
     if origin in (Union, UnionType):
-        return list(dict.fromkeys(name for one in inner for name in _kinds(one)))
+        plain = [one for one in inner if one in NAMES and one is not NoneType]  # which a file can hold, unlike a Tensor
+        held = [one for one in inner if not (plain and isinstance(one, type)) or one in NAMES]
+        return list(dict.fromkeys(name for one in held for name in _kinds(one)))
     if origin is Literal:
         return list(dict.fromkeys(NAMES[type(one)] for one in inner))
     if hint in NAMES:
