@@ -26,7 +26,8 @@ from lightning_fl.updates.rows import check_shape
 from lightning_fl.updates.updates import Combination, Updates
 
 ServerNeed = Literal["samples", "updates"]
-Motion = Literal["shift", "scale", "rotation"]
+Motion = str  # mypy takes no tuple of one for a collection of literals
+MOTIONS: tuple[Motion, ...] = ("shift", "scale", "rotation")
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,8 @@ class Aggregator(Checked, pl.Callback, ABC):
 
     @property
     def moves_with(self) -> Collection[Motion]:
-        """By which motions of all rows, and of the server's, the result moves, too."""
-        return get_args(Motion)
+        """By which of `MOTIONS` of all rows, and of the server's, the result moves, too."""
+        return MOTIONS
 
     @property
     def exact(self) -> bool:
