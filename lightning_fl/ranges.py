@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, wraps
 from inspect import Parameter, signature
-from math import isfinite
+from math import inf, isfinite
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -187,7 +187,7 @@ def _beyond(name: str, value: Any, bounds: tuple[Any, ...]) -> str | None:
                 inside, finite, low = (
                     inside and value >= end,
                     finite or value == end,
-                    f"{end} <= " if isfinite(end) else "",
+                    f"{end} <= " if end != -inf else "",
                 )
             case Gt(end):
                 inside, low = inside and value > end, f"{end} < "
