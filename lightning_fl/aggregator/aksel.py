@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting, check_minority
+from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.median import Median
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -19,43 +20,17 @@ _COLUMNS = 2**12
 
 
 def aksel_weights(distances: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
-    """Give the n - f rows nearest to the pivot equal weights; see `aksel`.
+    """Give the n - f rows nearest to the pivot equal weights; see `Aksel`.
 
     Args:
         distances: From each row to the pivot, squared or not; NaN or inf where a row is not finite.
-        f: See `aksel`.
+        f: Byzantine clients tolerated.
     """
     n = len(distances)
-    check_minority(n, f, "aksel")
     rows = finite_rows(distances, "aksel")
     keep = min(n - f, len(rows))
     nearest = rows[distances[rows].argsort(stable=True)[:keep]]
     return distances.new_zeros(n).index_fill(0, nearest, 1 / keep)
-
-
-def aksel(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
-    """Average the n - f updates nearest to the coordinate-wise median, in Euclidean distance.
-
-    Args:
-        updates: One update per row.
-        f: Byzantine clients tolerated, 0 <= 2f < n.
-
-    Returns:
-        Their mean; of equally near updates the first count.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, f is out of range, or no update is finite.
-
-    Note:
-        The median of an even number is the mean of the middle two.  An update with NaN or inf is left out and counts
-        among the f.
-
-    The median is (2, 1), the squared distances are 4, 1, 5, 65 and 0:
-
-    >>> aksel(torch.tensor([[2.0, -1.0], [1.0, 1.0], [3.0, 3.0], [10.0, 0.0], [2.0, 1.0]]), f=2)
-    tensor([1.6667, 0.3333])
-    """
-    return Updates(updates).combine(aksel_weights(_to_the_median(updates), f))
 
 
 def _to_the_median(rows: Tensor) -> Float64[Tensor, " n"]:
@@ -66,12 +41,25 @@ def _to_the_median(rows: Tensor) -> Float64[Tensor, " n"]:
 
 
 class Aksel(Weighting):
-    """Average the n - f updates nearest to the coordinate-wise median; see `aksel` for the setting."""
+    """Average the n - f updates nearest to the coordinate-wise median, in Euclidean distance.
+
+    Args:
+        f: Byzantine clients tolerated, 0 <= 2f < n.
+
+    Note:
+        The median of an even number is the mean of the middle two.  Of equally near updates the first count.  An update
+        with NaN or inf is left out and counts among the f.
+
+    The median is (2, 1), the squared distances are 4, 1, 5, 65 and 0:
+
+    >>> Aksel(f=2)(torch.tensor([[2.0, -1.0], [1.0, 1.0], [3.0, 3.0], [10.0, 0.0], [2.0, 1.0]]))
+    tensor([1.6667, 0.3333])
+    """
 
     least = "2f + 1"
     exact = True
 
-    def __init__(self, f: int):
+    def __init__(self, f: NonNegativeInt):
         self.f = f
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:

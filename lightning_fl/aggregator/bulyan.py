@@ -6,10 +6,11 @@ ICML 2018. arXiv:1802.07927.
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_least
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.columns import Ordered
 from lightning_fl.updates.rows import finite_rows, still_tolerated
@@ -17,12 +18,12 @@ from lightning_fl.updates.updates import Updates
 
 
 def bulyan_selection(distances: Float64[Tensor, "n n"], f: int, once: bool = False) -> Int64[Tensor, " theta"]:
-    """Select theta = n - 2f rows by Krum; see `bulyan`.
+    """Select theta = n - 2f rows by Krum; see `Bulyan`.
 
     Args:
         distances: Finite ||x_i - x_j||^2.
         f: 0 <= 2f < n.
-        once: See `bulyan`.
+        once: Whether all at once.
 
     Returns:
         Their numbers in the order of selection.
@@ -44,22 +45,16 @@ def bulyan_selection(distances: Float64[Tensor, "n n"], f: int, once: bool = Fal
     return torch.tensor(selected, device=distances.device)
 
 
-def bulyan(updates: Float[Tensor, "n d"], f: int, once: bool = False) -> Float[Tensor, " d"]:
+class Bulyan(Aggregator):
     """Aggregate by Bulyan over Krum (sec. 4).
 
     Move theta = n - 2f times the choice of Krum among the rows left to the selection S; then average, in every
-    coordinate, the beta = theta - 2f values of S nearest to the median of S.
+    coordinate, the beta = theta - 2f values of S nearest to the median of S.  Its trust is an equal share for those
+    selected.
 
     Args:
-        updates: One update per row.
         f: Byzantine clients tolerated, 0 <= 4f <= n - 3.
         once: Select the theta rows of least score at once, as the authors of GAS do.
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, no update is finite, or f does not fit n.
 
     Note:
         With r rows left Krum counts the r - f - 2 nearest others, and at least 1: the last choices have fewer rows than
@@ -69,37 +64,25 @@ def bulyan(updates: Float[Tensor, "n d"], f: int, once: bool = False) -> Float[T
 
     Krum selects 2, then 1, 4, 0 and 3; of these 1, 2 and 3 are nearest to the median 2:
 
-    >>> bulyan(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [6.0], [90.0]]), f=1)
+    >>> Bulyan(f=1)(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [6.0], [90.0]]))
     tensor([2.])
     """
-    return _bulyan(Updates(updates), f, once)[0]
-
-
-def _bulyan(updates: Updates, f: int, once: bool) -> tuple[Float[Tensor, " d"], Int64[Tensor, " theta"]]:
-    """Return the update and the rows selected."""
-    check_least("bulyan", "4f + 3", updates.n, f=f)
-    rows = finite_rows(updates.centred.gram.diagonal(), "bulyan")
-    f = still_tolerated(f, updates.n, len(rows))
-    selected = rows[bulyan_selection(updates.distances[rows][:, rows], f, once)]
-    theta = len(selected)
-    trim, k = (theta - 1) // 2, theta - 2 * f
-    return updates.by_column(lambda rows: Ordered(rows[selected]).nearest(trim, k)), selected
-
-
-class Bulyan(Aggregator):
-    """Aggregate by Bulyan over Krum; see `bulyan` for the settings.  Its trust is an equal share for those selected."""
 
     least = "4f + 3"
     order_matters = True  # with one neighbour counted, the nearest two have the same score
     moves_with = ("shift", "scale")
 
-    def __init__(self, f: int, once: bool = False):
+    def __init__(self, f: NonNegativeInt, once: bool = False):
         self.f = f
         self.once = once
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        update, selected = _bulyan(updates, self.f, self.once)
+        rows = finite_rows(updates.centred.gram.diagonal(), "bulyan")
+        f = still_tolerated(self.f, updates.n, len(rows))
+        selected = rows[bulyan_selection(updates.distances[rows][:, rows], f, self.once)]
+        theta = len(selected)
+        trim, k = (theta - 1) // 2, theta - 2 * f
         trust = updates.data_weights.new_zeros(updates.n)
-        trust[selected] = 1 / len(selected)
-        return Aggregation(update, trust=trust)
+        trust[selected] = 1 / theta
+        return Aggregation(updates.by_column(lambda rows: Ordered(rows[selected]).nearest(trim, k)), trust=trust)

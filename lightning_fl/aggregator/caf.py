@@ -5,11 +5,12 @@ ICML 2025. arXiv:2505.01874.
 """
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, check_minority
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.network.threads import eigh
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
@@ -21,7 +22,7 @@ _ZERO = 2.0**-44
 
 
 def caf_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[Float64[Tensor, " n"], list[tuple[float, float]]]:
-    """Weigh the rows from their inner products about any origin; see `caf`.
+    """Weigh the rows from their inner products about any origin; see `Caf`.
 
     Every direction v is a combination of rows: with a_i = c_i / sum c and K the inner products about mu, the matrix
     sqrt(a_i) K_ij sqrt(a_j) has the covariance's eigenvalues, and its top eigenvector u gives <x_i - mu, v> as
@@ -29,13 +30,12 @@ def caf_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[Float64[Tensor, "
 
     Args:
         gram: Inner products.
-        f: See `caf`.
+        f: Byzantine clients tolerated.
 
     Returns:
         The weights a of the mean with the least variance, and (sum c, lambda) of every step.
     """
     n = len(gram)
-    check_minority(n, f, "caf")
     rows = finite_rows(gram.diagonal(), "caf")
     inner, m = gram[rows][:, rows], len(rows)
     f = still_tolerated(f, n, m)
@@ -59,22 +59,15 @@ def caf_weights(gram: Float64[Tensor, "n n"], f: int) -> tuple[Float64[Tensor, "
     return gram.new_zeros(n).index_put((rows,), best), steps
 
 
-def caf(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
+class Caf(Aggregator):
     """Average by the weights that leave the least variance along any direction.
 
     From c_i = 1, while sum c > n - 2f: take mu = sum c_i x_i / sum c and the top eigenpair (lambda, v) of
     (1 / sum c) sum c_i (x_i - mu)(x_i - mu)^T; keep mu if lambda is the least so far; with tau_i = <x_i - mu, v>^2,
-    c_i <- c_i (1 - tau_i / max tau), the maximum over c_i > 0.
+    c_i <- c_i (1 - tau_i / max tau), the maximum over c_i > 0.  The result is the mean mu of least lambda.
 
     Args:
-        updates: One update per row.
         f: Byzantine clients tolerated, 0 <= 2f < n; 0 gives the mean.
-
-    Returns:
-        The mean mu of least lambda.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, f is out of range, or no update is finite.
 
     Note:
         An update with NaN or inf is left out and counts among the f.  Where the largest variance is that of several
@@ -82,20 +75,14 @@ def caf(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, " d"]:
 
     Two steps are taken, with means 3.75 and 1.06, variances 23.2 and 0.66:
 
-    >>> caf(torch.tensor([[0.0], [1.0], [2.0], [12.0]]), f=1).round(decimals=2)
+    >>> Caf(f=1)(torch.tensor([[0.0], [1.0], [2.0], [12.0]])).round(decimals=2)
     tensor([1.0600])
     """
-    rows = Updates(updates)
-    return rows.combine(caf_weights(rows.centred.gram, f)[0])
-
-
-class Caf(Aggregator):
-    """Average by the weights that leave the least variance; see `caf` for the setting."""
 
     least = "2f + 1"
     exact = True
 
-    def __init__(self, f: int):
+    def __init__(self, f: NonNegativeInt):
         self.f = f
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:

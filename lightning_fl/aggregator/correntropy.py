@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.geometric_median import centre_on_majority
-from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Fraction, PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -19,38 +19,30 @@ from lightning_fl.updates.updates import Updates
 _MOST_STEPS = 1000
 
 
-def maximum_correntropy_weights(
+def correntropy_weights(
     gram: Float64[Tensor, "n n"], weights: Float[Tensor, " n"], bandwidth: float | None = None, eps: float = 1e-5
 ) -> Float64[Tensor, " n"]:
-    """Find the coefficients of the point of maximum correntropy; see `maximum_correntropy`.
+    """Find the coefficients of the point of maximum correntropy; see `Correntropy`.
 
     Args:
         gram: Inner products between the rows, about any origin; one in their middle keeps most digits.
         weights: alpha, at least 0 with a positive sum.
-        bandwidth: See `maximum_correntropy`.
-        eps: See `maximum_correntropy`.
+        bandwidth: s; None: the radius of the ball that holds more than half of the weight.
+        eps: When to stop, relative to s.
 
     Returns:
         kappa_i / sum_j kappa_j; 0 where a row is not finite or has weight 0.
 
     Raises:
-        SettingError: If no row of positive weight is finite, or a setting is out of range.
+        DivergedError: If no row of positive weight is finite.
     """
-    _check(bandwidth, eps)
-    rows = finite_rows(gram.diagonal(), "maximum_correntropy", weights)
+    rows = finite_rows(gram.diagonal(), "correntropy", weights)
     alpha = weights[rows].double() / weights[rows].double().sum()
     gram, squares, radius = centre_on_majority(gram[rows][:, rows], alpha)
     width = radius if bandwidth is None else bandwidth
     # Width 0: more than half of the weight lies on one point.
     kernel = _climb(gram, squares, alpha, width, eps) if width else alpha * (squares == 0)
     return torch.zeros_like(weights, dtype=torch.float64).index_put((rows,), kernel / kernel.sum())
-
-
-def _check(bandwidth: float | None, eps: float) -> None:
-    if not (bandwidth is None or 0 < bandwidth < torch.inf):
-        raise SettingError(f"maximum_correntropy needs bandwidth > 0, got {bandwidth}; null fits it to the updates.")
-    if not 0 < eps < 1:
-        raise SettingError(f"maximum_correntropy needs 0 < eps < 1, got {eps}; RAGA takes 1e-5.")
 
 
 def _climb(gram: Tensor, squares: Tensor, alpha: Tensor, width: float, eps: float) -> Tensor:
@@ -67,29 +59,17 @@ def _climb(gram: Tensor, squares: Tensor, alpha: Tensor, width: float, eps: floa
     return kernel
 
 
-def maximum_correntropy(
-    updates: Float[Tensor, "n d"],
-    weights: Float[Tensor, " n"] | None = None,
-    bandwidth: float | None = None,
-    eps: float = 1e-5,
-) -> Float[Tensor, " d"]:
-    """Aggregate by maximum correntropy, argmax_y sum_i alpha_i exp(-||y - z_i||^2 / (2 s^2)).
+class Correntropy(Weighting):
+    """Aggregate by maximum correntropy, argmax_y sum_i alpha_i exp(-||y - z_i||^2 / (2 s^2)), alpha the data weights.
 
     Repeat the half-quadratic step y <- sum_i kappa_i z_i / sum_i kappa_i with kappa_i = alpha_i exp(-||y - z_i||^2 /
-    (2 s^2)); it never lowers the correntropy.
+    (2 s^2)); it never lowers the correntropy.  The result is the local maximum that is reached from the centre of the
+    smallest ball around an update that holds more than half of the weight.
 
     Args:
-        updates: One update per row.
-        weights: alpha, at least 0 with a positive sum; normalised to sum 1.  None: equal.
         bandwidth: s, the kernel's width, > 0 in the unit of the updates.  Far above the spread of the updates it gives
-            their mean.  None: the radius of the smallest ball around an update that holds more than half of the weight.
-        eps: Stop when a step is at most eps * s long, 0 < eps < 1.
-
-    Returns:
-        The local maximum that is reached from the centre of that ball.
-
-    Raises:
-        SettingError: If shapes or settings do not fit, or no update is finite.
+            their mean.  None: the radius of that ball.
+        eps: Stop when a step is at most eps * s long, 0 < eps < 1 (RAGA: 1e-5).
 
     Note:
         RAGA's comparison does not give s, start or what its tolerance of 1e-5 bounds.  Here the default s and the start
@@ -99,23 +79,16 @@ def maximum_correntropy(
     Three of five lie within 1 of a corner of the square, so s = 1; the fifth has kappa = exp(-9900) / 5:
 
     >>> square = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
-    >>> maximum_correntropy(torch.tensor([*square, [100.0, 100.0]])).round(decimals=3)
+    >>> Correntropy()(torch.tensor([*square, [100.0, 100.0]])).round(decimals=3)
     tensor([0.5000, 0.5000])
     """
-    rows = Updates(updates, weights)
-    return rows.combine(maximum_correntropy_weights(rows.centred.gram, rows.data_weights, bandwidth, eps))
-
-
-class Correntropy(Weighting):
-    """Aggregate by maximum correntropy with the data weights; see `maximum_correntropy` for the settings."""
 
     exact = True
 
-    def __init__(self, bandwidth: float | None = None, eps: float = 1e-5):
-        _check(bandwidth, eps)
+    def __init__(self, bandwidth: PositiveFloat | None = None, eps: Fraction = 1e-5):
         self.bandwidth = bandwidth
         self.eps = eps
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Return the normalised kernel values; see the base class."""
-        return maximum_correntropy_weights(updates.centred.gram, updates.data_weights, self.bandwidth, self.eps)
+        return correntropy_weights(updates.centred.gram, updates.data_weights, self.bandwidth, self.eps)

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from lightning_fl import Aggregator
+from lightning_fl.aggregator.aksel import Aksel
 from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.bulyan import Bulyan
+from lightning_fl.aggregator.caf import Caf
+from lightning_fl.aggregator.clipped_sum import ClippedSum
 from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.meamed import Meamed
@@ -55,10 +60,30 @@ class Case:
 
 SERVER = reference.problem("random", N + 1, D)[-1] + 0.5
 
+
 A_TO_F = [
+    *[
+        Case(Aksel(f), lambda x, f=f: reference.aksel(x, f), tolerance=(2e-6, 1e-9), size=1)
+        for f in (0, 3, (N - 1) // 2)
+    ],
     *[
         Case(Average(), lambda x, w=weights: reference.average(x, w), weights=weights, tolerance=(1e-5, 1e-12))
         for weights in (None, range(N))
+    ],
+    *[Case(Bulyan(2, once), lambda x, once=once: peers.bulyan(x, 2, once)[0]) for once in (False, True)],
+    *[
+        Case(Caf(f), lambda x, f=f: reference.caf(x, f)[0], tolerance=(2e-6, 1e-9), size=1)
+        for f in (0, 3, (N - 1) // 2)
+    ],
+    *[
+        Case(
+            ClippedSum(radius, penalty),
+            partial(reference.clipped_sum, radius=radius, p=p),
+            size=size,
+            tolerance=(1e-5, 1e-12),
+        )
+        for radius, size in [(1e-4, 1e-4), (2.5, 2.5), (1e4, 1e3)]
+        for penalty, p in [("linf", 1), ("l2", 2), ("huber", 2), ("l1", np.inf)]
     ],
     *[
         Case(Fltrust(), reference.fltrust, server=length * SERVER, size=length * np.linalg.norm(SERVER))

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.aggregator.aksel import aksel
+from lightning_fl.aggregator.aksel import Aksel
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.caf import caf
+from lightning_fl.aggregator.caf import Caf
 from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.mda import Mda
@@ -130,8 +130,8 @@ def test_the_search_sees_that_averaging_has_no_kappa():
         lambda x, f: MultiKrum(f, None, "n-f-1")(x),
         lambda x, f: Mda(f)(x),
         lambda x, f: Smea(f)(x),
-        caf,
-        aksel,
+        lambda x, f: Caf(f)(x),
+        lambda x, f: Aksel(f)(x),
         lambda x, f: Medoid()(x),
     ],
 )

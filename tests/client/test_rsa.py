@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from lightning_fl import ClientBatch, SettingError
 from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.adversary.label_flip import LabelFlip
-from lightning_fl.aggregator.clipped_sum import clipped_sum
+from lightning_fl.aggregator.clipped_sum import ClippedSum
 from lightning_fl.aggregator.server_only import ServerOnly
 from lightning_fl.client.rsa import Rsa, huber_gradient, penalty_gradient
 from lightning_fl.contract import conf, world
@@ -98,7 +98,7 @@ def test_subgradients_row_by_row(norm, draw):
     expected = torch.stack([s(row, norm) for row in x])
     torch.testing.assert_close(penalty_gradient(x, norm, MU), expected)
     # Nobody's upload is clipped: the dual norm of a subgradient is at most 1.
-    torch.testing.assert_close(clipped_sum(LAMBDA * expected, LAMBDA, DUAL[norm]), LAMBDA * expected.sum(0))
+    torch.testing.assert_close(ClippedSum(LAMBDA, norm)(LAMBDA * expected), LAMBDA * expected.sum(0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
