@@ -6,25 +6,25 @@ for Robust Federated Learning. ICLR 2025. arXiv:2405.14432.
 
 from collections.abc import Collection
 
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator, Motion, check_minority
+from lightning_fl.aggregator.base import Aggregator, Motion
 from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares, told_fewer
+from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
 
 
 def arc_scales(squares: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
-    """Compute the factors of the rows from their squared norms; see `adaptive_clipping`.
+    """Compute the factors of the rows from their squared norms; see `Arc`.
 
     >>> import torch
     >>> arc_scales(torch.tensor([1.0, 4.0, 9.0, 16.0]).double(), f=1)
     tensor([1.0000, 1.0000, 1.0000, 0.7500], dtype=torch.float64)
     """
     n = len(squares)
-    check_minority(n, f, "arc")
     rows = finite_rows(squares, "arc")
     f = still_tolerated(f, n, len(rows))
     n_clipped = 2 * f * (len(rows) - f) // len(rows)
@@ -32,49 +32,32 @@ def arc_scales(squares: Float64[Tensor, " n"], f: int) -> Float64[Tensor, " n"]:
     return clipping_scales(norms, norms[rows].sort(descending=True).values[n_clipped])
 
 
-def adaptive_clipping(updates: Float[Tensor, "n d"], f: int) -> Float[Tensor, "n d"]:
-    """Clip the k = floor(2 f (n - f) / n) longest updates to C, the (k + 1)-th largest norm: x_i min(1, C / ||x_i||).
-
-    As k >= f, a rule whose answer lies among its inputs is never longer than the longest honest update (Algorithm 2).
-
-    Args:
-        updates: One update per row.
-        f: Byzantine clients tolerated, 0 <= 2f < n.
-
-    Returns:
-        The clipped updates, for any rule with the same f.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, f is out of range, or no row is finite.
-
-    Note:
-        A row with NaN or inf counts as one of the f and becomes a row of NaN.
-
-    Here k = floor(2 * 3 / 4) = 1, C = 3:
-
-    >>> import torch
-    >>> adaptive_clipping(torch.tensor([[1.0], [2.0], [-9.0], [3.0]]), f=1).flatten()
-    tensor([ 1.,  2., -3.,  3.])
-    """
-    rows = Updates(updates)
-    return rows.mixed(arc_scales(rows.squares, f).diag()).rows
-
-
 class Arc(Mixing):
-    """Ask another rule about adaptively clipped updates; see `adaptive_clipping`.
+    """Ask another rule after clipping the k longest updates to C, the (k + 1)-th largest norm: x_i min(1, C / ||x_i||).
 
-    An update that is not finite has data weight 0.
+    k = floor(2 f (n - f) / n).  As k >= f, a rule whose answer lies among its inputs is never longer than the longest
+    honest update (Algorithm 2).
 
     Args:
         rule: The rule, told the same f.
         f: Byzantine clients tolerated, 0 <= 2f < n.
+
+    Note:
+        An update that is not finite counts as one of the f and has data weight 0.
+
+    Here k = floor(2 * 3 / 4) = 1, C = 3; -9 is clipped:
+
+    >>> import torch
+    >>> from lightning_fl.aggregator.average import Average
+    >>> Arc(Average(), f=1)(torch.tensor([[1.0], [2.0], [-9.0], [3.0]]))
+    tensor([0.7500])
     """
 
     hides_clients = False
 
     least = "2f + 1"
 
-    def __init__(self, rule: Aggregator, f: int):
+    def __init__(self, rule: Aggregator, f: NonNegativeInt):
         super().__init__(rule)
         self.f = f
 

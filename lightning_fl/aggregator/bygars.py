@@ -5,14 +5,14 @@ arXiv:2006.13421.  As the baseline of Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AIS
 """
 
 from collections.abc import Callable, Sequence
-from math import inf
 
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Remembering, ServerNeed, check_integer
+from lightning_fl.aggregator.base import Aggregation, Remembering
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import PositiveFloat, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import check_shape, finite_rows
 from lightning_fl.updates.updates import Updates
@@ -26,7 +26,7 @@ def bygars_weights(
     step_size: float,
     trust: Float[Tensor, " n"] | None = None,
 ) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " n"]]:
-    """Learn the trust q; see `bygars`.
+    """Learn the trust q; see `Bygars`.
 
     Args:
         updates: The round.
@@ -40,11 +40,8 @@ def bygars_weights(
         q, and the weights q_i / ||x_i||, 0 for a client that sent zeros, NaN or inf.
 
     Raises:
-        SettingError: As `bygars`.
+        DivergedError: If no update is finite.
     """
-    _check(steps, step_size)
-    if trust is not None and len(trust) != updates.n:
-        raise SettingError(f"bygars needs trust in each of {updates.n} updates, got {len(trust)} numbers.")
     lengths = updates.squares.sqrt()
     finite_rows(lengths, "bygars")
     usable = lengths.isfinite() & (lengths > torch.finfo(updates.dtype).tiny)  # 1 / length must not overflow
@@ -61,76 +58,33 @@ def bygars_weights(
     return q, q * scale
 
 
-def _check(steps: int, step_size: float) -> None:
-    check_integer(steps, "bygars", "steps")
-    if steps < 1 or not 0 < step_size < inf:
-        raise SettingError(f"bygars needs steps >= 1 and a finite step_size > 0, got {steps} and {step_size}.")
-
-
-def bygars(
-    updates: Float[Tensor, "n d"],
-    gradient: Callable[[Tensor], Tensor],
-    learning_rate: float,
-    steps: int = 3,
-    step_size: float = 0.05,
-    trust: Float[Tensor, " n"] | None = None,
-) -> Float[Tensor, " d"]:
-    """Combine the directions h_i = x_i / ||x_i|| by trust, sum_i q_i h_i.
+class Bygars(Remembering):
+    """Combine the directions h_i = x_i / ||x_i|| by trust learned on the server's samples, sum_i q_i h_i.
 
     Repeat ``steps`` times from q = 0: take the server's gradient g at w - eta sum_i q_i h_i, and step
 
         q_i += alpha eta <h_i, g / ||g||>.
 
     A client that points against the server's gradient gets negative trust, and helps.  As ||sum_i q_i h_i|| <=
-    n steps alpha eta, no client can make the result large.
-
-    Args:
-        updates: One update per client.  One with NaN or inf, or of length 0, has no direction and is left out.
-        gradient: Maps a (d,) update u to the server's (d,) gradient at w - learning_rate u.
-        learning_rate: eta.
-        steps: k, at least 1.
-        step_size: alpha, above 0.
-        trust: q to start from.  None: 0.
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: If a setting is out of range, shapes do not fit, or no update is finite.
-
-    Note:
-        The BOBA authors normalise updates and gradients and forget q after each round; Regatti et al. carry q over.
-
-    A server gradient of (3, 4) trusts the first client by 0.5 * 0.6, the second by 0.5 * -0.8:
-
-    >>> clients = torch.tensor([[2.0, 0.0], [0.0, -5.0]])
-    >>> bygars(clients, lambda update: torch.tensor([3.0, 4.0]), learning_rate=1.0, steps=1, step_size=0.5)
-    tensor([0.3000, 0.4000])
-    """
-    rows = Updates(updates)
-    _, weights = bygars_weights(rows, gradient, learning_rate, steps, step_size, trust)
-    return rows.combine(weights)
-
-
-class Bygars(Remembering):
-    """Combine the clients' directions by trust learned on the server's samples; see `bygars`.
+    n steps alpha eta, no client can make the result large.  One with NaN or inf, or of length 0, has no direction and
+    is left out.  The rule's weights are the factors of the updates as sent; its trust is q, which may be negative.
 
     Args:
         steps: k, at least 1.
         step_size: alpha, above 0.
         carry_over: False: trust starts from 0 each round (BOBA).  True: from the last round's (Regatti et al.).
 
-    Its weights are the factors of the updates as sent; its trust is q, which may be negative.
-
     Note:
+        The BOBA authors normalise updates and gradients and forget q after each round; Regatti et al. carry q over.
         The BOBA authors use the first round's rate eta_0 throughout, for trust and for the step.  So the update is
-        eta_0 / eta times `bygars`: a server that steps by -eta times it moves by -eta_0 sum_i q_i h_i, whatever its
+        eta_0 / eta times the sum: a server that steps by -eta times it moves by -eta_0 sum_i q_i h_i, whatever its
         schedule.
     """
 
-    def __init__(self, steps: int = 3, step_size: float = 0.05, carry_over: bool = False):
+    needs_server = "samples"
+
+    def __init__(self, steps: PositiveInt = 3, step_size: PositiveFloat = 0.05, carry_over: bool = False):
         super().__init__()
-        _check(steps, step_size)
         self.steps = steps
         self.step_size = step_size
         self.carry_over = carry_over
@@ -139,11 +93,6 @@ class Bygars(Remembering):
     def needs_ids(self) -> bool:
         """Whether trust is carried over from client to client; see the base class."""
         return self.carry_over
-
-    @property
-    def needs_server(self) -> ServerNeed:
-        """Gradients at the updates; see the base class."""
-        return "samples"
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class.

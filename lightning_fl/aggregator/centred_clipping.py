@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Remembering, check_integer, draw_order
+from lightning_fl.aggregator.base import Aggregation, Remembering, draw_order
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import PositiveFloat, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -26,17 +27,16 @@ from lightning_fl.updates.updates import Updates
 def centred_clipping_weights(
     gram: Float64[Tensor, "m m"], radius: float, n_iterations: int = 1
 ) -> tuple[Float64[Tensor, " m"], Float64[Tensor, " n"]]:
-    """Find the coefficients of the centre from inner products; see `centred_clipping`.
+    """Find the coefficients of the centre from inner products; see `CentredClipping`.
 
     Args:
         gram: Inner products of n client rows followed by the start, about any origin.
-        radius: See `centred_clipping`.
-        n_iterations: See `centred_clipping`.
+        radius: tau.
+        n_iterations: L.
 
     Returns:
         Coefficients of all rows, with sum 1, and the last step's factors min(1, tau / ||x_i - v||).
     """
-    _check(radius, n_iterations)
     inner, finite = _known(gram, "centred_clipping")
     centre = torch.zeros_like(inner[0])
     centre[-1] = 1
@@ -50,18 +50,17 @@ def centred_clipping_weights(
 def sequential_centred_clipping_weights(
     gram: Float64[Tensor, "m m"], buckets: Sequence[Tensor], radius: float, average_first: bool = False
 ) -> tuple[Float64[Tensor, " m"], Float64[Tensor, " n"]]:
-    """Find the coefficients of the centre from inner products; see `sequential_centred_clipping`.
+    """Find the coefficients of the centre from inner products; see `SequentialCentredClipping`.
 
     Args:
         gram: Inner products of n client rows followed by the start, about any origin.
-        buckets: See `sequential_centred_clipping`.
-        radius: See `sequential_centred_clipping`.
-        average_first: See `sequential_centred_clipping`.
+        buckets: Numbers of the updates in each bucket, in order.
+        radius: tau.
+        average_first: Whether a bucket's mean is clipped instead of its differences.
 
     Returns:
         Coefficients of all rows, with sum 1, and by which factor each row's step was shortened.
     """
-    _check(radius, rule="sequential_centred_clipping")
     inner, finite = _known(gram, "sequential_centred_clipping")
     centre = torch.zeros_like(inner[0])
     centre[-1] = 1
@@ -77,14 +76,6 @@ def sequential_centred_clipping_weights(
         shares = factors[bucket] / len(bucket)
         centre = (centre * (1 - shares.sum())).index_add(0, bucket, shares)
     return centre, factors
-
-
-def _check(radius: float, n_iterations: int = 1, rule: str = "centred_clipping") -> None:
-    if not 0 < radius < torch.inf:
-        raise SettingError(f"{rule} needs a finite radius > 0, got {radius}.")
-    check_integer(n_iterations, rule, "n_iterations")
-    if n_iterations < 1:
-        raise SettingError(f"{rule} needs n_iterations >= 1, got {n_iterations}.")
 
 
 def _known(gram: Tensor, rule: str) -> tuple[Tensor, Tensor]:
@@ -105,87 +96,6 @@ def _shorten(length: Tensor, radius: float) -> Tensor:
     return (radius / length).clamp(max=1)  # 1 at length 0
 
 
-def centred_clipping(
-    updates: Float[Tensor, "n d"],
-    radius: float = 10.0,
-    start: Float[Tensor, " d"] | None = None,
-    n_iterations: int = 1,
-) -> Float[Tensor, " d"]:
-    """Repeat v <- v + (1/n) sum_i (x_i - v) min(1, tau / ||x_i - v||).
-
-    Args:
-        updates: One update per row.
-        radius: tau, the longest step towards one update, > 0 in the unit of the updates.  The authors take
-            10 / (1 - beta) for the momentum m = beta m + g, that is 10 for m = beta m + (1 - beta) g; byzfl 100.
-        start: The first v: the last round's result.  None: 0, as in the first round.
-        n_iterations: L, at least 1.
-
-    Returns:
-        The last v.
-
-    Raises:
-        SettingError: If shapes or settings do not fit, or no update is finite.
-
-    Note:
-        An update with NaN or inf moves nothing, and still counts in n.
-
-    >>> centred_clipping(torch.tensor([[0.5], [3.0], [40.0]]), radius=1.0)
-    tensor([0.8333])
-    """
-    rows, start = Updates(updates), _start(updates, start)
-    coefficients, _ = centred_clipping_weights(rows.centred_with(start[None]).gram, radius, n_iterations)
-    return _combine(rows, start, coefficients)
-
-
-def sequential_centred_clipping(
-    updates: Float[Tensor, "n d"],
-    buckets: Sequence[Sequence[int] | Int64[Tensor, " _"]],
-    radius: float = 1.0,
-    start: Float[Tensor, " d"] | None = None,
-    average_first: bool = False,
-) -> Float[Tensor, " d"]:
-    """Go through buckets of updates and step, for each, by the mean of the clipped differences from the centre so far.
-
-    Args:
-        updates: One update per row.
-        buckets: Numbers of the updates in each bucket, in order.
-        radius: tau, the longest step of a bucket, > 0 in the unit of the updates: B buckets move the centre by up to
-            B tau.
-        start: The first v: the last round's result.  None: 0, as in the first round.
-        average_first: Whether a bucket's mean is clipped instead of its differences.
-
-    Returns:
-        The last v.
-
-    Raises:
-        SettingError: If shapes or settings do not fit, a bucket is empty or names what is no update, or no update is
-            finite.
-
-    Note:
-        An update with NaN or inf moves nothing, and still counts in its bucket.
-
-    The first bucket moves v from 0 to (0.5 + 1) / 2, the second from there by 1:
-
-    >>> sequential_centred_clipping(torch.tensor([[0.5], [3.0], [40.0]]), [[0, 1], [2]], radius=1.0)
-    tensor([1.7500])
-    """
-    rows, start = Updates(updates), _start(updates, start)
-    index = [torch.as_tensor(bucket, device=updates.device) for bucket in buckets]
-    for bucket in index:
-        if not len(bucket) or bucket.is_floating_point() or bucket.min() < 0 or bucket.max() >= rows.n:
-            raise SettingError(
-                f"sequential_centred_clipping needs buckets of update numbers from 0 to {rows.n - 1}, got "
-                f"{bucket.tolist()}."
-            )
-    gram = rows.centred_with(start[None]).gram
-    coefficients, _ = sequential_centred_clipping_weights(gram, index, radius, average_first)
-    return _combine(rows, start, coefficients)
-
-
-def _start(rows: Tensor, start: Tensor | None) -> Tensor:
-    return rows.new_zeros(rows.shape[1]) if start is None else start.to(rows)
-
-
 def _combine(updates: Updates, start: Tensor, coefficients: Tensor) -> Tensor:
     return updates.combine(coefficients[:-1]) + coefficients[-1].to(start) * start
 
@@ -193,7 +103,7 @@ def _combine(updates: Updates, start: Tensor, coefficients: Tensor) -> Tensor:
 def similarity_buckets(
     similarity: Float[Tensor, " n"] | None, n_clusters: int, order: Int64[Tensor, " n"]
 ) -> list[Int64[Tensor, " _"]]:
-    """Cut the rows into ceil(n / n_clusters) buckets for `sequential_centred_clipping`, one row of each cluster.
+    """Cut the rows into ceil(n / n_clusters) buckets for `SequentialCentredClipping`, one row of each cluster.
 
     Args:
         similarity: Cosine of each row with the last round's result.  Sorted by it and cut into clusters of equal size
@@ -242,21 +152,27 @@ class _FromTheLast(Remembering):
 
 
 class CentredClipping(_FromTheLast):
-    """Step from the last round's result by clipped differences; see `centred_clipping`.
+    """From the last round's result, 0 in the first, repeat v <- v + (1/n) sum_i (x_i - v) min(1, tau / ||x_i - v||).
 
     Its weights are the factors of the updates as sent; what is missing to a sum of 1 is the last round's result.  Its
     trust is a client's share of the factors by which differences are clipped.
 
     Args:
-        radius: tau, > 0 in the unit of the updates.
+        radius: tau, the longest step towards one update, > 0 in the unit of the updates.  The authors take
+            10 / (1 - beta) for the momentum m = beta m + g, that is 10 for m = beta m + (1 - beta) g; byzfl 100.
         n_iterations: L, at least 1.
+
+    Note:
+        An update with NaN or inf moves nothing, and still counts in n.
+
+    >>> CentredClipping(radius=1.0)(torch.tensor([[0.5], [3.0], [40.0]]))
+    tensor([0.8333])
     """
 
     moves_with = ("rotation",)
 
-    def __init__(self, radius: float = 10.0, n_iterations: int = 1):
+    def __init__(self, radius: PositiveFloat = 10.0, n_iterations: PositiveInt = 1):
         super().__init__()
-        _check(radius, n_iterations)
         self.radius = radius
         self.n_iterations = n_iterations
 
@@ -267,34 +183,35 @@ class CentredClipping(_FromTheLast):
 
 
 class SequentialCentredClipping(_FromTheLast):
-    """Step bucket by bucket, with buckets of similar composition; see `sequential_centred_clipping`.
+    """Go through buckets of updates and step, for each, by the mean of the clipped differences from the centre so far.
 
-    Weights and trust are those of `CentredClipping`.
+    The first centre is the last round's result, 0 in the first round.  A bucket holds a client of each of c clusters by
+    cosine with that result; buckets of the first round are random (`similarity_buckets`).  Weights and trust are those
+    of `CentredClipping`.
 
     Args:
-        radius: tau, > 0 in the unit of the updates.
-        n_clusters: c, the size of a bucket, which holds a client of each cluster by cosine with the last round's
-            result; 1 to n.
+        radius: tau, the longest step of a bucket, > 0 in the unit of the updates: B buckets move the centre by up to
+            B tau.
+        n_clusters: c, the size of a bucket, 1 to n.
         average_first: Whether a bucket's mean is clipped instead of its differences.
+
+    Note:
+        An update with NaN or inf moves nothing, and still counts in its bucket.
+
+    Three buckets of one update each move v by 1 each:
+
+    >>> SequentialCentredClipping(radius=1.0, n_clusters=1)(torch.tensor([[9.0], [9.0], [40.0]]))
+    tensor([3.])
     """
 
     least = "n_clusters"
     moves_with = ("rotation",)
 
-    def __init__(self, radius: float = 1.0, n_clusters: int = 3, average_first: bool = False):
+    def __init__(self, radius: PositiveFloat = 1.0, n_clusters: PositiveInt = 3, average_first: bool = False):
         super().__init__()
-        _check(radius, rule="sequential_centred_clipping")
         self.radius = radius
         self.n_clusters = n_clusters
         self.average_first = average_first
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check n_clusters; see the base class."""
-        if not 1 <= self.n_clusters <= n:
-            raise SettingError(
-                f"sequential_centred_clipping needs 1 <= n_clusters <= n, got {self.n_clusters} and n={n}; change "
-                f"n_clusters or add clients."
-            )
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""

@@ -4,19 +4,15 @@ Shenghui Li, Edith C.-H. Ngai, Thiemo Voigt. An Experimental Study of Byzantine-
 Learning. IEEE Transactions on Big Data, 2023.  The authors' simulator is Blades.
 """
 
-from collections.abc import Sequence
-from math import inf
-from typing import get_args
-
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Remembering, equal_shares
 from lightning_fl.aggregator.clusters import Linkage, cosine_distances, larger_cluster
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -28,12 +24,11 @@ def clipped_clustering_weights(
     linkage: Linkage = "average",
     max_radius: float = 1e5,
 ) -> tuple[Float64[Tensor, " n"], Float64[Tensor, ""]]:
-    """Weigh the rows from their inner products; see `clipped_clustering`.
+    """Weigh the rows from their inner products; see `ClippedClustering`.
 
     Returns:
         The weights, and tau.
     """
-    _check(linkage, max_radius)
     rows = finite_rows(gram.diagonal(), "clipped_clustering")
     lengths = gram.diagonal()[rows].sqrt()
     radius = middle(torch.cat([norms.to(lengths), lengths])).clamp(max=max_radius)
@@ -43,34 +38,18 @@ def clipped_clustering_weights(
     return weights, radius
 
 
-def _check(linkage: str, max_radius: float) -> None:
-    check_choice("clipped_clustering's linkage", linkage, get_args(Linkage))
-    if not 0 < max_radius < inf:
-        raise SettingError(f"clipped_clustering needs a finite max_radius > 0, got {max_radius}; the authors take 1e5.")
-
-
-def clipped_clustering(
-    updates: Float[Tensor, "n d"],
-    norms: Sequence[float] = (),
-    linkage: Linkage = "average",
-    max_radius: float = 1e5,
-) -> Float[Tensor, " d"]:
+class ClippedClustering(Remembering):
     """Average the larger of two clusters by cosine, after clipping to tau.
 
     tau = min(median of all norms so far, max_radius), this round's included.  Agglomerative clustering on 1 - cosine
     ends at two clusters; the result is the mean of x_i min(1, tau / ||x_i||) over the larger one.
 
+    It remembers the norms of all rounds.  Its weights undo lengths beyond tau; its trust is an equal share for those in
+    the cluster.
+
     Args:
-        updates: One update per row.
-        norms: The norms of earlier rounds.
         linkage: Distance of two clusters: the mean ("average") or the least ("single") over pairs.
-        max_radius: Largest tau, > 0.
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, no update is finite, or a setting is out of range.
+        max_radius: Largest tau, > 0 (the authors': 1e5).
 
     Note:
         A zero update has distance 1 to every other.  Of clusters of equal size, that of the first update counts (the
@@ -80,26 +59,14 @@ def clipped_clustering(
 
     The median norm is 5, and the last update points elsewhere:
 
-    >>> clipped_clustering(torch.tensor([[0.0, 1.0], [6.0, 8.0], [3.0, 4.0], [-8.0, -8.0]]), norms=[5.0])
-    tensor([2., 3.])
-    """
-    rows = Updates(updates)
-    weights, _ = clipped_clustering_weights(rows.gram, torch.tensor(norms, dtype=torch.float64), linkage, max_radius)
-    return rows.combine(weights)
-
-
-class ClippedClustering(Remembering):
-    """Average the larger of two clusters after clipping; see `clipped_clustering` for the settings.
-
-    It remembers the norms of all rounds.  Its weights undo lengths beyond tau; its trust is an equal share for those in
-    the cluster.
+    >>> ClippedClustering()(torch.tensor([[0.0, 1.0], [3.0, 4.0], [6.0, 8.0], [0.0, 1.0], [-8.0, -8.0]]))
+    tensor([1.5000, 2.5000])
     """
 
     moves_with = ("scale", "rotation")
 
-    def __init__(self, linkage: Linkage = "average", max_radius: float = 1e5):
+    def __init__(self, linkage: Linkage = "average", max_radius: PositiveFloat = 1e5):
         super().__init__()
-        _check(linkage, max_radius)
         self.linkage = linkage
         self.max_radius = max_radius
 

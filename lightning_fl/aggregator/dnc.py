@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting, check_integer
+from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
 from lightning_fl.network.threads import eigh
+from lightning_fl.ranges import NonNegativeInt, PositiveFloat, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
@@ -39,7 +40,7 @@ def dnc_scores(gram: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
 
 
 def dnc_weights(grams: Iterable[Float64[Tensor, "n n"]], n_dropped: int) -> Float64[Tensor, " n"]:
-    """Weigh finite rows equally that are never among the n_dropped of largest score; see `divide_and_conquer`.
+    """Weigh finite rows equally that are never among the n_dropped of largest score; see `Dnc`.
 
     Args:
         grams: For each iteration, what `dnc_scores` takes.
@@ -56,57 +57,21 @@ def _keep(scores: Tensor, n_dropped: int) -> Tensor:
     return kept
 
 
-def _check(n: int, f: int, c: float) -> None:
-    check_integer(f, "dnc")
-    if not (0 <= f < n and c > 0 and c * f < n):
-        raise SettingError(f"dnc needs 0 <= f < n, c > 0 and c f < n, got n={n}, f={f} and c={c}; lower c or f.")
-
-
 def _count_dropped(f: int, c: float) -> int:
     return floor(c * f + 1e-9)  # 0.29 * 100 is 28.999999999999996
 
 
-def divide_and_conquer(
-    updates: Float[Tensor, "n d"], f: int, coordinates: Sequence[Int64[Tensor, " _"]], c: float = 1.0
-) -> Float[Tensor, " d"]:
-    """Average the updates that no iteration drops (Algorithm 2).
-
-    An iteration looks at some coordinates: mu is the mean there, v the top right singular vector of the matrix with
-    rows x_i - mu, s_i = <x_i - mu, v>^2; it drops the floor(c f) updates of largest s_i.
+def divide_and_conquer_weights(
+    updates: Updates, f: int, coordinates: Sequence[Int64[Tensor, " _"]], c: float = 1.0
+) -> Float64[Tensor, " n"]:
+    """Weigh the updates that no iteration drops; see `Dnc`.
 
     Args:
-        updates: One update per row.
-        f: Byzantine clients tolerated, 0 <= f < n and c f < n.
-        coordinates: The coordinates drawn for each iteration, one or more (the paper draws min(b, d) of them).
-        c: Filtering fraction, > 0.
-
-    Returns:
-        The mean of those that are good in every iteration.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, no update is finite, there is no iteration, or f or c
-            is out of range.
-
-    Note:
-        Where no update is good in every iteration, which the paper leaves open, those good most often are averaged.  An
-        update with NaN or inf anywhere is left out and counts among the f.  Where the largest variance is that of
-        several directions, v is whichever the eigensolver returns.  Large updates hide each other: mu and v follow the
-        largest, and a smaller one, in another direction or beside it, may score least of all, in every iteration.
-
-    The first two coordinates drop the last row, the others the first one:
-
-    >>> rows = torch.tensor([[0.0, 1.0, 0.0, 9.0], [2.0, 1.0, 1.0, 3.0], [3.0, 1.0, 1.0, 1.0], [9.0, 1.0, 1.0, 2.0]])
-    >>> divide_and_conquer(rows, 1, [torch.tensor([0, 1]), torch.tensor([2, 3])])
-    tensor([2.5000, 1.0000, 1.0000, 2.0000])
+        updates: The round.
+        f: Byzantine clients tolerated.
+        coordinates: The coordinates drawn for each iteration, one or more.
+        c: Filtering fraction.
     """
-    rows = Updates(updates)
-    return rows.combine(_weights(rows, f, coordinates, c))
-
-
-def _weights(updates: Updates, f: int, coordinates: Sequence[Tensor], c: float) -> Float64[Tensor, " n"]:
-    _check(updates.n, f, c)
-    if not len(coordinates):
-        raise SettingError("dnc needs coordinates for at least one iteration, got none; draw some.")
     rows = finite_rows(updates.squares, "dnc")
     dropped = _count_dropped(still_tolerated(f, updates.n, len(rows)), c)
     grams = (updates.columns(index).centred.gram[rows][:, rows] for index in coordinates)
@@ -114,7 +79,11 @@ def _weights(updates: Updates, f: int, coordinates: Sequence[Tensor], c: float) 
 
 
 class Dnc(Weighting):
-    """Average the updates that do not stand out in randomly drawn coordinates; see `divide_and_conquer`.
+    """Average the updates that do not stand out in randomly drawn coordinates (Algorithm 2).
+
+    An iteration looks at some coordinates: mu is the mean there, v the top right singular vector of the matrix with
+    rows x_i - mu, s_i = <x_i - mu, v>^2; it drops the floor(c f) updates of largest s_i.  The result is the mean of
+    those that are good in every iteration.
 
     Args:
         f: Byzantine clients tolerated, 0 <= f < n and c f < n.
@@ -122,17 +91,27 @@ class Dnc(Weighting):
         n_iterations: How often coordinates are drawn, at least 1.
         n_coordinates: b, how many are drawn (all, where the model has fewer), at least 1.
 
-    Raises:
-        SettingError: If n_iterations or n_coordinates is out of range.
+    Note:
+        Where no update is good in every iteration, which the paper leaves open, those good most often are averaged.  An
+        update with NaN or inf anywhere is left out and counts among the f.  Where the largest variance is that of
+        several directions, v is whichever the eigensolver returns.  Large updates hide each other: mu and v follow the
+        largest, and a smaller one, in another direction or beside it, may score least of all, in every iteration.
+
+    The mean is 3.5; the last row is farthest from it:
+
+    >>> Dnc(f=1)(torch.tensor([[0.0], [2.0], [3.0], [9.0]])).round(decimals=4)
+    tensor([1.6667])
     """
 
     moves_with = ("shift", "scale")  # it draws coordinates
 
-    def __init__(self, f: int, c: float = 1.0, n_iterations: int = 1, n_coordinates: int = 10_000):
-        if n_iterations < 1 or n_coordinates < 1:
-            raise SettingError(
-                f"dnc needs n_iterations >= 1 and n_coordinates >= 1, got {n_iterations} and {n_coordinates}."
-            )
+    def __init__(
+        self,
+        f: NonNegativeInt,
+        c: PositiveFloat = 1.0,
+        n_iterations: PositiveInt = 1,
+        n_coordinates: PositiveInt = 10_000,
+    ):
         self.f = f
         self.c = c
         self.n_iterations = n_iterations
@@ -144,7 +123,9 @@ class Dnc(Weighting):
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f and c; see the base class."""
-        _check(n, self.f, self.c)
+        f, c = self.f, self.c
+        if not (f < n and c * f < n):
+            raise SettingError(f"dnc needs 0 <= f < n, c > 0 and c f < n, got n={n}, f={f} and c={c}; lower c or f.")
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare f and c with what dropping f rows takes; see the base class."""
@@ -162,4 +143,4 @@ class Dnc(Weighting):
             torch.randperm(updates.d, generator=draw)[: self.n_coordinates].sort().values.to(updates.device)
             for _ in range(self.n_iterations)
         ]
-        return _weights(updates, self.f, coordinates, self.c)
+        return divide_and_conquer_weights(updates, self.f, coordinates, self.c)

@@ -8,7 +8,7 @@ Taming Backdoors in Federated Learning. USENIX Security 2022. arXiv:2101.02281.
 from math import inf
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
@@ -16,6 +16,7 @@ from lightning_fl.aggregator.clusters import agglomerate
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
 from lightning_fl.errors import DivergedError, SettingError
+from lightning_fl.ranges import NonNegativeFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.products import Centred, squared_distances
 from lightning_fl.updates.rows import finite_rows
@@ -66,17 +67,18 @@ def majority_cluster(distances: Float64[Tensor, "n n"]) -> Int64[Tensor, " m"]:
 
 
 def flame_weights(centred: Centred, learning_rate: float) -> tuple[Float64[Tensor, " n"], Float64[Tensor, ""]]:
-    """Weigh n client rows from inner products about the middle of them, the model's row w last; see `flame`.
+    """Weigh n client rows from inner products about the middle of them, the model's row w last; see `Flame`.
 
     Returns:
         The weights, and the median norm.
 
     Raises:
-        SettingError: As `flame`.
+        SettingError: If the rate is not a finite number above 0.
         DivergedError: If the model, or every client's row, is not finite.
     """
     gram, n = centred.gram, len(centred.gram) - 1
-    _check(learning_rate, 0.0)
+    if not 0 < learning_rate < inf:
+        raise SettingError(f"flame needs a finite learning rate above 0, got {learning_rate}; change the schedule.")
     if not gram[n, n].isfinite():
         raise DivergedError("flame needs a finite model, got NaN or inf; the model may have diverged.")
     rows = finite_rows(gram.diagonal()[:n], "flame")
@@ -93,91 +95,39 @@ def flame_weights(centred: Centred, learning_rate: float) -> tuple[Float64[Tenso
     return weights, radius
 
 
-def _check(learning_rate: float, noise: float) -> None:
-    if not 0 < learning_rate < inf:
-        raise SettingError(f"flame needs a finite learning rate above 0, got {learning_rate}; change the schedule.")
-    if not 0 <= noise < inf:
-        raise SettingError(f"flame needs a finite noise >= 0, got {noise}; the paper takes 0.001 for images.")
+class Flame(Aggregator):
+    """Aggregate by FLAME the models that the clients have (Algorithm 1).
 
+    Cluster the models W_i = w - eta x_i by the cosine distance and admit the cluster of more than half of them; eta is
+    the rate of their uploads.  With S the median of all ||W_i - w||, the new model is w plus the mean over the admitted
+    of (W_i - w) min(1, S / ||W_i - w||), plus Gaussian noise of standard deviation lambda S in every parameter.
+    Divided by -eta, that is an update.
 
-def flame(
-    updates: Float[Tensor, "n d"],
-    model: Float[Tensor, " d"],
-    learning_rate: float,
-    noise: float = 0.0,
-    generator: torch.Generator | None = None,
-) -> Float[Tensor, " d"]:
-    """Aggregate by FLAME (Algorithm 1).
-
-    Cluster the models W_i = w - eta x_i by the cosine distance and admit the cluster of more than half of them.  With S
-    the median of all ||W_i - w||, the new model is w plus the mean over the admitted of (W_i - w) min(1, S / ||W_i -
-    w||), plus Gaussian noise of standard deviation lambda S in every parameter.  Divided by -eta, that is an update.
+    Its weights undo lengths beyond the median; its trust is an equal share for those admitted.
 
     Args:
-        updates: One update per row.
-        model: w, the global parameters.
-        learning_rate: eta > 0, at which w - eta x_i are the clients' models.
         noise: lambda >= 0; the paper's is sqrt(2 ln(1.25 / delta)) / epsilon, 0.001 for images.
-        generator: Draws the noise; needed if there is any.
-
-    Returns:
-        The aggregated update.
-
-    Raises:
-        SettingError: If shapes do not fit, no update is finite, the model is not, a setting is out of range, or there
-            is noise without a generator.
 
     Note:
         The cluster is the first of more than half of the models as they are joined by single linkage, which HDBSCAN
         with the paper's settings amounts to.  Of pairs of clusters equally near the first by their first rows is
         joined; of parallel updates rounding decides which are nearer.  The median of an even number of norms is the
         mean of the middle two.  An update with NaN or inf is left out of everything.
-
-    Models (2, 1), (2, 2), (2, 4) and (-9, 3): the first three are joined, and the last of them is clipped to the
-    median norm 1.5:
-
-    >>> clients = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, -2.0], [11.0, -1.0]])
-    >>> flame(clients, torch.tensor([2.0, 2.0]), learning_rate=1.0)
-    tensor([ 0.0000, -0.1667])
-    """
-    rows = Updates(updates)
-    return _flame(rows, model, learning_rate, noise, generator).update
-
-
-def _flame(
-    updates: Updates, model: Tensor, learning_rate: float, noise: float, generator: torch.Generator | None
-) -> Aggregation:
-    _check(learning_rate, noise)
-    weights, radius = flame_weights(updates.centred_with(model[None]), learning_rate)
-    answer: Tensor | Combination = updates.combination(weights)
-    if noise:
-        if generator is None:
-            raise SettingError(f"flame needs a generator to draw its noise, got noise={noise} and none.")
-        update = updates.combine(weights)
-        drawn = torch.randn(updates.d, generator=generator, dtype=update.dtype, device=generator.device)
-        answer = update + noise * radius.to(update) * drawn.to(update.device)
-    diagnostics = {"admitted": int((weights > 0).sum()), "radius": radius.item()}
-    return Aggregation(answer, weights, diagnostics, equal_shares(weights))
-
-
-class Flame(Aggregator):
-    """Aggregate by FLAME the models that the clients have, at the rate of their uploads; see `flame` for the noise.
-
-    Its weights undo lengths beyond the median; its trust is an equal share for those admitted.
     """
 
+    needs_model = True
     moves_with = ()
 
-    def __init__(self, noise: float = 0.0):
-        _check(1.0, noise)
+    def __init__(self, noise: NonNegativeFloat = 0.0):
         self.noise = noise
-
-    @property
-    def needs_model(self) -> bool:
-        """Return True: it clusters models; see the base class."""
-        return True
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        rate = server.upload_rate
-        return _flame(updates, server.parameters, rate, self.noise, server.generator("flame"))
+        weights, radius = flame_weights(updates.centred_with(server.parameters[None]), server.upload_rate)
+        answer: Tensor | Combination = updates.combination(weights)
+        if self.noise:
+            update, draw = updates.combine(weights), server.generator("flame")
+            drawn = torch.randn(updates.d, generator=draw, dtype=update.dtype, device=draw.device)
+            answer = update + self.noise * radius.to(update) * drawn.to(update.device)
+        diagnostics = {"admitted": int((weights > 0).sum()), "radius": radius.item()}
+        return Aggregation(answer, weights, diagnostics, equal_shares(weights))

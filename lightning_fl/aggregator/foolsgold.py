@@ -5,16 +5,16 @@ arXiv:1808.04866.
 """
 
 from collections.abc import Sequence
-from math import inf
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.clusters import cosine_distances
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.products import gram_matrix
 from lightning_fl.updates.rows import finite_rows
@@ -25,8 +25,7 @@ _COLUMNS = 2**12
 
 
 def foolsgold_weights(gram: Float64[Tensor, "n n"], confidence: float = 1.0) -> Float64[Tensor, " n"]:
-    """Weigh the clients from the inner products of their histories; see `foolsgold`."""
-    _check(confidence)
+    """Weigh the clients from the inner products of their histories; see `Foolsgold`."""
     rows = finite_rows(gram.diagonal(), "foolsgold")
     alike = (1 - cosine_distances(gram[rows][:, rows])).fill_diagonal_(0)
     most = alike.max(1).values  # v_i
@@ -37,55 +36,6 @@ def foolsgold_weights(gram: Float64[Tensor, "n n"], confidence: float = 1.0) -> 
         alpha = (alpha / alpha.max()).clamp(max=0.99)
         weights[rows] = (confidence * (alpha.logit() + 0.5)).clamp(0, 1)  # logit(0) = -inf gives 0
     return weights
-
-
-def _check(confidence: float) -> None:
-    if not 0 < confidence < inf:
-        raise SettingError(f"foolsgold needs a finite confidence > 0, got {confidence}; the paper takes 1.")
-
-
-def foolsgold(
-    updates: Float[Tensor, "n d"],
-    history: Float[Tensor, "n d"],
-    confidence: float = 1.0,
-    normalize: bool = False,
-) -> Float[Tensor, " d"]:
-    """Add up the updates by how unlike their clients' histories are, sum_i w_i x_i (Algorithm 1).
-
-    cs_ij is the cosine of H_i and H_j, cs_ii = 0, and v_i = max_j cs_ij.  Pardoning multiplies cs_ij by v_i / v_j where
-    v_j > v_i.  Then alpha_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by its maximum (at most 0.99), and
-    w_i = kappa (ln(alpha_i / (1 - alpha_i)) + 0.5), clipped to [0, 1].
-
-    Args:
-        updates: One update per row.
-        history: H, the sum of each client's updates over all rounds, this one included.
-        confidence: kappa, > 0.
-        normalize: Divide by sum_i w_i, which the paper does not: its step grows with the number of clients.
-
-    Returns:
-        The aggregated update; zero if all clients are alike.
-
-    Raises:
-        SettingError: If shapes do not fit, no update is finite, or confidence is out of range.
-
-    Note:
-        All coordinates count, not only those of the output layer; the authors' code also adds 1e-5 to v and inside the
-        logarithm, and lowers the largest alpha alone to 0.99: those between 0.99 and 1 stay, which tells only below a
-        confidence of 0.2.  A zero history has cosine 0 with every other.  An update with NaN or inf has weight 0.
-        There is no f: the rule assumes that honest clients differ more than Sybils do, and a single attacker passes.
-
-    Of three clients the first two are alike up to the sign of their second entry, with cosine 0.6; alpha = 0.4, 0.4, 1:
-
-    >>> clients = torch.tensor([[2.0, 1.0, 0.0], [2.0, -1.0, 0.0], [0.0, 0.0, 3.0]])
-    >>> foolsgold(clients, clients)
-    tensor([0.3781, 0.0000, 3.0000])
-    """
-    rows = Updates(updates)
-    if history.shape != updates.shape:
-        raise SettingError(
-            f"foolsgold needs one history per update, of shape {tuple(updates.shape)}, got {tuple(history.shape)}."
-        )
-    return rows.combine(_weights(rows, gram_matrix(history), confidence, normalize))
 
 
 def _weights(updates: Updates, gram: Tensor, confidence: float, normalize: bool) -> Float64[Tensor, " n"]:
@@ -110,26 +60,41 @@ def _gram(rows: Tensor, past: Sequence[Tensor | None]) -> Tensor:
 
 
 class Foolsgold(Aggregator):
-    """Add up the updates by how unlike the clients' histories are; see `foolsgold` for the settings.
+    """Add up the updates by how unlike their clients' histories are, sum_i w_i x_i (Algorithm 1).
 
-    It remembers the sum of each client's updates, d numbers per client.  A client that is absent, or whose update is
-    not finite, keeps its history.
+    H_i is the sum of client i's updates over all rounds, this one included; cs_ij is the cosine of H_i and H_j, cs_ii =
+    0, and v_i = max_j cs_ij.  Pardoning multiplies cs_ij by v_i / v_j where v_j > v_i.  Then alpha_i = 1 - max_j cs_ij,
+    clipped to [0, 1] and divided by its maximum (at most 0.99), and w_i = kappa (ln(alpha_i / (1 - alpha_i)) + 0.5),
+    clipped to [0, 1].  The result is zero if all clients are alike.
+
+    It remembers the histories, d numbers per client.  A client that is absent, or whose update is not finite, keeps its
+    own.
+
+    Args:
+        confidence: kappa, > 0 (the paper's: 1).
+        normalize: Divide by sum_i w_i, which the paper does not: its step grows with the number of clients.
+
+    Note:
+        All coordinates count, not only those of the output layer; the authors' code also adds 1e-5 to v and inside the
+        logarithm, and lowers the largest alpha alone to 0.99: those between 0.99 and 1 stay, which tells only below a
+        confidence of 0.2.  A zero history has cosine 0 with every other.  An update with NaN or inf has weight 0.
+        There is no f: the rule assumes that honest clients differ more than Sybils do, and a single attacker passes.
+
+    Of three clients the first two are alike up to the sign of their second entry, with cosine 0.6; alpha = 0.4, 0.4, 1:
+
+    >>> Foolsgold()(torch.tensor([[2.0, 1.0, 0.0], [2.0, -1.0, 0.0], [0.0, 0.0, 3.0]]))
+    tensor([0.3781, 0.0000, 3.0000])
     """
 
+    needs_ids = True
     robust = False  # a single attacker is no Sybil
     moves_with = ("scale", "rotation")
 
-    def __init__(self, confidence: float = 1.0, normalize: bool = False):
-        _check(confidence)
+    def __init__(self, confidence: PositiveFloat = 1.0, normalize: bool = False):
         self.confidence = confidence
         self.normalize = normalize
         self._history: dict[int, Tensor] = {}
         self._last: dict[int, Tensor] = {}
-
-    @property
-    def needs_ids(self) -> bool:
-        """Return True: histories are kept by client; see the base class."""
-        return True
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class.

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.adversary.adaptive import Adaptive
-from lightning_fl.aggregator.bygars import Bygars, bygars, bygars_weights
+from lightning_fl.aggregator.bygars import Bygars, bygars_weights
 from lightning_fl.contract import hostile, world
+from lightning_fl.round import Round
+from lightning_fl.server_oracle import GivenServer
 from tests import training
 from tests.aggregator import reference
 
@@ -17,6 +19,22 @@ RATE, STEPS, ALPHA = 0.2, 3, 0.05
 
 def problem(name: str, dtype=torch.float64) -> torch.Tensor:
     return torch.as_tensor(reference.problem(name, N, D), dtype=dtype)
+
+
+class Server(GivenServer):
+    """It computes gradients."""
+
+    def __init__(self, gradient, rate):
+        super().__init__(None)
+        self.round, self.gradient_after = Round(0, rate, 0), lambda update, learning_rate: gradient(update)
+
+
+def bygars(x, gradient, learning_rate, steps=3, step_size=0.05, trust=None):
+    """The rule where earlier rounds have left this trust."""
+    rule = Bygars(steps, step_size, carry_over=trust is not None)
+    if trust is not None:
+        rule.load_state_dict({"first_rate": learning_rate, "trust": dict(enumerate(trust.tolist()))})
+    return rule(x, Server(gradient, learning_rate))
 
 
 def slope(step):
@@ -96,12 +114,10 @@ def test_no_number_of_hostile_rows_makes_it_large(values, seed, entries):
 
 def test_errors(unchecked):
     x = problem("random")
-    with pytest.raises(SettingError, match=r"steps >= 1 and a finite step_size > 0, got 0 and 0\.05"):
+    with pytest.raises(SettingError, match="bygars needs steps >= 1, got 0"):
         bygars(x, gradient, RATE, steps=0)
-    with pytest.raises(SettingError, match="steps >= 1 and a finite step_size > 0, got 3 and 0"):
+    with pytest.raises(SettingError, match="bygars needs step_size > 0, got 0"):
         Bygars(steps=3, step_size=0, carry_over=False)
-    with pytest.raises(SettingError, match="trust in each of 8 updates, got 3 numbers"):
-        bygars(x, gradient, RATE, trust=torch.zeros(3))
     with pytest.raises(
         SettingError, match=r"server's gradient for bygars must be a tensor of shape \(\d+,\), got .*\(3,\)"
     ):

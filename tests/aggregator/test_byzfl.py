@@ -18,8 +18,8 @@ import torch
 from lightning_fl import Updates
 from lightning_fl.aggregator.arc import adaptive_clipping
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.centred_clipping import centred_clipping
-from lightning_fl.aggregator.clipping import clip
+from lightning_fl.aggregator.centred_clipping import CentredClipping
+from lightning_fl.aggregator.clipping import Clipping
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.mda import minimum_diameter_weights
 from lightning_fl.aggregator.meamed import Meamed
@@ -57,7 +57,7 @@ RULES = {
     "krum": (lambda x, f: Krum(f, "n-f-1")(x), byzfl.Krum),
     "multi_krum": (lambda x, f: MultiKrum(f, None, "n-f-1")(x), byzfl.MultiKrum),
     "centred_clipping": (
-        lambda x, f: centred_clipping(x, 0.7, n_iterations=3),
+        lambda x, f: CentredClipping(0.7, 3)(x),
         lambda f: byzfl.CenteredClipping(L=3, tau=0.7),
     ),
     "nnm": (mixed, byzfl.NNM),
@@ -88,8 +88,9 @@ def test_fifty_problems_have_the_same_answer(name):
 
 
 def test_centred_clipping_goes_on_from_its_last_result():
-    theirs, v = byzfl.CenteredClipping(L=1, tau=0.5), None
+    theirs, rule = byzfl.CenteredClipping(L=1, tau=0.5), CentredClipping(0.5)
     for seed in range(50):
         x = np.random.default_rng(seed).standard_normal((8, 6)) + 1
-        v = centred_clipping(torch.tensor(x), 0.5, v)
+        v = rule(torch.tensor(x))
+        rule.on_train_batch_end()
         np.testing.assert_allclose(v.numpy(), theirs(x.copy()), rtol=1e-9, atol=1e-12)

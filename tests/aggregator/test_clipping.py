@@ -4,12 +4,20 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.clipping import Clipping, clip
+from lightning_fl.aggregator.clipping import Clipping
 from lightning_fl.aggregator.median import Median
 from lightning_fl.contract import conf, world
 from tests.aggregator import reference
 
 N, D = 11, 6
+
+
+def clip(x, radius):
+    """What the inner rule is asked about."""
+    rows = Updates(x)
+    return rows.mixed(Clipping(Average(), radius).mix(rows, world.oracle())[0]).rows
+
+
 X = [[0.0, 0.0], [1.0, 0.5], [0.2, 2.0], [2.0, 1.3], [1.1, 3.0], [0.7, 1.1], [10.0, -9.0]]
 
 
@@ -79,18 +87,15 @@ def test_noise_has_its_deviation_and_depends_on_the_round_alone():
 @pytest.mark.parametrize(
     ("radius", "noise", "message"),
     [
-        (-1.0, 0.0, "finite radius >= 0, got -1.0; set aggregator.radius"),
+        (-1.0, 0.0, "clipping needs radius >= 0, got -1.0"),
         (torch.inf, 0.0, "finite radius >= 0, got inf"),
         (torch.nan, 0.0, "finite radius >= 0, got nan"),
-        (1.0, -0.1, "finite noise >= 0, got -0.1; set aggregator.noise"),
+        (1.0, -0.1, "clipping needs noise >= 0, got -0.1"),
         (1.0, torch.nan, "finite noise >= 0, got nan"),
     ],
 )
 def test_refuses_settings_out_of_range(radius, noise, message, unchecked):
     with pytest.raises(SettingError, match=message):
         Clipping(Average(), radius, noise)
-    if "radius" in message:
-        with pytest.raises(SettingError, match=message):
-            clip(torch.ones(2, 2), radius)
     with pytest.raises(SettingError, match="at least one update without NaN"):
         Clipping(Average(), 1.0, 0.0).aggregate(Updates(torch.full((3, 2), torch.nan)), world.oracle())

@@ -6,14 +6,29 @@ from hypothesis import strategies as st
 from sklearn.cluster import HDBSCAN
 
 from lightning_fl import DivergedError, SettingError, Updates
-from lightning_fl.aggregator.flame import Flame, flame, majority_cluster, model_distances
+from lightning_fl.aggregator.flame import Flame, majority_cluster, model_distances
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import hostile, world
+from lightning_fl.server_oracle import GivenServer
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
 N, D = 11, 6
 MODEL = torch.linspace(-2, 3, D, dtype=torch.float64)
+
+
+class Server(GivenServer):
+    """It has a model, and a rate at which clients upload."""
+
+    parameters = upload_rate = None
+
+    def __init__(self, model, rate, draw):
+        super().__init__(None)
+        self.parameters, self.upload_rate, self.generator = model, rate, lambda purpose: draw
+
+
+def flame(x, model, rate, noise=0.0, draw=None):
+    return Flame(noise)(x, Server(model, rate, draw))
 
 
 @pytest.mark.parametrize("rate", [0.01, 1.0])
@@ -177,8 +192,6 @@ def test_errors(unchecked):
         Flame(0.0).aggregate(world.updates(), world.oracle(0.0))
     with pytest.raises(SettingError, match=r"noise >= 0, got -0\.1"):
         Flame(-0.1)
-    with pytest.raises(SettingError, match=r"a generator to draw its noise, got noise=0\.1 and none"):
-        flame(x, w, 0.1, 0.1)
     with pytest.raises(DivergedError, match="flame needs a finite model"):
         flame(x, w * torch.nan, 0.1)
     with pytest.raises(SettingError, match="flame needs at least one update without NaN"):
