@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_integers
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.checks import (
     check_model,
@@ -174,7 +174,6 @@ class FederatedModule(pl.LightningModule):
         honest, byzantine = data.federation.participants(0)
         if self.adversary is not None:
             with concerning("adversary"):
-                check_integers(self.adversary)
                 if byzantine:
                     self.adversary.check(len(honest), len(byzantine), data.n_classes)
                 self.adversary.check_data(data)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from numbers import Integral, Real
-from types import NoneType
 from typing import Any, Literal, get_args
 
 import pytorch_lightning as pl
@@ -17,7 +16,6 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.arguments import arguments
 from lightning_fl.errors import SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.ranges import Checked
@@ -431,25 +429,6 @@ def check_hooks(rule: Aggregator, asker: str) -> None:
             raise SettingError(
                 f"{asker} does not call {name} of its rule, got {type(rule).__name__} with it; use that rule by itself."
             )
-
-
-def check_integers(part: pl.Callback) -> None:
-    """Check that what the class of a rule or an attack declares as an integer is one, unlike f = 0.15 n.
-
-    Args:
-        part: The rule or attack; rules inside it are checked, too.
-
-    Raises:
-        SettingError: If it is not.
-    """
-    for name, parameter in arguments(type(part)).items():
-        value, kinds = getattr(part, name, None), {*get_args(parameter.annotation)} or {parameter.annotation}
-        integer = int in kinds and float not in kinds
-        if integer and (isinstance(value, float) or (isinstance(value, str) and kinds <= {int, NoneType})):
-            advice = "; round it" if isinstance(value, float) else ""
-            raise SettingError(f"{type(part).__name__} needs an integer {name}, got {value!r}{advice}.")
-        if isinstance(value, pl.Callback):
-            check_integers(value)
 
 
 def check_integer(value: object, rule: str, name: str = "f") -> None:

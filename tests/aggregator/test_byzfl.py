@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.aggregator.arc import adaptive_clipping
+from lightning_fl.aggregator.arc import Arc
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.centred_clipping import CentredClipping
 from lightning_fl.aggregator.clipping import Clipping
@@ -25,9 +25,10 @@ from lightning_fl.aggregator.mda import minimum_diameter_weights
 from lightning_fl.aggregator.meamed import Meamed
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.monna import Monna
-from lightning_fl.aggregator.nnm import nnm_matrix
+from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.rfa import Rfa
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
+from lightning_fl.contract import world
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -40,10 +41,10 @@ def first_of_least_diameter(x, f):
     return rows.combine(minimum_diameter_weights(rows.centred.gram, f))
 
 
-def mixed(x, f):
-    """Updates mixed with their neighbours."""
+def mixed(rule, x):
+    """What the rule inside is asked about."""
     rows = Updates(x)
-    return rows.mixed(nnm_matrix(rows.centred.gram, f)).rows
+    return rows.mixed(rule.mix(rows, world.oracle())[0]).rows
 
 
 # Those that give n rows are compared row by row.
@@ -60,9 +61,9 @@ RULES = {
         lambda x, f: CentredClipping(0.7, 3)(x),
         lambda f: byzfl.CenteredClipping(L=3, tau=0.7),
     ),
-    "nnm": (mixed, byzfl.NNM),
-    "arc": (adaptive_clipping, byzfl.ARC),
-    "clipping": (lambda x, f: clip(x, 2.0), lambda f: byzfl.Clipping(2.0)),
+    "nnm": (lambda x, f: mixed(Nnm(Average(), f), x), byzfl.NNM),
+    "arc": (lambda x, f: mixed(Arc(Average(), f), x), byzfl.ARC),
+    "clipping": (lambda x, f: mixed(Clipping(Average(), 2.0), x), lambda f: byzfl.Clipping(2.0)),
     "mda": (first_of_least_diameter, byzfl.MDA),
     "monna": (lambda x, f: Monna(f, 2)(x), lambda f: byzfl.MoNNA(f, idx=2)),
 }

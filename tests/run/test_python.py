@@ -174,7 +174,7 @@ def test_an_f_that_is_no_integer_is_refused(rule, unchecked):
         train(net, data(), rule(f="1"), Ipm(), rounds=1)
     with pytest.raises(SettingError, match=r"needs a whole number as f, got 1.5; round it"):
         train(net, data(), rule(0.25 * 6), Ipm())
-    with pytest.raises(SettingError, match=r"Adaptive needs an integer evaluations, got 160.0"):
+    with pytest.raises(SettingError, match=r"adaptive needs a whole number as evaluations, got 160.0"):
         train(net, data(), Krum(f=1), Adaptive(160.0))
 
 
