@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
