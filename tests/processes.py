@@ -26,7 +26,8 @@ from lightning_fl.callback.record import Record
 from lightning_fl.errors import SettingError
 from lightning_fl.run.assemble import make_data, make_module, make_trainer
 from lightning_fl.strategy.client_parallel import ClientParallel
-from lightning_fl.updates.exchange import ColumnBlock, same_start
+from lightning_fl.updates.exchange import same_start
+from lightning_fl.updates.updates import Updates
 
 CLASSES, SIDE = 3, 10
 
@@ -63,12 +64,13 @@ def watch_rows():
     """Note who asks one of several processes for all columns."""
     asked = []
 
-    def rows(block):
-        asked.append(block)
-        return block._columns.whole(block._block)
+    def rows(updates):
+        if updates.held.partial:
+            asked.append(updates)
+        return updates.held.whole(updates.here)
 
-    ColumnBlock.rows = cached_property(rows)
-    ColumnBlock.rows.__set_name__(ColumnBlock, "rows")
+    Updates.rows = cached_property(rows)
+    Updates.rows.__set_name__(Updates, "rows")
     return asked
 
 

@@ -47,7 +47,7 @@ def gas_weights(
     rows = finite_rows(norms, "gas")
     broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
     scores = torch.zeros_like(norms)
-    groups, stand_for = updates.some_of(groups)
+    groups, stand_for = updates.held.some_of(groups)
     for blocks in _blocks(updates.rows, groups):
         if len(rows) < updates.n:
             blocks = blocks.masked_fill(broken[:, None], torch.nan)

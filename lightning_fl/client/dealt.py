@@ -10,7 +10,7 @@ from lightning_fl.client.base import Client, ClientResult, check_result
 from lightning_fl.network.parameters import trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from lightning_fl.updates.exchange import Columns, begin_total, deal, from_process, world
+from lightning_fl.updates.exchange import Block, begin_total, deal, from_process, world
 from lightning_fl.updates.storage import Storage
 
 
@@ -25,7 +25,7 @@ class Dealt(Client):
         storage: Makes the matrix that holds the rows of this process's clients until they are exchanged.
     """
 
-    def __init__(self, client: Client, columns: Columns, homes: dict[int, int], storage: Storage):
+    def __init__(self, client: Client, columns: Block, homes: dict[int, int], storage: Storage):
         super().__init__(client.client_chunk)
         self.client = client
         self.columns = columns

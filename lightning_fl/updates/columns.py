@@ -1,290 +1,59 @@
-"""What every coordinate rule asks of the updates: the values of each coordinate in ascending order.
+"""Which of the d columns are here: all of them, unless processes share them or an estimate needs only some."""
 
-Sorting is nearly all of such a rule's work.  A search that asks it about many forged rows beside the same honest ones
-sorts these once; where copies of one more value come in follows (`Ordered.extended`).
-"""
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Any
-
-import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.network.threads import in_threads
 
-# Entries sorted at a time: 2^18 of them (1 to 2 MB) fit a core's cache, 2^26 a GPU's memory.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
-# Relative difference that is rounding.
-ROUNDING = 2.0**-40
-
-
-def reduce_columns(
-    updates: Float[Tensor, "n d"],
-    pick: Callable[[Any], Any],
-    kept: Sequence[int] | None = None,
-    matrix: Float[Tensor, "m k"] | None = None,
-) -> Float[Tensor, " d *_"]:
-    """Sort every column and make one number of it, or several.
-
-    NumPy sorts with the CPU's vector instructions once a column lies in one piece: at n = 115 an eighth of the work of
-    `torch.median`, and half of that of a NumPy partition along the rows.
+@dataclass(frozen=True)
+class Columns:
+    """All columns are here.  `exchange.Block` and `adversary.search.sampled.SampledColumns` hold some of them.
 
     Args:
-        updates: One vector per row.
-        pick: From the values of m columns as an (m, n) array or tensor, each ascending, to m numbers, or m rows.
-        kept: Numbers of the rows that count, all of them finite.  None: all.
-        matrix: Mixes these rows: the columns sorted are those of matrix @ rows, computed some at a time.
-
-    Returns:
-        What pick made of each column.
-    """
-    own: Any = slice(None) if kept is None else list(kept)
-    n = len(updates) if kept is None else len(kept)
-    n = n if matrix is None else len(matrix)
-    if updates.device.type != "cpu":
-        blocks = (block[own] for block in updates.split(max(1, _ENTRIES_GPU // n), dim=1))
-        mixed = blocks if matrix is None else (matrix @ block for block in blocks)
-        return torch.cat([pick(block.T.sort(dim=1).values) for block in mixed])
-    width = max(1, _ENTRIES_CPU // n)
-    spare: list[Tensor] = []  # memory of threads that wait: fresh pages cost as much as mixing
-
-    def work(block: Tensor) -> Tensor:
-        block = block[own]
-        try:
-            memory = spare.pop()
-        except IndexError:
-            memory = updates.new_empty(n * width if matrix is not None else 0)
-        if matrix is not None:
-            block = torch.mm(matrix, block, out=memory[: n * block.shape[1]].view(n, -1))
-        if block.dtype.itemsize < 4:  # NumPy has no bfloat16
-            block = block.float()
-        values = block.T.numpy().copy()
-        values.sort(axis=1)
-        spare.append(memory)
-        return torch.from_numpy(np.ascontiguousarray(pick(values))).to(updates.dtype)
-
-    return torch.cat(in_threads(work, updates.detach().split(width, dim=1)))
-
-
-def sorted_rows(values: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
-    """Sort every row, on a CPU by NumPy: ten times as fast as torch.
-
-    >>> sorted_rows(torch.tensor([[3.0, 1.0, 2.0]]))
-    tensor([[1., 2., 3.]])
-    """
-    if values.device.type != "cpu":
-        return values.sort(dim=1).values
-    ordered = values.clone(memory_format=torch.contiguous_format)
-    ordered.numpy().sort(axis=1)
-    return ordered
-
-
-def kth_smallest(values: Float[Tensor, "m n"], k: int) -> Float[Tensor, " m"]:
-    """Find the k-th smallest value of every row, on a CPU by NumPy's partition: a fourth of torch's time.
-
-    Args:
-        values: NaN is the largest.  On a CPU their order within a row is lost.
-        k: 1 <= k <= n.
-
-    >>> kth_smallest(torch.tensor([[3.0, 1.0, 2.0, torch.nan]]), 2)
-    tensor([2.])
-    """
-    if values.device.type != "cpu":
-        return values.kthvalue(k, dim=1).values
-    values.numpy().partition(k - 1, axis=1)
-    return values[:, k - 1]
-
-
-def smallest(values: Float[Tensor, "m n"], k: int) -> Bool[Tensor, "m n"]:
-    """Mark the k smallest values of every row; of equal ones, up to rounding, the first.
-
-    Args:
-        values: Float64, no NaN.  A relative difference of 2^-40 or less is rounding.
-        k: 1 <= k <= n.
-
-    >>> smallest(torch.tensor([[3.0, 1.0, 2.0 + 1e-15, 2.0]]).double(), 2)
-    tensor([[False,  True,  True, False]])
-    """
-    last = kth_smallest(values.clone(memory_format=torch.contiguous_format), k)[:, None]
-    rounding = ROUNDING * last.abs()
-    below, ties = values < last - rounding, (values - last).abs() <= rounding
-    return below | (ties & (ties.cumsum(1) <= k - below.sum(1, keepdim=True)))
-
-
-def middle_mean(values: Any, f: int) -> Any:
-    """Average every row without its f first and its f last values, in float64.
-
-    Args:
-        values: (m, n) array or tensor.
-        f: 0 <= 2f < n.  The most that leave a value give the median, the mean of the middle two where n is even.
-
-    Returns:
-        (m,) means.
-    """
-    return values[:, f : values.shape[1] - f].mean(1, dtype=float)
-
-
-def nearest_mean(values: Any, centre: Any, k: int) -> Any:
-    """Average the k values of every row that are nearest to its centre.
-
-    They are neighbours: from the k smallest on, take a step up for as long as the value gained is nearer than the one
-    lost.
-
-    Args:
-        values: (m, n) array or tensor, every row ascending; the values left out are overwritten by 0.
-        centre: (m,) float64 numbers.
-        k: 1 <= k <= n.
-
-    Returns:
-        (m,) means; of two values equally near, the smaller one counts.
-    """
-    spare, centre = values.shape[1] - k, centre[:, None]
-    lost, gained = values[:, :spare], values[:, k:]
-    steps = gained - centre < centre - lost  # true up to the last step
-    lost *= ~steps
-    gained *= steps
-    return values.sum(1) / k
-
-
-class Ordered:
-    """The values of each coordinate in ascending order, in places 0 to n - 1.
-
-    Args:
-        rows: One vector per row.
-        whole: Puts what processes find for their own columns together.
-        kept: Numbers of the rows that count, all of them finite.  None: all.
-        matrix: Mixes these rows: the values ordered are those of matrix @ rows, which are never held as a whole.
-
-    >>> ordered = Ordered(torch.tensor([[4.0, 1.0], [0.0, 3.0], [2.0, 8.0]]))
-    >>> ordered.at(1, 1), ordered.mean(0, 2), ordered.nearest(trim=1, k=2)
-    (tensor([2., 3.]), tensor([1., 2.]), tensor([1., 2.]))
+        d: How many there are.
     """
 
-    def __init__(
-        self,
-        rows: Float[Tensor, "n d"],
-        whole: Callable[[Tensor], Tensor] = lambda found: found,
-        kept: Sequence[int] | None = None,
-        matrix: Float[Tensor, "m k"] | None = None,
-    ):
-        self._given, self._kept, self._matrix = rows, kept, matrix
-        self.n = len(matrix) if matrix is not None else len(rows if kept is None else kept)
-        self._whole = whole
-        self._places: dict[int, Tensor] = {}
-        self._sums: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
+    d: int
 
-    @cached_property
-    def rows(self) -> Float[Tensor, "n d"]:
-        """Those that count, mixed."""
-        rows = self._given if self._kept is None else self._given[list(self._kept)]
-        return rows if self._matrix is None else self._matrix @ rows
+    partial = False
+    """Whether some columns are elsewhere, or left out."""
 
-    def _reduced(self, pick: Callable[[Any], Any]) -> Tensor:
-        return self._whole(reduce_columns(self._given, pick, self._kept, self._matrix))
+    @property
+    def width(self) -> int:
+        """How many are here."""
+        return self.d
 
-    def at(self, lower: int, upper: int) -> Float[Tensor, " d"]:
-        """Average the values in two places, which may be the same."""
-        if lower == upper:
-            return self._reduced(lambda values: values[:, lower])
-        return self._reduced(lambda values: values[:, lower] / 2 + values[:, upper] / 2)
+    def own(self, vectors: Tensor) -> Tensor:
+        """Cut the columns that are here out of whole vectors."""
+        return vectors
 
-    def mean(self, first: int, last: int) -> Float[Tensor, " d"]:
-        """Average the values in places first to last - 1."""
-        return self._reduced(lambda values: values[:, first:last].mean(1))
+    def whole(self, block: Float[Tensor, "*b _"]) -> Float[Tensor, "*b d"]:
+        """Put the columns of the same vectors together."""
+        return block
 
-    def nearest(self, trim: int, k: int) -> Float[Tensor, " d"]:
-        """Average the k values nearest to the mean of those left when the ``trim`` smallest and largest are.
+    def total(self, sums: Tensor) -> Tensor:
+        """Add up sums over columns."""
+        return sums
 
-        Of two values equally near, the smaller one counts.
-        """
-        return self._reduced(lambda values: nearest_mean(values, middle_mean(values, trim), k))
+    def stack(self, found: Tensor) -> Tensor:
+        """Stack what was found in each block of columns."""
+        return found[None]
 
-    def extended(self, row: Float[Tensor, " d"], copies: int) -> "Ordered":
-        """Order the values with copies of one more finite row among them, without sorting anew."""
-        return _OrderOfCopies(self, row, copies)
+    def weighed(self, rows: Float[Tensor, "n _"]) -> Float[Tensor, "n _"]:
+        """Scale the columns that are here so that squares summed over all blocks are those of all d columns."""
+        return rows
 
-    @cached_property
-    def columns(self) -> Float[Tensor, "d n"]:
-        """Every column sorted, and in one piece."""
-        wide = self.rows.to(torch.promote_types(self.rows.dtype, torch.float32))
-        return reduce_columns(wide, lambda values: values)
+    def chosen(self, rows: Float[Tensor, "n _"], index: Int64[Tensor, " k"] | slice) -> Float[Tensor, "n k"]:
+        """Take some of the d columns, wherever they are."""
+        return rows[:, index]
 
-    def place(self, place: int) -> Float[Tensor, " d"] | None:
-        """The values in one place, remembered; None where there is no such place."""
-        if not 0 <= place < self.n:
-            return None
-        if place not in self._places:
-            self._places[place] = self.columns[:, place].contiguous()
-        return self._places[place]
-
-    def sums_with(self, first: int, last: int, copies: int) -> tuple[Float64[Tensor, "d m"], Float64[Tensor, " m"]]:
-        """Sum places first to last - 1 of the values and copies of one more value y as W + c y.
+    def some_of(self, groups: Sequence[Tensor]) -> tuple[Sequence[Tensor], Float64[Tensor, " g"]]:
+        """Choose groups of columns to ask about, of many that contribute to a sum.
 
         Returns:
-            W in each coordinate if k = 0, ..., n values are below y, remembered; c, how many copies are in those
-            places, for each k.
+            The groups to ask about, all of them or some where an estimate is enough, and how many each stands for.
         """
-        key = first, last, copies
-        if key not in self._sums:
-            n, k = self.n, torch.arange(self.n + 1, device=self.rows.device)
-            # Below y are places first to k - 1, above it places k + copies to last - 1.
-            below, above = k.clamp(min(first, n), min(last, n)), k.clamp(max(first - copies, 0), max(last - copies, 0))
-            table = self.columns.new_empty(len(self.columns), n + 1, dtype=torch.float64)
-            width = max(1, (_ENTRIES_CPU if self.rows.device.type == "cpu" else _ENTRIES_GPU) // n)
-            for columns, part in zip(self.columns.split(width), table.split(width), strict=True):
-                sums = F.pad(columns.cumsum(1, dtype=torch.float64), (1, 0))  # of so many smallest values
-                torch.sub(sums[:, below] - sums[:, below[:1]], sums[:, above] - sums[:, above[-1:]], out=part)
-            count = (k + copies).clamp(first, last) - k.clamp(first, last)
-            self._sums[key] = table, count.double()
-        return self._sums[key]
-
-
-class _OrderOfCopies(Ordered):
-    """The values of others and copies of one more row; see `Ordered.extended`.
-
-    The value in place p is y, held between the others' values in places p - copies and p.
-    """
-
-    def __init__(self, others: Ordered, row: Tensor, copies: int):
-        self.others, self.copies = others, copies
-        self.n = others.n + copies
-        self._row = row.to(others.columns)
-
-    @cached_property
-    def rows(self) -> Float[Tensor, "n d"]:
-        rows = self.others.rows
-        return torch.cat([rows, self._row.to(rows).expand(self.copies, -1)])
-
-    def at(self, lower: int, upper: int) -> Float[Tensor, " d"]:
-        value = self._at(lower) if lower == upper else self._at(lower) / 2 + self._at(upper) / 2
-        return value.to(self.others.rows)
-
-    def mean(self, first: int, last: int) -> Float[Tensor, " d"]:
-        return (self._sum(first, last) / (last - first)).to(self.others.rows)
-
-    def nearest(self, trim: int, k: int) -> Float[Tensor, " d"]:
-        if self.n - 2 * trim <= 2:
-            centre = (self._at(trim).double() + self._at(self.n - 1 - trim)) / 2
-        else:
-            centre = self._sum(trim, self.n - trim) / (self.n - 2 * trim)
-        spare = self.n - k
-        if spare > k:  # what is lost in one step may have been gained in another
-            return Ordered(self.rows).nearest(trim, k)
-        total = self._sum(spare, k) if k > spare else torch.zeros_like(centre)
-        for place in range(spare):
-            lost, gained = self._at(place), self._at(place + k)
-            total += torch.where(gained - centre < centre - lost, gained, lost)
-        return (total / k).to(self.others.rows)
-
-    def _at(self, place: int) -> Float[Tensor, " d"]:
-        low, high = self.others.place(place - self.copies), self.others.place(place)
-        return self._row if low is None and high is None else self._row.clamp(low, high)
-
-    def _sum(self, first: int, last: int) -> Float64[Tensor, " d"]:
-        table, counts = self.others.sums_with(first, last, self.copies)
-        below = torch.searchsorted(self.others.columns, self._row[:, None])
-        return table.gather(1, below)[:, 0] + counts[below[:, 0]] * self._row
+        return groups, torch.ones(len(groups), dtype=torch.float64, device=groups[0].device)

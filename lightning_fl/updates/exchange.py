@@ -2,7 +2,7 @@
 
 Each process computes the updates of its own clients (`lightning_fl.client.dealt`).  One exchange turns them into a
 block of columns of all updates, on which the rule works: what it asks of `Updates` is added up over the processes
-(`ColumnBlock`), and every vector of length d that it takes or returns is whole.  So rules, attacks and servers need not
+(`Block`), and every vector of length d that it takes or returns is whole.  So rules, attacks and servers need not
 know of processes.
 
 A rule or an attack that reads ``updates.rows`` gets all columns, on every process: correct, but with as much memory as
@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -25,8 +24,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lightning_fl.errors import ProcessError
-from lightning_fl.updates.rows import as_shares, broken_rows
-from lightning_fl.updates.updates import Updates, positive
+from lightning_fl.updates import columns
+from lightning_fl.updates.updates import Updates
 
 # Numbers that a process sends at a time: 16 MiB in float32, or a whole update.
 _SENT = 2**22
@@ -112,26 +111,27 @@ def deal(costs: Sequence[float], n_processes: int) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Which of d columns each process holds: neighbouring ones, as many as the others or one more.
+class Block(columns.Columns):
+    """The columns that each process holds: neighbouring ones, as many as the others or one more.
 
     Args:
         d: How many there are.
         rank: Number of this process.
         n_processes: How many there are.
 
-    >>> Columns(5, 1, 2).widths, Columns(5, 1, 2).own(torch.arange(5))
+    >>> Block(5, 1, 2).widths, Block(5, 1, 2).own(torch.arange(5))
     ([2, 3], tensor([2, 3, 4]))
     """
 
-    d: int
     rank: int
     n_processes: int
 
+    partial = True
+
     @staticmethod
-    def here(d: int) -> "Columns | None":
+    def here(d: int) -> "Block | None":
         """Those of this process; None where it is the only one."""
-        return Columns(d, dist.get_rank(), dist.get_world_size()) if world() > 1 else None
+        return Block(d, dist.get_rank(), dist.get_world_size()) if world() > 1 else None
 
     @property
     def _bounds(self) -> list[int]:
@@ -163,6 +163,25 @@ class Columns:
         self._swap(found, counts, block.reshape(-1).repeat(self.n_processes), [block.numel()] * self.n_processes)
         parts = found.split(counts)
         return torch.cat([p.view(*block.shape[:-1], w) for p, w in zip(parts, self.widths, strict=True)], dim=-1)
+
+    def total(self, sums: Tensor) -> Tensor:
+        """Add up the processes' sums."""
+        return total(sums)
+
+    def stack(self, found: Tensor) -> Tensor:
+        """Stack what the processes found."""
+        parts = found.new_zeros(self.n_processes, *found.shape)
+        parts[self.rank] = found
+        return total(parts)
+
+    def chosen(self, rows: Float[Tensor, "n _"], index: Tensor | slice) -> Float[Tensor, "n k"]:
+        """Take some of the d columns, on every process."""
+        every = torch.arange(self.d, device=rows.device)
+        places, mine = every[index], self.own(every)
+        found = rows.new_zeros(len(rows), len(places))
+        here = (places >= mine[0]) & (places <= mine[-1])
+        found[:, here] = rows[:, places[here] - mine[0]]
+        return total(found)
 
     def to_columns(self, rows: Float[Tensor, "m d"], parts: Sequence[Sequence[int]], out: Float[Tensor, "n _"]) -> None:
         """Write into ``out`` this process's columns of all rows, of which each process has some.
@@ -207,70 +226,6 @@ class Columns:
             dist.all_to_all_single(out, sent, counts, sizes)
 
 
-class ColumnBlock(Updates):
-    """Some columns of all rows; the other processes hold the others.
-
-    Args:
-        block: The columns that this process holds.
-        data_weights: See `Updates`.
-        ids: See `Updates`.
-        columns: Which they are.
-    """
-
-    spread = True
-
-    def __init__(
-        self,
-        block: Float[Tensor, "n _"],
-        data_weights: Float[Tensor, " n"] | None,
-        ids: Sequence[int] | None,
-        columns: Columns,
-    ):
-        self._block, self.ids, self._columns = block.detach(), ids, columns
-        self.n, self.d = len(block), columns.d
-        self.data_weights = as_shares(data_weights, self.n, block.device)
-        self._positive = positive(self.data_weights, data_weights)
-        self._seen = {}
-
-    @property
-    def here(self) -> Float[Tensor, "n _"]:
-        """The columns that this process holds."""
-        return self._block
-
-    def _total(self, sums: Tensor) -> Tensor:
-        return total(sums)
-
-    def _own(self, vectors: Tensor) -> Tensor:
-        return self._columns.own(vectors)
-
-    @cached_property
-    def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
-        """All columns, once somebody asks."""
-        return self._columns.whole(self._block)
-
-    def _whole(self, block: Tensor) -> Tensor:
-        return self._columns.whole(block)
-
-    def _stack(self, found: Tensor) -> Tensor:
-        parts = found.new_zeros(self._columns.n_processes, *found.shape)
-        parts[self._columns.rank] = found
-        return total(parts)
-
-    def columns(self, index: Tensor | slice) -> Updates:
-        """Some columns of the rows, on every process."""
-        places = torch.arange(self.d, device=self.device)[index]
-        mine = torch.arange(self.d, device=self.device)
-        mine = self._columns.own(mine)
-        found = self._block.new_zeros(self.n, len(places))
-        here = (places >= mine[0]) & (places <= mine[-1])
-        found[:, here] = self._block[:, places[here] - mine[0]]
-        return Updates(total(found), self.data_weights, self.ids)
-
-    def _marked(self) -> Tensor:
-        broken = total(broken_rows(self._block).double()) > 0
-        return self._block.masked_fill(broken[:, None], torch.nan) if broken.any() else self._block
-
-
 def same_start(model: nn.Module) -> None:
     """Give every process the parameters and buffers of the first one."""
     for value in (*model.parameters(), *model.buffers()):
@@ -284,3 +239,6 @@ def from_process(process: int, tensor: Tensor) -> Tensor:
         with _together():
             dist.broadcast(sent.view(-1).view(torch.uint8), process)
     return sent
+
+
+Columns, ColumnBlock = Block, Updates  # as the module calls them

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.updates.columns import kth_smallest
+from lightning_fl.updates.ordered import kth_smallest
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
 # many times as many as they go into 32.  A GPU wants more.

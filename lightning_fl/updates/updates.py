@@ -16,7 +16,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
-from lightning_fl.updates.columns import Ordered
+from lightning_fl.updates.columns import Columns
+from lightning_fl.updates.ordered import Ordered
 from lightning_fl.updates.products import (
     LONGEST,
     Centred,
@@ -108,6 +109,7 @@ class Updates:
         data_weights: Share of each client in the data, at least 0 with a positive sum; normalised to sum 1.
             None: equal shares.
         ids: Number of each client, for a rule that remembers clients.  None: the rows are not single clients.
+        columns: Which columns of the rows these are.  None: all.
 
     Raises:
         SettingError: If rows are not a floating-point matrix, or the weights do not fit them.
@@ -122,11 +124,14 @@ class Updates:
         rows: Float[Tensor, "n d"],
         data_weights: Float[Tensor, " n"] | None = None,
         ids: Sequence[int] | None = None,
+        columns: Columns | None = None,
     ):
-        check_rows(rows, "updates")
-        self.rows = rows.detach()
-        self.ids = ids
-        self.n, self.d = rows.shape
+        if columns is None or not columns.partial:
+            check_rows(rows, "updates")
+        self._here, self.ids = rows.detach(), ids
+        self.held = Columns(rows.shape[1]) if columns is None else columns
+        """Which columns are here; sums over columns go through this."""
+        self.n, self.d = len(rows), self.held.d
         self.data_weights = as_shares(data_weights, self.n, rows.device)
         self._positive = positive(self.data_weights, data_weights)
         self._seen: dict[tuple[str, int, int], tuple[Tensor, Any]] = {}
@@ -134,47 +139,22 @@ class Updates:
     _positive: Tensor | None = None
     """The data weights, if all of them are known to be above 0."""
 
-    # What follows is for several processes, each of which holds some columns of all rows: `exchange`.
-
-    spread = False
-    """Whether other processes hold some of the columns."""
-
     @property
     def here(self) -> Float[Tensor, "n _"]:
-        """The rows, or those of their columns that this process holds."""
-        return self.rows
+        """The rows, or those of their columns that are here."""
+        return self._here
 
-    def _total(self, sums: Tensor) -> Tensor:
-        """Add up sums over the columns here."""
-        return sums
+    @cached_property
+    def rows(self) -> Float[Tensor, "n d"]:
+        """All columns of the rows, put together once somebody asks."""
+        return self.held.whole(self.here)
 
-    def _own(self, vectors: Tensor) -> Tensor:
-        """Of whole vectors, the columns here."""
-        return vectors
-
-    def _whole(self, block: Tensor) -> Tensor:
-        """Put the processes' columns of the same vectors together."""
-        return block
-
-    def _stack(self, found: Tensor) -> Tensor:
-        """Stack what the processes found."""
-        return found[None]
-
-    def _marked(self) -> Tensor:
-        """The columns here, NaN in rows that hold NaN or inf in some column of any process."""
-        return self.here
-
-    def _weighed(self, columns: Tensor) -> Tensor:
-        """Scale columns so that squares summed over those here and in other processes are those of all d columns."""
-        return columns
-
-    def some_of(self, groups: Sequence[Tensor]) -> tuple[Sequence[Tensor], Float64[Tensor, " g"]]:
-        """Choose groups of columns to ask about, of many that contribute to a sum.
-
-        Returns:
-            The groups to ask about, all of them or some where an estimate is enough, and how many each stands for.
-        """
-        return groups, torch.ones(len(groups), dtype=torch.float64, device=self.device)
+    def _marked(self) -> Float[Tensor, "n _"]:
+        """The columns here, NaN in rows that hold NaN or inf in some column elsewhere."""
+        if not self.held.partial:
+            return self.here
+        broken = self.held.total(broken_rows(self.here).double()) > 0
+        return self.here.masked_fill(broken[:, None], torch.nan) if broken.any() else self.here
 
     @property
     def device(self) -> torch.device:
@@ -208,7 +188,7 @@ class Updates:
         >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).by_column(lambda rows: rows.mean(0))
         tensor([2., 4.])
         """
-        return self._whole(function(self._marked() if mark_broken else self.here, *map(self._own, vectors)))
+        return self.held.whole(function(self._marked() if mark_broken else self.here, *map(self.held.own, vectors)))
 
     def over_columns(self, function: Callable[..., Tensor], *vectors: Float[Tensor, " d"]) -> Tensor:
         """Apply a function that sums over columns; see `by_column`.
@@ -223,7 +203,7 @@ class Updates:
         >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).over_columns(lambda rows: rows.sum(1))
         tensor([3., 9.])
         """
-        return self._total(function(self.here, *map(self._own, vectors)))
+        return self.held.total(function(self.here, *map(self.held.own, vectors)))
 
     def by_row(self, function: Callable[[Tensor], Tensor]) -> Float[Tensor, " n"]:
         """Apply a function that treats every whole row by itself, and gives one number for each.
@@ -233,7 +213,7 @@ class Updates:
         >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).by_row(lambda rows: rows.sum(1))
         tensor([3., 9.])
         """
-        if not self.spread:
+        if not self.held.partial:
             return function(self.here)
         blocks = torch.arange(self.n, device=self.device).split(_WHOLE_ROWS)
         return torch.cat([function(self.by_column(lambda rows, own=own: rows[own])) for own in blocks])
@@ -249,7 +229,7 @@ class Updates:
         Returns:
             Its values, stacked: one for each process.
         """
-        return self._stack(function(self._weighed(self._marked() if mark_broken else self.here)))
+        return self.held.stack(function(self.held.weighed(self._marked() if mark_broken else self.here)))
 
     @cached_property
     def gram(self) -> Float64[Tensor, "n n"]:
@@ -257,13 +237,13 @@ class Updates:
         return self._products()
 
     def _products(self, *extra: Tensor) -> Float64[Tensor, "m m"]:
-        gram = self._total(gram_matrix(self.here, *extra))
+        gram = self.held.total(gram_matrix(self.here, *extra))
         return as_broken(gram, gram.diagonal()) if self.dtype == torch.float64 else gram
 
     @cached_property
     def centred(self) -> Centred:
         """Inner products about the middle of the rows; see `centred_products`."""
-        return centred_products(self.here, total=self._total)
+        return centred_products(self.here, total=self.held.total)
 
     @cached_property
     def distances(self) -> Float64[Tensor, "n n"]:
@@ -281,7 +261,7 @@ class Updates:
 
     def centred_with(self, extra: Float[Tensor, "k d"]) -> Centred:
         """Inner products between the rows followed by k further rows, about the middle of the rows; as `gram_with`."""
-        centred = self._asked("centred", extra, lambda other: centred_products(self.here, other, total=self._total))
+        centred = self._asked("centred", extra, lambda other: centred_products(self.here, other, total=self.held.total))
         self.centred = centred[: self.n]
         return centred
 
@@ -293,7 +273,7 @@ class Updates:
         if key not in self._seen:
             if len(self._seen) == SEEN:
                 self._seen.clear()
-            other = self._own(extra.to(self.device))
+            other = self.held.own(extra.to(self.device))
             self._seen[key] = extra, compute(other)  # keeping the tensor alive keeps its address from being reused
         return self._seen[key][1]
 
@@ -309,15 +289,15 @@ class Updates:
         squares = self.here.new_zeros(self.n, dtype=torch.float64)
         for columns in float64_columns(self.here):
             squares += columns.square().sum(1)
-        squares = self._total(squares)
+        squares = self.held.total(squares)
         return squares.where(squares <= LONGEST**2, torch.inf)
 
     def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
         """Compute <x_i, vector>."""
         products = self.here.new_zeros(self.n, dtype=torch.float64)
-        for columns in float64_columns(self.here, self._own(vector)[None]):
+        for columns in float64_columns(self.here, self.held.own(vector)[None]):
             products += columns[:-1] @ columns[-1]
-        return self._total(products)
+        return self.held.total(products)
 
     def ordered(self, rule: str) -> Ordered:
         """Order the values of each coordinate; rows with NaN or inf are left out.
@@ -328,13 +308,13 @@ class Updates:
         Raises:
             DivergedError: If no row is finite.
         """
-        if self.spread:
-            finite = (self._total(broken_rows(self.here).double()) == 0).tolist()
+        if self.held.partial:
+            finite = (self.held.total(broken_rows(self.here).double()) == 0).tolist()
         else:
             finite = which_finite(self.here)
         kept = [i for i, fine in enumerate(finite) if fine]
         check_any(kept, f"{self.n}", rule)
-        return Ordered(self.here, self._whole, None if len(kept) == self.n else kept)
+        return Ordered(self.here, self.held.whole, None if len(kept) == self.n else kept)
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
@@ -369,7 +349,7 @@ class Updates:
         (tensor([3., 4.]), tensor([2.0000, 3.4641]))
         """
         mean, squares = self.moments
-        mean, std = self._whole(torch.stack([mean, (squares / (self.n - 1)).sqrt_()]))
+        mean, std = self.held.whole(torch.stack([mean, (squares / (self.n - 1)).sqrt_()]))
         return mean, std
 
     def deviation(
@@ -391,11 +371,11 @@ class Updates:
         error, variance, square = self.quick_deviation(vector, h).tolist() if quick is None else quick
         if variance > 0 and isfinite(error + variance + square):
             return error, variance, square
-        rows, vector = self.here[:h], self._own(vector)
-        found = self._total(row_deviation(rows, vector))
+        rows, vector = self.here[:h], self.held.own(vector)
+        found = self.held.total(row_deviation(rows, vector))
         if not found.isfinite().all():
-            kept = self._total(broken_rows(rows).double()) == 0
-            found = self._total(row_deviation(rows, vector, kept))
+            kept = self.held.total(broken_rows(rows).double()) == 0
+            found = self.held.total(row_deviation(rows, vector, kept))
         error, variance, square = found.tolist()
         return error, variance, square
 
@@ -421,7 +401,7 @@ class Updates:
         centred = vars(self).get("centred")
         gram = vars(self).get("gram") if centred is None else centred.gram
         lengths = 0 if gram is None else gram.diagonal()[:h].mean()
-        rows, vector = self.here[:h], self._own(answer.vector if isinstance(answer, Combination) else answer)
+        rows, vector = self.here[:h], self.held.own(answer.vector if isinstance(answer, Combination) else answer)
         if centred is not None and isinstance(answer, Combination) and answer.updates is self and answer.extra is None:
             error, variance, square = centred.from_mean(answer.coefficients, h)
             least = _CLEAR * lengths
@@ -429,12 +409,12 @@ class Updates:
             variance = lengths - gram[:h, :h].mean()
             mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
             sums = [(vector - mean).double().square().sum(), mean.double().square().sum()]
-            error, square = self._total(torch.stack(sums))
+            error, square = self.held.total(torch.stack(sums))
             least = _CLEAR * (lengths + square)
         else:
             mean, squares = mean_and_squares(rows) if moments is None else moments
             sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]
-            error, variance, square = self._total(torch.stack(sums))
+            error, variance, square = self.held.total(torch.stack(sums))
             least = _VISIBLE * self.d + _CLEAR * square
         return torch.stack([error, variance.where(variance > least, 0), square])
 
@@ -467,14 +447,14 @@ class Updates:
 
     def columns(self, index: Int64[Tensor, " k"] | slice) -> "Updates":
         """Some columns of the rows, with the same data weights and ids."""
-        return Updates(self.rows[:, index], self.data_weights, self.ids)
+        return Updates(self.held.chosen(self.here, index), self.data_weights, self.ids)
 
 
 class _Mixed(Updates):
     """The rows M X of the rows X of others; see `Updates.mixed`."""
 
     def __init__(self, source: Updates, matrix: Tensor, data_weights: Tensor | None, ids: Sequence[int] | None):
-        self.source, self.matrix, self.ids = source, matrix, ids
+        self.source, self.matrix, self.ids, self.held = source, matrix, ids, source.held
         self.n, self.d = len(matrix), source.d
         self.data_weights = as_shares(data_weights, self.n, matrix.device)
 
@@ -490,39 +470,14 @@ class _Mixed(Updates):
     def dtype(self) -> torch.dtype:
         return self.source.dtype
 
-    @property
-    def spread(self) -> bool:  # type: ignore[override]
-        return self.source.spread
-
     @cached_property
     def here(self) -> Float[Tensor, "n _"]:
-        return self._mix(self.source.here) if self.spread else self.rows
-
-    def _marked(self) -> Tensor:
-        return self._mix(self.source._marked()) if self.spread else self.rows
-
-    def _own(self, vectors: Tensor) -> Tensor:
-        return self.source._own(vectors)
-
-    def _whole(self, block: Tensor) -> Tensor:
-        return self.source._whole(block)
-
-    def _stack(self, found: Tensor) -> Tensor:
-        return self.source._stack(found)
-
-    def _total(self, sums: Tensor) -> Tensor:
-        return self.source._total(sums)
+        return self._mix(self.source.here) if self.held.partial else self.rows
 
     @property
     def whole(self) -> Updates:
         source = self.source.whole
         return self if source is self.source else _Mixed(source, self.matrix, self.data_weights, self.ids)
-
-    def _weighed(self, columns: Tensor) -> Tensor:
-        return self.source._weighed(columns)
-
-    def some_of(self, groups: Sequence[Tensor]) -> tuple[Sequence[Tensor], Float64[Tensor, " g"]]:
-        return self.source.some_of(groups)
 
     def _mix(self, rows: Tensor) -> Tensor:
         matrix = self.matrix
@@ -571,7 +526,7 @@ class _Mixed(Updates):
         if not len(matrix) or (matrix.abs() @ norms[finite]).max() > torch.finfo(self.dtype).max:  # sums overflow
             return super().ordered(rule)
         kept = None if finite.all() else finite.nonzero().flatten().tolist()
-        return Ordered(self.source.here, self._whole, kept, matrix.to(self.source.here))
+        return Ordered(self.source.here, self.held.whole, kept, matrix.to(self.source.here))
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         return self.source.combine(weights.to(self.matrix) @ self.matrix)

@@ -168,7 +168,7 @@ def test_a_sample_of_the_columns_misleads_nobody(name, monkeypatch):
     asked = []
 
     def ask(updates):
-        asked.append(updates.spread)
+        asked.append(updates.held.partial)
         return rule.aggregate(updates, world.oracle()).answer
 
     def harm(forged):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from lightning_fl import SettingError
 from lightning_fl.aggregator.median import Median
 from lightning_fl.contract import conf, hostile
-from lightning_fl.updates import columns as module
-from lightning_fl.updates.columns import reduce_columns
+from lightning_fl.updates import ordered as module
+from lightning_fl.updates.ordered import reduce_columns
 
 D = 6
 MIDDLES = ["lower", "upper", "mean"]

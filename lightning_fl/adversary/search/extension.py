@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.updates.columns import Ordered
+from lightning_fl.updates.ordered import Ordered
 from lightning_fl.updates.products import SAME, Centred, distances_of, equal_rows
 from lightning_fl.updates.rows import as_shares, row_norms
 from lightning_fl.updates.updates import SEEN, Updates
@@ -147,6 +147,7 @@ class _Extended(Updates):
 
     def __init__(self, extension: Extension, coefficients: dict[int, float], once: bool = False):
         self.extension, self.ids, self.data_weights, self.once = extension, None, extension.data_weights, once
+        self.held = extension.rows.held
         self.h = extension.rows.n
         self.n, self.d = self.h + extension.copies, extension.rows.d
         self.of_vectors = coefficients
@@ -165,6 +166,10 @@ class _Extended(Updates):
     def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
         self.extension.sent[self.h :] = self.row
         return self.extension.sent
+
+    @property
+    def here(self) -> Float[Tensor, "n d"]:
+        return self.rows
 
     def by_row(self, function: Callable[[Tensor], Tensor]) -> Float[Tensor, " n"]:
         of_rows = self.extension.of_rows(function)

@@ -16,7 +16,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.adversary.search.extension import Extension, _Extended
-from lightning_fl.updates.columns import Ordered
+from lightning_fl.updates.columns import Columns
+from lightning_fl.updates.ordered import Ordered
 from lightning_fl.updates.rows import broken_rows
 from lightning_fl.updates.updates import Updates
 
@@ -113,17 +114,55 @@ class SampledExtension:
         return extension
 
 
-class _Sampled(_Extended):
-    """Rows and copies of y; what is done column by column is done in the sample, and NaN elsewhere.
+@dataclass(frozen=True, eq=False)
+class SampledColumns(Columns):
+    """The columns of a sample; vectors that are put together from them are NaN elsewhere.
 
-    To the rule it looks like one process of several, which holds some of the columns: see `updates.exchange`.
+    To a rule this looks like one process of several, which holds some of the columns: see `updates.exchange`.
     """
 
-    spread = True
+    sampled: SampledExtension
+
+    partial = True
+
+    def own(self, vectors: Tensor) -> Tensor:
+        """Cut the sample out of whole vectors."""
+        return vectors[..., self.sampled.sample.index]
+
+    def whole(self, block: Float[Tensor, "*b _"]) -> Float[Tensor, "*b d"]:
+        """Put the values where their columns are."""
+        found = block.new_full((*block.shape[:-1], self.d), torch.nan)
+        found[..., self.sampled.sample.index] = block
+        return found
+
+    def weighed(self, rows: Float[Tensor, "n _"]) -> Float[Tensor, "n _"]:
+        """Let each column stand for those that are like it."""
+        self.sampled.estimates = self.sampled.guesses = True
+        return rows * self.sampled.sample.stands_for.sqrt().to(rows)
+
+    def some_of(self, groups: Sequence[Tensor]) -> tuple[Sequence[Tensor], Float64[Tensor, " g"]]:
+        """Choose every so manieth group, and those that hold a column like no other."""
+        every = -(-len(groups) // _GROUPS)
+        if every == 1:
+            return super().some_of(groups)
+        self.sampled.estimates = self.sampled.guesses = True
+        owner = torch.arange(len(groups)).repeat_interleave(torch.tensor([len(group) for group in groups]))
+        stands_for = torch.zeros(len(groups), dtype=torch.float64, device=groups[0].device)
+        stands_for[::every] = every
+        # A group that holds a column like no other stands for itself alone.
+        alone = torch.isin(torch.cat(list(groups)), self.sampled.sample.alone)
+        stands_for[owner.to(alone.device)[alone]] = 1
+        chosen = stands_for.nonzero().flatten()
+        return [groups[g] for g in chosen.tolist()], stands_for[chosen]
+
+
+class _Sampled(_Extended):
+    """Rows and copies of y; what is done column by column is done in the sample, and NaN elsewhere."""
 
     def __init__(self, sampled: SampledExtension, coefficients: Sequence[float]):
         whole = sampled.whole.by(coefficients)
         super().__init__(sampled.whole, whole.of_vectors)
+        self.held = SampledColumns(self.d, sampled)
         self.sampled, self._given = sampled, coefficients
 
     @property
@@ -139,43 +178,15 @@ class _Sampled(_Extended):
         self.sampled.estimates = True
         return self.sampled.few.by(self._given).rows
 
-    def _marked(self) -> Tensor:
-        return self.here
-
-    def _own(self, vectors: Tensor) -> Tensor:
-        return vectors[..., self.sampled.sample.index]
-
-    def _whole(self, block: Tensor) -> Tensor:
-        found = block.new_full((*block.shape[:-1], self.d), torch.nan)
-        found[..., self.sampled.sample.index] = block
-        return found
-
     @property
     def whole(self) -> Updates:
         found = self.extension.by(self._given)
         found.data_weights, found.ids = self.data_weights, self.ids
         return found
 
-    def _weighed(self, columns: Tensor) -> Tensor:
-        self.sampled.estimates = self.sampled.guesses = True
-        return columns * self.sampled.sample.stands_for.sqrt().to(columns)
-
-    def some_of(self, groups: Sequence[Tensor]) -> tuple[Sequence[Tensor], Float64[Tensor, " g"]]:
-        every = -(-len(groups) // _GROUPS)
-        if every == 1:
-            return super().some_of(groups)
-        self.sampled.estimates = self.sampled.guesses = True
-        owner = torch.arange(len(groups)).repeat_interleave(torch.tensor([len(group) for group in groups]))
-        stands_for = torch.zeros(len(groups), dtype=torch.float64, device=self.device)
-        stands_for[::every] = every
-        # A group that holds a column like no other stands for itself alone.
-        stands_for[owner.to(self.device)[torch.isin(torch.cat(list(groups)), self.sampled.sample.alone)]] = 1
-        chosen = stands_for.nonzero().flatten()
-        return [groups[g] for g in chosen.tolist()], stands_for[chosen]
-
     def ordered(self, rule: str) -> Ordered:
         self.sampled.estimates = True
-        return _Scattered(self.sampled.few.by(self._given).ordered(rule), self._whole)
+        return _Scattered(self.sampled.few.by(self._given).ordered(rule), self.held.whole)
 
     def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
         extension = self.extension

@@ -104,7 +104,7 @@ def test_a_rule_that_makes_nothing_of_a_sample_is_asked_about_all_columns(monkey
     asked = []
 
     def rule(updates):
-        asked.append(updates.spread)
+        asked.append(updates.held.partial)
         middle = updates.by_column(lambda rows: rows.mean(0))
         return middle / middle.norm()  # the norm of a part, NaN, is not that of all
 

@@ -121,7 +121,7 @@ def test_a_group_of_columns_stands_for_others_or_for_itself():
     rows = heavy_tailed()
     some = sampled(rows)
     groups = torch.arange(D).tensor_split(300)
-    chosen, stand_for = some.by([1.0, 0.0, 0.0, 0.0]).some_of(groups)
+    chosen, stand_for = some.by([1.0, 0.0, 0.0, 0.0]).held.some_of(groups)
     assert len(chosen) == len(stand_for) < 60
     assert 250 <= stand_for.sum().item() <= 350
     alone = some.sample.alone.tolist()
@@ -129,7 +129,7 @@ def test_a_group_of_columns_stands_for_others_or_for_itself():
     for group, n in zip(chosen, stand_for.tolist(), strict=True):
         assert (n == 1) == bool(set(alone) & set(group.tolist()))
     few = groups[:20]
-    assert some.by([1.0, 0.0, 0.0, 0.0]).some_of(few)[0] == few
+    assert some.by([1.0, 0.0, 0.0, 0.0]).held.some_of(few)[0] == few
 
 
 def test_columns_and_products_that_a_rule_asks_for_are_exact():

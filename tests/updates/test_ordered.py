@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import DivergedError, Updates
-from lightning_fl.updates import columns
-from lightning_fl.updates.columns import Ordered
+from lightning_fl.updates import ordered as module
+from lightning_fl.updates.ordered import Ordered
 
 INF = float("inf")
 VALUES = st.sampled_from([-1e30, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0, 1e30])
@@ -52,7 +52,7 @@ def test_agrees_with_sorting_each_column(n, dtype, draw):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("n", "copies"), [(1, 1), (2, 5), (5, 1), (5, 3), (6, 2)])
 def test_copies_of_one_more_row_are_where_sorting_puts_them(n, copies, dtype, draw, monkeypatch):
-    monkeypatch.setattr(columns, "_ENTRIES_CPU", 50)
+    monkeypatch.setattr(module, "_ENTRIES_CPU", 50)
     rows = torch.randn(n, 40, generator=draw, dtype=dtype)
     others = Ordered(rows)
     for scale in [0.0, 0.3, 2.0, 1e6]:
@@ -103,7 +103,7 @@ def test_rows_that_are_not_finite_are_left_out(draw):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_mixed_rows_are_ordered_without_being_held(dtype, threads, draw, monkeypatch):
     """Products of small whole numbers are exact, however they are cut."""
-    monkeypatch.setattr(columns, "_ENTRIES_CPU", 50)
+    monkeypatch.setattr(module, "_ENTRIES_CPU", 50)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     rows = torch.randint(-9, 10, (7, 43), generator=draw).to(dtype)
     matrix = torch.randint(-3, 4, (5, 7), generator=draw).to(dtype)
