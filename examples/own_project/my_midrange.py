@@ -2,6 +2,7 @@
 
 from lightning_fl import Aggregation, Aggregator, Updates
 from lightning_fl.ranges import NonNegativeInt
+from lightning_fl.updates.ordered import ordered
 
 
 class MyMidrange(Aggregator):
@@ -19,6 +20,6 @@ class MyMidrange(Aggregator):
 
     def aggregate(self, updates: Updates, server) -> Aggregation:
         """Sort each coordinate and take the middle; updates with NaN or inf are left out and count among the f."""
-        values = updates.ordered("my_midrange")
+        values = ordered(updates, "my_midrange")
         f = max(self.f - (updates.n - values.n), 0)
         return Aggregation(values.at(f, values.n - 1 - f))

@@ -6,6 +6,7 @@ Cong Xie, Oluwasanmi Koyejo, Indranil Gupta. Generalized Byzantine-tolerant SGD.
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.ordered import ordered
 from lightning_fl.updates.rows import still_tolerated
 from lightning_fl.updates.updates import Updates
 
@@ -36,6 +37,6 @@ class Meamed(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        values = updates.ordered("meamed")
+        values = ordered(updates, "meamed")
         kept = values.n - still_tolerated(self.f, updates.n, values.n)
         return Aggregation(values.nearest(trim=(values.n - 1) // 2, k=kept))

@@ -9,6 +9,7 @@ from typing import Literal
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
+from lightning_fl.updates.ordered import ordered
 from lightning_fl.updates.updates import Updates
 
 Middle = Literal["lower", "upper", "mean"]
@@ -43,7 +44,7 @@ class Median(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        values = updates.ordered("median")
+        values = ordered(updates, "median")
         lower, upper = (values.n - 1) // 2, values.n // 2
         first, last = upper if self.middle == "upper" else lower, lower if self.middle == "lower" else upper
         return Aggregation(values.at(first, last))

@@ -7,6 +7,7 @@ arXiv:1805.09682.
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.ordered import ordered
 from lightning_fl.updates.rows import still_tolerated
 from lightning_fl.updates.updates import Updates
 
@@ -37,6 +38,6 @@ class Phocas(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        values = updates.ordered("phocas")
+        values = ordered(updates, "phocas")
         f = still_tolerated(self.f, updates.n, values.n)
         return Aggregation(values.nearest(trim=f, k=values.n - f))

@@ -8,6 +8,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import trimmed_mean_kappa
+from lightning_fl.updates.ordered import ordered
 from lightning_fl.updates.rows import still_tolerated
 from lightning_fl.updates.updates import Updates
 
@@ -40,6 +41,6 @@ class TrimmedMean(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        values = updates.ordered("trimmed_mean")
+        values = ordered(updates, "trimmed_mean")
         first = still_tolerated(self.f, updates.n, values.n)
         return Aggregation(values.mean(first, values.n - first))

@@ -6,7 +6,7 @@ sorts these once; where copies of one more value come in follows (`Ordered.exten
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from lightning_fl.network.threads import in_threads
+from lightning_fl.updates.products import kth_smallest
+from lightning_fl.updates.rows import broken_rows, check_any
+from lightning_fl.updates.updates import Updates
 
 # Entries sorted at a time: 2^18 of them (1 to 2 MB) fit a core's cache, 2^26 a GPU's memory.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26
@@ -81,22 +84,6 @@ def sorted_rows(values: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
     ordered = values.clone(memory_format=torch.contiguous_format)
     ordered.numpy().sort(axis=1)
     return ordered
-
-
-def kth_smallest(values: Float[Tensor, "m n"], k: int) -> Float[Tensor, " m"]:
-    """Find the k-th smallest value of every row, on a CPU by NumPy's partition: a fourth of torch's time.
-
-    Args:
-        values: NaN is the largest.  On a CPU their order within a row is lost.
-        k: 1 <= k <= n.
-
-    >>> kth_smallest(torch.tensor([[3.0, 1.0, 2.0, torch.nan]]), 2)
-    tensor([2.])
-    """
-    if values.device.type != "cpu":
-        return values.kthvalue(k, dim=1).values
-    values.numpy().partition(k - 1, axis=1)
-    return values[:, k - 1]
 
 
 def smallest(values: Float[Tensor, "m n"], k: int) -> Bool[Tensor, "m n"]:
@@ -241,6 +228,43 @@ class Ordered:
             count = (k + copies).clamp(first, last) - k.clamp(first, last)
             self._sums[key] = table, count.double()
         return self._sums[key]
+
+
+@runtime_checkable
+class KnowsOrder(Protocol):
+    """Updates that know a faster way to order their values than sorting them."""
+
+    def ordered(self, rule: str) -> Ordered:
+        """See the function of this name."""
+
+
+def ordered(updates: Updates, rule: str) -> Ordered:
+    """Order the values of each coordinate of a round; rows with NaN or inf are left out.
+
+    Args:
+        updates: The round.
+        rule: Who asks, for the error.
+
+    Raises:
+        DivergedError: If no row is finite.
+
+    >>> ordered(Updates(torch.tensor([[4.0, 1.0], [torch.inf, 3.0], [2.0, 8.0]])), "rule").mean(0, 2)
+    tensor([3.0000, 4.5000])
+    """
+    if isinstance(updates, KnowsOrder):
+        return updates.ordered(rule)
+    source, matrix = updates.mixture or (updates, None)
+    if matrix is not None:
+        norms = source.norms()
+        fine = norms.isfinite()
+        matrix = matrix[(matrix[:, ~fine] == 0).all(1)][:, fine].to(source.here)
+        if not len(matrix) or (matrix.abs().double() @ norms[fine]).max() > torch.finfo(matrix.dtype).max:
+            source, matrix = updates, None  # sums overflow: look at the mixed rows themselves
+    if matrix is None:
+        fine = source.held.total(broken_rows(source.here).double()) == 0
+    kept = fine.nonzero().flatten().tolist()
+    check_any(kept, f"{updates.n}", rule)
+    return Ordered(source.here, updates.held.whole, None if len(kept) == source.n else kept, matrix)
 
 
 class _OrderOfCopies(Ordered):

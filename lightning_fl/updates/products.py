@@ -14,8 +14,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.updates.ordered import kth_smallest
-
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
 # many times as many as they go into 32.  A GPU wants more.
 _COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 32, 2**24
@@ -200,6 +198,22 @@ def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"], in_place: b
     gram[changed] = gram[others]
     gram[:, changed] = gram[:, others]
     return gram
+
+
+def kth_smallest(values: Float[Tensor, "m n"], k: int) -> Float[Tensor, " m"]:
+    """Find the k-th smallest value of every row, on a CPU by NumPy's partition: a fourth of torch's time.
+
+    Args:
+        values: NaN is the largest.  On a CPU their order within a row is lost.
+        k: 1 <= k <= n.
+
+    >>> kth_smallest(torch.tensor([[3.0, 1.0, 2.0, torch.nan]]), 2)
+    tensor([2.])
+    """
+    if values.device.type != "cpu":
+        return values.kthvalue(k, dim=1).values
+    values.numpy().partition(k - 1, axis=1)
+    return values[:, k - 1]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.updates.columns import Columns
-from lightning_fl.updates.ordered import Ordered
 from lightning_fl.updates.products import (
     LONGEST,
     Centred,
@@ -31,14 +30,12 @@ from lightning_fl.updates.products import (
 from lightning_fl.updates.rows import (
     as_shares,
     broken_rows,
-    check_any,
     check_rows,
     combine_rows,
     mean_and_squares,
     row_deviation,
     row_norms,
     weighted_sum,
-    which_finite,
 )
 
 # Share of the squared lengths that a variance must exceed to be taken from inner products, or from sums in float32.
@@ -138,6 +135,9 @@ class Updates:
 
     _positive: Tensor | None = None
     """The data weights, if all of them are known to be above 0."""
+
+    mixture: "tuple[Updates, Float64[Tensor, 'n m']] | None" = None
+    """The rows that these are mixed from, and the matrix; see `mixed`."""
 
     @property
     def here(self) -> Float[Tensor, "n _"]:
@@ -299,23 +299,6 @@ class Updates:
             products += columns[:-1] @ columns[-1]
         return self.held.total(products)
 
-    def ordered(self, rule: str) -> Ordered:
-        """Order the values of each coordinate; rows with NaN or inf are left out.
-
-        Args:
-            rule: Who asks, for the error.
-
-        Raises:
-            DivergedError: If no row is finite.
-        """
-        if self.held.partial:
-            finite = (self.held.total(broken_rows(self.here).double()) == 0).tolist()
-        else:
-            finite = which_finite(self.here)
-        kept = [i for i, fine in enumerate(finite) if fine]
-        check_any(kept, f"{self.n}", rule)
-        return Ordered(self.here, self.held.whole, None if len(kept) == self.n else kept)
-
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
         if weights is self._positive:
@@ -454,7 +437,8 @@ class _Mixed(Updates):
     """The rows M X of the rows X of others; see `Updates.mixed`."""
 
     def __init__(self, source: Updates, matrix: Tensor, data_weights: Tensor | None, ids: Sequence[int] | None):
-        self.source, self.matrix, self.ids, self.held = source, matrix, ids, source.held
+        self.mixture = self.source, self.matrix = source, matrix
+        self.ids, self.held = ids, source.held
         self.n, self.d = len(matrix), source.d
         self.data_weights = as_shares(data_weights, self.n, matrix.device)
 
@@ -518,15 +502,6 @@ class _Mixed(Updates):
         broken = ~products.isfinite()
         mixed = self.matrix @ products.masked_fill(broken, 0)
         return mixed.masked_fill((self.matrix[:, broken] != 0).any(1), torch.nan)
-
-    def ordered(self, rule: str) -> Ordered:
-        norms = self.source.norms()
-        finite = norms.isfinite()
-        matrix = self.matrix[(self.matrix[:, ~finite] == 0).all(1)][:, finite]
-        if not len(matrix) or (matrix.abs() @ norms[finite]).max() > torch.finfo(self.dtype).max:  # sums overflow
-            return super().ordered(rule)
-        kept = None if finite.all() else finite.nonzero().flatten().tolist()
-        return Ordered(self.source.here, self.held.whole, kept, matrix.to(self.source.here))
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         return self.source.combine(weights.to(self.matrix) @ self.matrix)

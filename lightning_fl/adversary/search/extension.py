@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.updates.ordered import Ordered
+from lightning_fl.updates.ordered import Ordered, ordered
 from lightning_fl.updates.products import SAME, Centred, distances_of, equal_rows
 from lightning_fl.updates.rows import as_shares, row_norms
 from lightning_fl.updates.updates import SEEN, Updates
@@ -68,7 +68,7 @@ class Extension:
         self.rows, self.vectors, self.copies = rows, vectors, copies
         self.data_weights = as_shares(data_weights, rows.n + copies, vectors.device)
         self.norms = cache(rows.norms)
-        self.ordered = cache(rows.ordered)
+        self.ordered = cache(partial(ordered, rows))
         self._asked: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._places: dict[int, _Places] = {}
         self._others: _Others | None = None
@@ -222,9 +222,9 @@ class _Extended(Updates):
 
     def ordered(self, rule: str) -> Ordered:
         if self.once:
-            return super().ordered(rule)
-        ordered = self.extension.ordered(rule)
-        return ordered.extended(self.row, self.extension.copies) if self.row.isfinite().all() else ordered
+            return ordered(Updates(self.rows), rule)
+        others = self.extension.ordered(rule)
+        return others.extended(self.row, self.extension.copies) if self.row.isfinite().all() else others
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         weights = weights.to(self.row)
