@@ -247,12 +247,18 @@ class Centred:
         gram[-1, -1] = self.square
         return gram
 
+    @property
+    def with_origin(self) -> Float64[Tensor, "m m"]:
+        """G of the x_i - r followed by r: combinations A, the last coefficient being r's, have the products A G A^T."""
+        gram = F.pad(self.gram, (0, 1, 0, 1))
+        gram[-1, :-1] = gram[:-1, -1] = self.offset
+        gram[-1, -1] = self.square
+        return gram
+
     def inner(self, a: Float64[Tensor, " n"], b: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
         """Compute <sum_i a_i x_i, sum_j b_j x_j>; NaN if a row that is not finite takes part."""
-        gram, (a, b), broken = _finite_part(self.gram, torch.stack([a, b]))
-        offset, a_r, b_r = self.offset.masked_fill(~self.gram.diagonal().isfinite(), 0), a.sum(), b.sum()
-        found = a @ gram @ b + a_r * (b @ offset) + b_r * (a @ offset) + a_r * b_r * self.square
-        return found.masked_fill(broken.any(), torch.nan)
+        gram, both, broken = _finite_part(self.with_origin, _with_sum(torch.stack([a, b])))
+        return (both[0] @ gram @ both[1]).masked_fill(broken.any(), torch.nan)
 
     def from_mean(self, weights: Float64[Tensor, " n"], h: int) -> Float64[Tensor, "3"]:
         """Compare sum_i a_i x_i with the mean of the first h rows.
@@ -270,39 +276,37 @@ class Centred:
         variance = gram.diagonal().mean() - gram.mean()
         return torch.stack([self.inner(apart, apart), variance, self.inner(mean, mean)]).clamp(min=0)
 
-    def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int) -> "Centred":
-        """Find the same for the rows y_i = sum_j matrix_ij x_j.
-
-        The origin moves to one of them: they may lie much closer together than the x_i.  A row that a non-finite one
-        has part in is not finite.
+    def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int | None = None) -> "Centred":
+        """Find the same for the rows y_i = sum_j matrix_ij x_j.  A row that a non-finite one has part in is not finite.
 
         Args:
             matrix: Coefficients.
-            n_middle: Among how many of the first rows the new origin is chosen.
+            n_middle: Among how many of the first rows a new origin is chosen, since the y_i may lie much closer
+                together than the x_i.  None: the origin stays.
         """
-        gram, known, broken = _finite_part(self.gram, matrix)
-        offset, scale = (x.masked_fill(~self.gram.diagonal().isfinite(), 0) for x in (self.offset, self.scale))
+        gram, rows, broken = _finite_part(self.with_origin, _with_sum(matrix))
+        lengths = gram.diagonal().clone()
+        lengths[:-1] = self.scale.nan_to_num(nan=0, posinf=0)
+        origin = F.pad(rows.new_zeros(rows.shape[1] - 1), (0, 1), value=1)
 
-        def products(a: Tensor, a_r: Tensor, b: Tensor, b_r: Tensor) -> Tensor:
-            """<sum_j a_j (x_j - r) + a_r r, sum_j b_j (x_j - r) + b_r r> for rows a and b."""
-            along_r = (a @ offset)[:, None] * b_r + a_r[:, None] * (b @ offset) + self.square * a_r[:, None] * b_r
-            return a @ gram @ b.T + along_r
-
-        def inner(a: Tensor, a_r: Tensor) -> tuple[Tensor, Tensor]:
-            """All products, and what rounding is relative to."""
+        def about(origin: Tensor) -> tuple[Tensor, Tensor]:
             # Rounding is charged to the row: one in which huge ones cancel is never near others.
-            found = products(a, a_r, a, a_r)
-            reach = (a.abs() @ scale.sqrt() + a_r.abs() * self.square.sqrt()).square()
+            apart = rows - origin
+            found, reach = apart @ gram @ apart.T, (apart.abs() @ lengths.sqrt()).square()
             found = (found + found.T) / 2 + (SAME / 4 * reach).diag()
             return found.masked_fill(broken | broken[:, None], torch.nan), reach.masked_fill(broken, torch.nan)
 
-        about_r, _ = inner(known, known.sum(1) - 1)
-        origin = known[_middle_row(about_r.diagonal(), about_r.__getitem__, n_middle)][None]
-        apart = known - origin
-        apart_r, origin_r = apart.sum(1), origin.sum(1)
-        about, reach = inner(apart, apart_r)
-        offset_apart = products(apart, apart_r, origin, origin_r)[:, 0].masked_fill(broken, torch.nan)
-        return _merged(about, offset_apart, products(origin, origin_r, origin, origin_r)[0, 0], reach)
+        found, reach = about(origin)
+        if n_middle is not None:
+            origin = rows[_middle_row(found.diagonal(), found.__getitem__, n_middle)]
+            found, reach = about(origin)
+        along = gram @ origin
+        return _merged(found, ((rows - origin) @ along).masked_fill(broken, torch.nan), origin @ along, reach)
+
+
+def _with_sum(matrix: Tensor) -> Tensor:
+    """Coefficients of the x_i, followed by that of r in sum_j a_j (x_j - r) + (sum_j a_j) r."""
+    return torch.cat([matrix, matrix.sum(1, keepdim=True)], dim=1)
 
 
 def _finite_part(gram: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,48 +1,16 @@
 """The rows of a round, followed by copies of one vector of the attack's, for a search that asks about many vectors."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.updates.ordered import Ordered, ordered
-from lightning_fl.updates.products import SAME, Centred, distances_of, equal_rows
+from lightning_fl.updates.products import Centred, mixed_gram
 from lightning_fl.updates.rows import as_shares, row_norms
 from lightning_fl.updates.updates import SEEN, Updates
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Where rows, y (instead of the first vector) and further rows are, and where they go with the copies of y."""
-
-    single: Int64[Tensor, " _"]
-    copied: Int64[Tensor, " _"]
-
-
-@dataclass(frozen=True)
-class _Others:
-    """Centred products of rows and further ones, with room for y between them, and for each row the first equal one."""
-
-    about: Centred
-    gram: Float64[Tensor, "m m"]
-    offset: Float64[Tensor, " m"]
-    scale: Float64[Tensor, " m"]
-    first: Int64[Tensor, " m"]
-
-
-def _first_with(h: int, first: Tensor, gram: Tensor, scale: Tensor) -> Tensor:
-    """Find for each row the first equal one, as `equal_rows`, where this is known of all but row h."""
-    scale = scale.nan_to_num(nan=-1, posinf=-1)
-    limit = torch.minimum(scale[h], scale).mul_(2 * SAME)
-    same = distances_of(slice(h, h + 1), gram[h : h + 1], gram.diagonal())[0] <= limit
-    same[h] = True
-    own = same[: h + 1].to(torch.uint8).argmax()
-    found = torch.where(same & (first > h), h, first)
-    found[h] = own
-    return found
 
 
 class Extension:
@@ -70,8 +38,6 @@ class Extension:
         self.norms = cache(rows.norms)
         self.ordered = cache(partial(ordered, rows))
         self._asked: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-        self._places: dict[int, _Places] = {}
-        self._others: _Others | None = None
         self._found: list[tuple[Callable[[Tensor], Tensor], Tensor]] = []
         self._recent = vectors
 
@@ -108,28 +74,6 @@ class Extension:
         found = function(self.rows.rows)
         self._found = [*self._found[1 - SEEN :], (function, found)]
         return found
-
-    def places(self, n_extra: int) -> "_Places":
-        """Find the places of the rows, y and ``n_extra`` further rows."""
-        if n_extra not in self._places:
-            h, b, k, e = self.rows.n, self.copies, len(self.vectors), n_extra
-            numbers = torch.arange(h + k + e, device=self.vectors.device)
-            self._places[n_extra] = _Places(
-                torch.cat([numbers[: h + 1], numbers[h + k :]]),
-                torch.cat([numbers[:h], numbers[h].expand(b), numbers[h + 1 : h + 1 + e]]),
-            )
-        return self._places[n_extra]
-
-    def others(self, about: Centred, places: "_Places") -> "_Others":
-        """Take what does not depend on y, which stands where the first vector was, from the inner products of all."""
-        known = self._others
-        if known is None or known.about is not about or len(known.first) != len(places.single):
-            single = places.single
-            gram, offset, scale = about.gram[single][:, single], about.offset[single], about.scale[single]
-            alone = scale.clone()
-            alone[self.rows.n] = torch.nan  # like none
-            self._others = known = _Others(about, gram, offset, scale, equal_rows(gram, alone))
-        return known
 
     @cached_property
     def products(self) -> Float64[Tensor, "k k"]:
@@ -184,33 +128,20 @@ class _Extended(Updates):
         return self.centred_with(None)
 
     def gram_with(self, extra: Float[Tensor, "k d"] | None) -> Float64[Tensor, "m m"]:
-        gram = self.extension.rows.gram_with(self.extension.beside(extra))
-        parts = self.h + self.parts
-        across = gram[:, parts] @ self.coefficients
-        places = self.extension.places(0 if extra is None else len(extra))
-        gram = gram[places.single][:, places.single]
-        gram[self.h] = gram[:, self.h] = across[places.single]
-        gram[self.h, self.h] = (self.coefficients @ across[parts]).clamp(min=0)
-        return gram[places.copied][:, places.copied]
+        return mixed_gram(self.extension.rows.gram_with(self.extension.beside(extra)), self._matrix(extra))
 
     def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
         about = self.extension.rows.centred_with(self.extension.beside(extra))
-        places = self.extension.places(0 if extra is None else len(extra))
-        others = self.extension.others(about, places)
-        h, parts, c = self.h, self.h + self.parts, self.coefficients
-        beyond = c.sum() - 1  # y - r = sum_j c_j (v_j - r) + beyond r
-        across = about.gram[:, parts] @ c + beyond * about.offset
-        offset, scale = others.offset.clone(), others.scale.clone()
-        offset[h] = c @ about.offset[parts] + beyond * about.square
-        # Rounding is charged to the row: one in which huge ones cancel is never near others.
-        scale[h] = (c.abs() @ about.scale[parts].sqrt() + beyond.abs() * about.square.sqrt()).square()
-        square = c @ across[parts] + beyond * offset[h] + SAME / 4 * scale[h]
-        gram = others.gram.clone()
-        gram[h] = gram[:, h] = across[places.single]
-        gram[h, h] = square
-        gram.diagonal().clamp_(min=0)
-        first = _first_with(h, others.first, gram, scale)[places.copied]
-        return Centred(gram[first][:, first], offset[first], about.square, scale[first])
+        return about.mixed(self._matrix(extra))
+
+    def _matrix(self, extra: Tensor | None) -> Float64[Tensor, "m k"]:
+        """Make these rows, and further ones, of the rows, the vectors and further ones."""
+        h, k, e = self.h, len(self.extension.vectors), 0 if extra is None else len(extra)
+        matrix = self.coefficients.new_zeros(self.n + e, h + k + e)
+        matrix[:h].fill_diagonal_(1)
+        matrix[h : self.n, h + self.parts] = self.coefficients
+        matrix[self.n :, h + k :].fill_diagonal_(1)
+        return matrix
 
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
