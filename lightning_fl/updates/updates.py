@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -44,8 +43,6 @@ _CLEAR = 2.0**-20
 _VISIBLE = 1e-30
 # Whole rows held at a time where processes hold columns.
 _WHOLE_ROWS = 16
-# Different extra rows whose products are kept.
-SEEN = 4
 
 
 def positive(shares: Tensor, data_weights: Tensor | None) -> Tensor | None:
@@ -131,7 +128,6 @@ class Updates:
         self.n, self.d = len(rows), self.held.d
         self.data_weights = as_shares(data_weights, self.n, rows.device)
         self._positive = positive(self.data_weights, data_weights)
-        self._seen: dict[tuple[str, int, int], tuple[Tensor, Any]] = {}
 
     _positive: Tensor | None = None
     """The data weights, if all of them are known to be above 0."""
@@ -251,31 +247,22 @@ class Updates:
         return squared_distances(self.centred.gram).nan_to_num_(nan=torch.inf, posinf=torch.inf)
 
     def gram_with(self, extra: Float[Tensor, "k d"]) -> Float64[Tensor, "m m"]:
-        """Inner products between the rows followed by k further rows (of the server), in one pass over d.
-
-        What was asked about the last few extra rows is kept, for an adversary that asks a rule several times.
-        """
-        gram = self._asked("gram", extra, self._products)
+        """Inner products between the rows followed by k further rows (of the server), in one pass over d."""
+        gram = self._products(self._checked(extra))
         self.gram = gram[: self.n, : self.n]
         return gram
 
     def centred_with(self, extra: Float[Tensor, "k d"]) -> Centred:
         """Inner products between the rows followed by k further rows, about the middle of the rows; as `gram_with`."""
-        centred = self._asked("centred", extra, lambda other: centred_products(self.here, other, total=self.held.total))
+        centred = centred_products(self.here, self._checked(extra), total=self.held.total)
         self.centred = centred[: self.n]
         return centred
 
-    def _asked(self, what: str, extra: Tensor, compute: Callable[[Tensor], Any]) -> Any:
+    def _checked(self, extra: Tensor) -> Float[Tensor, "k _"]:
         check_rows(extra, "server rows")
         if extra.shape[1] != self.d:
             raise SettingError(f"server rows must have the updates' length {self.d}, got {extra.shape[1]}.")
-        key = what, extra.data_ptr(), len(extra)
-        if key not in self._seen:
-            if len(self._seen) == SEEN:
-                self._seen.clear()
-            other = self.held.own(extra.to(self.device))
-            self._seen[key] = extra, compute(other)  # keeping the tensor alive keeps its address from being reused
-        return self._seen[key][1]
+        return self.held.own(extra.to(self.device))
 
     def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
         """Compute ||x_i||_p for p = 1, 2 or inf at the speed of float32; see `row_norms`."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.updates.products import gram_matrix, squared_distances
+from lightning_fl.updates.products import squared_distances
 from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
 NAN, INF = float("nan"), float("inf")
@@ -73,20 +73,6 @@ def test_centred_with_has_the_server_rows_too(offset, draw):
     assert updates.centred.gram.data_ptr() == together.gram.data_ptr()  # not computed again
     only = Updates(rows[12:13]).centred_with(extra)  # no finite row: the server's ones are right all the same
     torch.testing.assert_close(squared_distances(only.gram)[1:, 1:], expected[-2:, -2:], rtol=1e-12, atol=0)
-
-
-def test_what_was_asked_about_extra_rows_is_kept(draw, monkeypatch):
-    rows, *extra = torch.randn(7, 3, 50, generator=draw)
-    updates, read = Updates(rows), []
-    monkeypatch.setattr("lightning_fl.updates.updates.gram_matrix", lambda *x: read.append(1) or gram_matrix(*x))
-    for _ in range(3):
-        for server in extra[:4]:
-            torch.testing.assert_close(updates.gram_with(server[:2]), slow_gram(torch.cat([rows, server[:2]])))
-    assert len(read) == 4
-    for server in extra:
-        updates.gram_with(server)
-    updates.mixed(torch.eye(3)).gram_with(extra[-1])
-    assert len(read) == 10
 
 
 def mixing(n, draw, kind):

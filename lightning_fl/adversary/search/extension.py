@@ -10,7 +10,30 @@ from torch import Tensor
 from lightning_fl.updates.ordered import Ordered, ordered
 from lightning_fl.updates.products import Centred, mixed_gram
 from lightning_fl.updates.rows import as_shares, row_norms
-from lightning_fl.updates.updates import SEEN, Updates
+from lightning_fl.updates.updates import Updates
+
+# Different server rows, and different functions of rows, for which the answers are kept.
+_SEEN = 4
+
+
+class _Beside:
+    """Inner products between rows, vectors and further rows, computed when first needed."""
+
+    def __init__(self, rows: Updates, vectors: Tensor, extra: Tensor):
+        self._rows, self.n_vectors, self.n_extra = rows, len(vectors), len(extra)
+        self._others = torch.cat([vectors, extra.to(vectors)])
+
+    def holds(self, extra: Tensor) -> bool:
+        """Whether these are the further rows."""
+        return torch.equal(self._others[self.n_vectors :], extra.to(self._others))
+
+    @cached_property
+    def gram(self) -> Float64[Tensor, "m m"]:
+        return self._rows.gram_with(self._others)
+
+    @cached_property
+    def centred(self) -> Centred:
+        return self._rows.centred_with(self._others)
 
 
 class Extension:
@@ -37,9 +60,8 @@ class Extension:
         self.data_weights = as_shares(data_weights, rows.n + copies, vectors.device)
         self.norms = cache(rows.norms)
         self.ordered = cache(partial(ordered, rows))
-        self._asked: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._asked: list[_Beside] = []
         self._found: list[tuple[Callable[[Tensor], Tensor], Tensor]] = []
-        self._recent = vectors
 
     def by(self, coefficients: Sequence[float], once: bool = False) -> "_Extended":
         """Let the copies be y with these c; the rows of what is returned hold until those of the next one are asked.
@@ -54,17 +76,14 @@ class Extension:
         """Whether the updates are its rows and copies."""
         return isinstance(updates, _Extended) and updates.extension is self
 
-    def beside(self, extra: Tensor | None) -> Tensor:
-        """The vectors followed by further rows, at the same address whenever they are; None: by any or no rows."""
-        if extra is None:
-            return self._recent
-        key = extra.data_ptr(), len(extra)
-        if key not in self._asked:
-            if len(self._asked) == SEEN:
-                self._asked.clear()
-            self._asked[key] = extra, torch.cat([self.vectors, extra.to(self.vectors)])
-        self._recent = self._asked[key][1]
-        return self._recent
+    def beside(self, extra: Float[Tensor, "k d"] | None) -> "_Beside":
+        """Find what was asked about the same further rows (of the server) before; None: about any or no such rows."""
+        for known in reversed(self._asked):
+            if extra is None or known.holds(extra):
+                return known
+        known = _Beside(self.rows, self.vectors, self.vectors[:0] if extra is None else extra)
+        self._asked = [*self._asked[1 - _SEEN :], known]
+        return known
 
     def of_rows(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """What a function makes of each of the rows, remembered."""
@@ -72,7 +91,7 @@ class Extension:
             if known == function:
                 return found
         found = function(self.rows.rows)
-        self._found = [*self._found[1 - SEEN :], (function, found)]
+        self._found = [*self._found[1 - _SEEN :], (function, found)]
         return found
 
     @cached_property
@@ -128,15 +147,18 @@ class _Extended(Updates):
         return self.centred_with(None)
 
     def gram_with(self, extra: Float[Tensor, "k d"] | None) -> Float64[Tensor, "m m"]:
-        return mixed_gram(self.extension.rows.gram_with(self.extension.beside(extra)), self._matrix(extra))
+        beside = self.extension.beside(extra)
+        gram = mixed_gram(beside.gram, self._matrix(beside))
+        return gram[: self.n, : self.n] if extra is None else gram
 
     def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
-        about = self.extension.rows.centred_with(self.extension.beside(extra))
-        return about.mixed(self._matrix(extra))
+        beside = self.extension.beside(extra)
+        centred = beside.centred.mixed(self._matrix(beside))
+        return centred[: self.n] if extra is None else centred
 
-    def _matrix(self, extra: Tensor | None) -> Float64[Tensor, "m k"]:
-        """Make these rows, and further ones, of the rows, the vectors and further ones."""
-        h, k, e = self.h, len(self.extension.vectors), 0 if extra is None else len(extra)
+    def _matrix(self, beside: _Beside) -> Float64[Tensor, "m k"]:
+        """Make these rows and further ones of the rows, the vectors and further ones."""
+        h, k, e = self.h, beside.n_vectors, beside.n_extra
         matrix = self.coefficients.new_zeros(self.n + e, h + k + e)
         matrix[:h].fill_diagonal_(1)
         matrix[h : self.n, h + self.parts] = self.coefficients
