@@ -63,7 +63,7 @@ class Adaptive(Adversary):
     0.5 % more than what is found, nor a cliff nearly as much, it looks around the best factor, and ends where neither
     neighbour is more than 1 % away.
 
-    For the distance, a rule that works column by column is asked about some of the columns (`search.sampled`),
+    For the distance, a rule that works column by column is asked about some of the columns (`search.estimate`),
     then about all of them with the few candidates that seem the best.  Where none of these does what the sample made
     believe, the search begins anew with all columns.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Columns:
-    """All columns are here.  `exchange.Block` and `adversary.search.sampled.SampledColumns` hold some of them.
+    """All columns are here.  `exchange.Block` and `adversary.search.estimate.SampledColumns` hold some of them.
 
     Args:
         d: How many there are.

@@ -200,7 +200,7 @@ class Ordered:
         wide = self.rows.to(torch.promote_types(self.rows.dtype, torch.float32))
         return reduce_columns(wide, lambda values: values)
 
-    def place(self, place: int) -> Float[Tensor, " d"] | None:
+    def values_at(self, place: int) -> Float[Tensor, " d"] | None:
         """The values in one place, remembered; None where there is no such place."""
         if not 0 <= place < self.n:
             return None
@@ -305,7 +305,7 @@ class _OrderOfCopies(Ordered):
         return (total / k).to(self.others.rows)
 
     def _at(self, place: int) -> Float[Tensor, " d"]:
-        low, high = self.others.place(place - self.copies), self.others.place(place)
+        low, high = self.others.values_at(place - self.copies), self.others.values_at(place)
         return self._row if low is None and high is None else self._row.clamp(low, high)
 
     def _sum(self, first: int, last: int) -> Float64[Tensor, " d"]:

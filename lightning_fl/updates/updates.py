@@ -216,7 +216,7 @@ class Updates:
 
     @property
     def whole(self) -> "Updates":
-        """The updates in all columns, for a rule that cannot go by some of them; see `adversary.search.sampled`."""
+        """The updates in all columns, for a rule that cannot go by some of them; see `adversary.search.estimate`."""
         return self
 
     def by_block(self, function: Callable[[Tensor], Tensor], mark_broken: bool = False) -> Tensor:

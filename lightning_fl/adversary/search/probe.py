@@ -2,7 +2,7 @@
 
 Every candidate is a combination of a few directions (the honest mean, their standard deviation, ...), so that its inner
 products follow from those of the honest rows and these directions, and the sorted columns of all rows from those of the
-honest ones (`extension.Extension`).  A weighting that is asked about a candidate never reads the d
+honest ones (`candidates.Candidates`).  A weighting that is asked about a candidate never reads the d
 columns, not even for its answer, whose distance from the mean follows from inner products, too.
 """
 
@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.adversary.search.extension import Extension
-from lightning_fl.adversary.search.sampled import Sample, SampledExtension, sample_columns
+from lightning_fl.adversary.search.candidates import Candidates
+from lightning_fl.adversary.search.estimate import Sample, SampledCandidates, sample_columns
 from lightning_fl.updates.updates import Combination, Updates
 
 # Columns in which a rule that works column by column is asked for an estimate.
@@ -55,8 +55,8 @@ class Probe:
         self.rule = rule
         self._weights = F.pad(weighted.data_weights, (0, n_byzantine))
         shares = F.pad(weighted.data_weights, (0, n_byzantine), value=1 / len(honest))
-        self._extension = Extension(weighted, directions, n_byzantine, shares)
-        self._sampled: SampledExtension | None = None  # made when the first estimate is wanted
+        self._candidates = Candidates(weighted, directions, n_byzantine, shares)
+        self._sampled: SampledCandidates | None = None  # made when the first estimate is wanted
         self._samples = True
         self.estimated = False
         """Whether some estimate was not exact."""
@@ -65,11 +65,11 @@ class Probe:
 
     def forged(self, coefficients: Sequence[float]) -> Float[Tensor, " d"]:
         """Combine the directions."""
-        return self._extension.by(coefficients).row
+        return self._candidates.by(coefficients).row
 
     def candidate(self, coefficients: Sequence[float]) -> Updates:
         """Put b copies of the combined row behind the honest ones; its rows hold until those of the next are asked."""
-        return self._extension.by(coefficients)
+        return self._candidates.by(coefficients)
 
     def ask(self, coefficients: Sequence[float]) -> Float[Tensor, " d"]:
         """Ask the rule about b copies of the combined row."""
@@ -81,16 +81,16 @@ class Probe:
 
         Args:
             coefficients: One number per direction.
-            once: Whether few such questions follow; see `Extension.by`.
+            once: Whether few such questions follow; see `Candidates.by`.
             damage: With the weighted mean m of the honest updates and the rule's answer r, "distance": ||r - m||;
                 "ascent": -<r, m>, how much a small step against r raises the mean loss.
 
         Returns:
             The damage; infinite where the answer is not finite.
         """
-        answer = self.rule(self._extension.by(coefficients, once))
+        answer = self.rule(self._candidates.by(coefficients, once))
         if isinstance(answer, Combination):
-            if self._extension.knows(answer.updates):
+            if self._candidates.knows(answer.updates):
                 return self._harm_of(answer, damage)
             answer = answer.vector
         if damage == "ascent":
@@ -100,18 +100,18 @@ class Probe:
         return harm if isfinite(harm) or answer.isfinite().all() else inf
 
     def estimate(self, coefficients: Sequence[float], damage: Damage = "distance") -> float:
-        """Estimate `harm`; see `sampled` for what is exact and what comes from a sample of the columns.
+        """Estimate `harm`; see `estimate` for what is exact and what comes from a sample of the columns.
 
         Where a rule can make nothing of a sample, it is no longer asked about one.
         """
         if self._samples and self._sampled is None:
-            sample = sample_columns(self._extension.vectors, _COLUMNS)
+            sample = sample_columns(self._candidates.vectors, _COLUMNS)
             self._samples = sample is not None
-            self._sampled = None if sample is None else SampledExtension(self._extension, sample)
+            self._sampled = None if sample is None else SampledCandidates(self._candidates, sample)
         if not self._samples or self._sampled is None:
             return self.harm(coefficients, damage)
         answer = self.rule(self._sampled.by(coefficients))
-        if isinstance(answer, Combination) and self._extension.knows(answer.updates):
+        if isinstance(answer, Combination) and self._candidates.knows(answer.updates):
             harm = self._harm_of(answer, damage)
         else:
             vector = answer.vector if isinstance(answer, Combination) else answer

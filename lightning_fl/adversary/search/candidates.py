@@ -36,7 +36,7 @@ class _Beside:
         return self._rows.centred_with(self._others)
 
 
-class Extension:
+class Candidates:
     """Rows x_i that are followed by copies of y = sum_j c_j v_j, again and again with other c.
 
     For a search that asks a rule about many y: what concerns the rows and the vectors v_j alone is computed once, and
@@ -48,8 +48,8 @@ class Extension:
         copies: How many rows are y.
         data_weights: Of the rows and the copies.
 
-    >>> extension = Extension(Updates(torch.tensor([[3.0]])), torch.tensor([[1.0], [5.0]]), 2, torch.ones(3))
-    >>> extension.by([2.0, 0.0]).rows.flatten(), extension.by([0.0, 1.0]).gram[0]
+    >>> candidates = Candidates(Updates(torch.tensor([[3.0]])), torch.tensor([[1.0], [5.0]]), 2, torch.ones(3))
+    >>> candidates.by([2.0, 0.0]).rows.flatten(), candidates.by([0.0, 1.0]).gram[0]
     (tensor([3., 2., 2.]), tensor([ 9., 15., 15.], dtype=torch.float64))
     """
 
@@ -63,18 +63,18 @@ class Extension:
         self._asked: list[_Beside] = []
         self._found: list[tuple[Callable[[Tensor], Tensor], Tensor]] = []
 
-    def by(self, coefficients: Sequence[float], once: bool = False) -> "_Extended":
+    def by(self, coefficients: Sequence[float], once: bool = False) -> "_Candidate":
         """Let the copies be y with these c; the rows of what is returned hold until those of the next one are asked.
 
         Args:
             coefficients: c.
             once: Prepare nothing for further y: sort all columns, which takes a few times as long as one more y then.
         """
-        return _Extended(self, {j: c for j, c in enumerate(coefficients) if c}, once)  # 0 * inf is NaN
+        return _Candidate(self, {j: c for j, c in enumerate(coefficients) if c}, once)  # 0 * inf is NaN
 
     def knows(self, updates: Updates) -> bool:
         """Whether the updates are its rows and copies."""
-        return isinstance(updates, _Extended) and updates.extension is self
+        return isinstance(updates, _Candidate) and updates.candidates is self
 
     def beside(self, extra: Float[Tensor, "k d"] | None) -> "_Beside":
         """Find what was asked about the same further rows (of the server) before; None: about any or no such rows."""
@@ -105,14 +105,14 @@ class Extension:
         return torch.cat([self.rows.rows, self.vectors.new_empty(self.copies, self.vectors.shape[1])])
 
 
-class _Extended(Updates):
-    """The rows of others followed by copies of one more; see `Extension`."""
+class _Candidate(Updates):
+    """The rows of others followed by copies of one more; see `Candidates`."""
 
-    def __init__(self, extension: Extension, coefficients: dict[int, float], once: bool = False):
-        self.extension, self.ids, self.data_weights, self.once = extension, None, extension.data_weights, once
-        self.held = extension.rows.held
-        self.h = extension.rows.n
-        self.n, self.d = self.h + extension.copies, extension.rows.d
+    def __init__(self, candidates: Candidates, coefficients: dict[int, float], once: bool = False):
+        self.candidates, self.ids, self.data_weights, self.once = candidates, None, candidates.data_weights, once
+        self.held = candidates.rows.held
+        self.h = candidates.rows.n
+        self.n, self.d = self.h + candidates.copies, candidates.rows.d
         self.of_vectors = coefficients
         self.parts = torch.tensor(list(coefficients), dtype=torch.int64, device=self.data_weights.device)
         self.coefficients = self.data_weights.new_tensor(list(coefficients.values()))
@@ -120,23 +120,23 @@ class _Extended(Updates):
     @cached_property
     def row(self) -> Float[Tensor, " d"]:
         """The vector y."""
-        row = torch.zeros_like(self.extension.vectors[0])
+        row = torch.zeros_like(self.candidates.vectors[0])
         for j, coefficient in self.of_vectors.items():
-            row.add_(self.extension.vectors[j], alpha=coefficient)
+            row.add_(self.candidates.vectors[j], alpha=coefficient)
         return row
 
     @cached_property
     def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
-        self.extension.sent[self.h :] = self.row
-        return self.extension.sent
+        self.candidates.sent[self.h :] = self.row
+        return self.candidates.sent
 
     @property
     def here(self) -> Float[Tensor, "n d"]:
         return self.rows
 
     def by_row(self, function: Callable[[Tensor], Tensor]) -> Float[Tensor, " n"]:
-        of_rows = self.extension.of_rows(function)
-        return torch.cat([of_rows, function(self.row[None]).expand(self.extension.copies)])
+        of_rows = self.candidates.of_rows(function)
+        return torch.cat([of_rows, function(self.row[None]).expand(self.candidates.copies)])
 
     @cached_property
     def gram(self) -> Float64[Tensor, "n n"]:
@@ -147,12 +147,12 @@ class _Extended(Updates):
         return self.centred_with(None)
 
     def gram_with(self, extra: Float[Tensor, "k d"] | None) -> Float64[Tensor, "m m"]:
-        beside = self.extension.beside(extra)
+        beside = self.candidates.beside(extra)
         gram = mixed_gram(beside.gram, self._matrix(beside))
         return gram[: self.n, : self.n] if extra is None else gram
 
     def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
-        beside = self.extension.beside(extra)
+        beside = self.candidates.beside(extra)
         centred = beside.centred.mixed(self._matrix(beside))
         return centred[: self.n] if extra is None else centred
 
@@ -167,20 +167,20 @@ class _Extended(Updates):
 
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
-        square = self.coefficients @ self.extension.products[self.parts][:, self.parts] @ self.coefficients
-        return torch.cat([self.extension.rows.squares, square.clamp(min=0).expand(self.extension.copies)])
+        square = self.coefficients @ self.candidates.products[self.parts][:, self.parts] @ self.coefficients
+        return torch.cat([self.candidates.rows.squares, square.clamp(min=0).expand(self.candidates.copies)])
 
     def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
-        return torch.cat([self.extension.norms(p), row_norms(self.row[None], p).expand(self.extension.copies)])
+        return torch.cat([self.candidates.norms(p), row_norms(self.row[None], p).expand(self.candidates.copies)])
 
     def ordered(self, rule: str) -> Ordered:
         if self.once:
             return ordered(Updates(self.rows), rule)
-        others = self.extension.ordered(rule)
-        return others.extended(self.row, self.extension.copies) if self.row.isfinite().all() else others
+        others = self.candidates.ordered(rule)
+        return others.extended(self.row, self.candidates.copies) if self.row.isfinite().all() else others
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         weights = weights.to(self.row)
-        combined = self.extension.rows.combine(weights[: self.h])
+        combined = self.candidates.rows.combine(weights[: self.h])
         share = weights[self.h :].sum()
         return combined + share * self.row if share else combined

@@ -4,23 +4,23 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.adversary.search.extension import Extension
-from lightning_fl.adversary.search.sampled import SampledExtension, sample_columns
+from lightning_fl.adversary.search.candidates import Candidates
+from lightning_fl.adversary.search.estimate import SampledCandidates, sample_columns
 from lightning_fl.updates.products import squared_distances
 from tests.slow import slow_distances, slow_gram
 
 
-def extended(draw, offset=0.0, copies=3):
+def made(draw, offset=0.0, copies=3):
     rows, vectors = offset + torch.randn(9, 700, generator=draw), torch.randn(3, 700, generator=draw)
     vectors[0] = rows.mean(0)
-    return rows, vectors, Extension(Updates(rows), vectors, copies, torch.arange(1.0, 10.0 + copies))
+    return rows, vectors, Candidates(Updates(rows), vectors, copies, torch.arange(1.0, 10.0 + copies))
 
 
 @pytest.mark.parametrize("offset", [0.0, 30.0])
 @pytest.mark.parametrize("c", [[1.0, 0.0, 0.0], [1.0, -3.0, 0.5], [-7.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1e4, 0.0]])
 def test_rows_followed_by_copies_of_a_combination_are_what_the_stacked_rows_are(c, offset, draw):
-    rows, vectors, extension = extended(draw, offset)
-    updates, server = extension.by(c), torch.randn(2, 700, generator=draw)
+    rows, vectors, candidates = made(draw, offset)
+    updates, server = candidates.by(c), torch.randn(2, 700, generator=draw)
     y = (torch.tensor(c).double() @ vectors.double()).expand(3, -1)
     stacked = torch.cat([rows.double(), y])
     both = torch.cat([stacked, server.double()])
@@ -46,11 +46,11 @@ def test_rows_followed_by_copies_of_a_combination_are_what_the_stacked_rows_are(
 
 
 def test_a_combination_is_known_by_its_inner_products_or_by_its_vector(draw):
-    rows, _vectors, extension = extended(draw, 5.0)
+    rows, _vectors, candidates = made(draw, 5.0)
     server, weights, other = (torch.randn(*shape, generator=draw) for shape in [(2, 700), (12,), (14,)])
-    for updates in [extension.by([1.0, 2.0, 0.0]), extension.by([1.0, 2.0, 0.0]).mixed(torch.eye(12).roll(5, 0))]:
+    for updates in [candidates.by([1.0, 2.0, 0.0]), candidates.by([1.0, 2.0, 0.0]).mixed(torch.eye(12).roll(5, 0))]:
         combination = updates.combination(weights, server, torch.tensor([0.5, -2.0]))
-        assert extension.knows(combination.updates)
+        assert candidates.knows(combination.updates)
         expected = weights.double() @ updates.rows.double() + torch.tensor([0.5, -2.0]).double() @ server.double()
         torch.testing.assert_close(combination.vector.double(), expected, rtol=1e-5, atol=1e-5)
         known = torch.cat([combination.updates.rows, server]).double()
@@ -59,22 +59,22 @@ def test_a_combination_is_known_by_its_inner_products_or_by_its_vector(draw):
         assert inner.item() == pytest.approx((expected @ against).item(), rel=1e-6)
         own = combination.centred.inner(combination.coefficients, combination.coefficients)
         assert own.item() == pytest.approx(expected.square().sum().item(), rel=1e-6)
-    assert not extension.knows(Updates(rows))
+    assert not candidates.knows(Updates(rows))
 
 
 def test_a_combination_in_which_a_part_is_not_finite_is_not(draw):
-    assert not extended(draw)[2].by([1.0, float("inf"), 0.0]).combine(torch.ones(12)).isfinite().all()
+    assert not made(draw)[2].by([1.0, float("inf"), 0.0]).combine(torch.ones(12)).isfinite().all()
 
 
 def test_what_a_function_makes_of_rows_is_asked_once(draw):
-    rows, vectors, extension = extended(draw)
-    sampled, asked = SampledExtension(extension, sample_columns(vectors, 50)), []
+    rows, vectors, candidates = made(draw)
+    sampled, asked = SampledCandidates(candidates, sample_columns(vectors, 50)), []
 
     def longest(x):
         asked.append(len(x))
         return x.abs().max(1).values
 
-    for c, source in [([1.0, 2.0, 0.0], extension), ([0.0, -1.0, 3.0], extension), ([0.0, 0.0, 9.0], sampled)]:
+    for c, source in [([1.0, 2.0, 0.0], candidates), ([0.0, -1.0, 3.0], candidates), ([0.0, 0.0, 9.0], sampled)]:
         y = torch.tensor(c) @ vectors
         expected = torch.cat([rows, y.expand(3, -1)]).abs().max(1).values
         torch.testing.assert_close(source.by(c).by_row(longest), expected)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.adversary.search.extension import Extension
-from lightning_fl.adversary.search.sampled import SampledExtension, sample_columns
+from lightning_fl.adversary.search.candidates import Candidates
+from lightning_fl.adversary.search.estimate import SampledCandidates, sample_columns
 from lightning_fl.contract import conf, world
 from lightning_fl.updates.updates import Combination
 
@@ -30,8 +30,8 @@ def directions(rows):
 
 def sampled(rows, k=K):
     vectors = directions(rows)
-    extension = Extension(Updates(rows), vectors, B, torch.ones(H + B))
-    return SampledExtension(extension, sample_columns(vectors, k))
+    candidates = Candidates(Updates(rows), vectors, B, torch.ones(H + B))
+    return SampledCandidates(candidates, sample_columns(vectors, k))
 
 
 def whole(rows, c):
@@ -146,7 +146,7 @@ def test_a_row_that_is_broken_in_a_column_outside_the_sample_is_left_out():
     some = sampled(rows)
     outside = next(j for j in range(D) if j not in some.sample.index.tolist())
     rows[4, outside] = NAN
-    broken = SampledExtension(Extension(Updates(rows), some.whole.vectors, B, torch.ones(H + B)), some.sample)
+    broken = SampledCandidates(Candidates(Updates(rows), some.whole.vectors, B, torch.ones(H + B)), some.sample)
     answer = broken.by([1.0, 0.0, 0.0, 0.0]).ordered("median").at(5, 5)
     others = torch.cat([rows[torch.arange(H) != 4], rows[:4].mean(0)[None] * 0 + some.whole.vectors[0]])
     others = torch.cat([others, some.whole.vectors[:1], some.whole.vectors[:1]])

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.adversary.search.extension import Extension, _Extended
+from lightning_fl.adversary.search.candidates import Candidates, _Candidate
 from lightning_fl.updates.columns import Columns
 from lightning_fl.updates.ordered import Ordered
 from lightning_fl.updates.rows import broken_rows
@@ -64,8 +64,8 @@ def sample_columns(vectors: Float[Tensor, "m d"], k: int) -> Sample | None:
     return Sample(index, 1 / expected[index].clamp(max=1), alone)
 
 
-class SampledExtension:
-    """An `Extension` that rules see in some columns.
+class SampledCandidates:
+    """`Candidates` that rules see in some columns.
 
     Args:
         whole: The rows, and what y is made of.
@@ -73,45 +73,45 @@ class SampledExtension:
 
     >>> rows, ones = torch.arange(20.0).view(2, 10), torch.ones(1, 10)
     >>> sample = Sample(torch.tensor([3, 7]), torch.tensor([5.0, 5.0]).double(), torch.tensor([], dtype=torch.int64))
-    >>> sampled = SampledExtension(Extension(Updates(rows), ones, 1, torch.ones(3)), sample)
+    >>> sampled = SampledCandidates(Candidates(Updates(rows), ones, 1, torch.ones(3)), sample)
     >>> sampled.by([6.0]).ordered("median").at(1, 1)
     tensor([nan, nan, nan, 6., nan, nan, nan, 7., nan, nan])
     """
 
-    def __init__(self, whole: Extension, sample: Sample):
+    def __init__(self, whole: Candidates, sample: Sample):
         self.whole = whole
         self.sample = sample
         self.estimates = False
         """Whether a rule's answer may differ from its answer on all columns."""
         self.guesses = False
         """Whether a rule's choice of rows may have been."""
-        self._drawn: list[tuple[Tensor | slice, Extension]] = []
+        self._drawn: list[tuple[Tensor | slice, Candidates]] = []
 
     @cached_property
-    def few(self) -> Extension:
+    def few(self) -> Candidates:
         """Rows and vectors in the columns of the sample; a row with NaN or inf anywhere is NaN."""
         whole, index = self.whole, self.sample.index
         rows = whole.rows.rows
         some = Updates(rows[:, index].masked_fill_(broken_rows(rows)[:, None], torch.nan))
-        return Extension(some, whole.vectors[:, index], whole.copies, whole.data_weights)
+        return Candidates(some, whole.vectors[:, index], whole.copies, whole.data_weights)
 
-    def by(self, coefficients: Sequence[float]) -> "_Sampled":
-        """Let the copies be y with these coefficients; see `Extension.by`."""
-        return _Sampled(self, coefficients)
+    def by(self, coefficients: Sequence[float]) -> "_SampledCandidate":
+        """Let the copies be y with these coefficients; see `Candidates.by`."""
+        return _SampledCandidate(self, coefficients)
 
-    def drawn(self, index: Tensor | slice) -> Extension:
+    def drawn(self, index: Tensor | slice) -> Candidates:
         """Rows and vectors in columns that a rule has chosen, remembered."""
-        for known, extension in self._drawn:
+        for known, candidates in self._drawn:
             if isinstance(index, slice):
                 same = known == index
             else:
                 same = isinstance(known, Tensor) and torch.equal(known, index)
             if same:
-                return extension
+                return candidates
         whole = self.whole
-        extension = Extension(whole.rows.columns(index), whole.vectors[:, index], whole.copies, whole.data_weights)
-        self._drawn = [*self._drawn[1 - _SEEN :], (index, extension)]
-        return extension
+        candidates = Candidates(whole.rows.columns(index), whole.vectors[:, index], whole.copies, whole.data_weights)
+        self._drawn = [*self._drawn[1 - _SEEN :], (index, candidates)]
+        return candidates
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class SampledColumns(Columns):
     To a rule this looks like one process of several, which holds some of the columns: see `updates.exchange`.
     """
 
-    sampled: SampledExtension
+    sampled: SampledCandidates
 
     partial = True
 
@@ -156,10 +156,10 @@ class SampledColumns(Columns):
         return [groups[g] for g in chosen.tolist()], stands_for[chosen]
 
 
-class _Sampled(_Extended):
+class _SampledCandidate(_Candidate):
     """Rows and copies of y; what is done column by column is done in the sample, and NaN elsewhere."""
 
-    def __init__(self, sampled: SampledExtension, coefficients: Sequence[float]):
+    def __init__(self, sampled: SampledCandidates, coefficients: Sequence[float]):
         whole = sampled.whole.by(coefficients)
         super().__init__(sampled.whole, whole.of_vectors)
         self.held = SampledColumns(self.d, sampled)
@@ -167,11 +167,11 @@ class _Sampled(_Extended):
 
     @property
     def device(self) -> torch.device:
-        return self.extension.vectors.device
+        return self.candidates.vectors.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.extension.vectors.dtype
+        return self.candidates.vectors.dtype
 
     @property
     def here(self) -> Float[Tensor, "n _"]:
@@ -180,7 +180,7 @@ class _Sampled(_Extended):
 
     @property
     def whole(self) -> Updates:
-        found = self.extension.by(self._given)
+        found = self.candidates.by(self._given)
         found.data_weights, found.ids = self.data_weights, self.ids
         return found
 
@@ -189,9 +189,9 @@ class _Sampled(_Extended):
         return _Scattered(self.sampled.few.by(self._given).ordered(rule), self.held.whole)
 
     def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
-        extension = self.extension
-        of_y = Updates(extension.vectors).products(vector)[self.parts] @ self.coefficients
-        return torch.cat([extension.rows.products(vector), of_y.expand(extension.copies)])
+        candidates = self.candidates
+        of_y = Updates(candidates.vectors).products(vector)[self.parts] @ self.coefficients
+        return torch.cat([candidates.rows.products(vector), of_y.expand(candidates.copies)])
 
     def columns(self, index: Int64[Tensor, " k"] | slice) -> Updates:
         found = self.sampled.drawn(index).by(self._given)
