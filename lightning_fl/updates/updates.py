@@ -430,7 +430,7 @@ class _Mixed(Updates):
         self.data_weights = as_shares(data_weights, self.n, matrix.device)
 
     @cached_property
-    def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
+    def rows(self) -> Float[Tensor, "n d"]:
         return self._mix(self.source.rows)
 
     @property

@@ -126,7 +126,7 @@ class _Candidate(Updates):
         return row
 
     @cached_property
-    def rows(self) -> Float[Tensor, "n d"]:  # type: ignore[override]
+    def rows(self) -> Float[Tensor, "n d"]:
         self.candidates.sent[self.h :] = self.row
         return self.candidates.sent
 
