@@ -48,7 +48,7 @@ from lightning_fl.network.parameters import trainable, unflatten
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.text import many
-from lightning_fl.updates.exchange import ColumnBlock, Columns
+from lightning_fl.updates.exchange import Block
 from lightning_fl.updates.rows import broken_rows, check_shape
 from lightning_fl.updates.storage import Storage
 from lightning_fl.updates.updates import Updates
@@ -300,11 +300,11 @@ class FederatedModule(pl.LightningModule):
             self.diverged = f"round {index + 1}: {error}"
             self.trainer.should_stop = True
 
-    def _begin(self, batch: RoundBatch) -> tuple[Columns | None, Float[Tensor, "n _"], ModelOracle]:
+    def _begin(self, batch: RoundBatch) -> tuple[Block | None, Float[Tensor, "n _"], ModelOracle]:
         """Make room for the round's updates; where processes share it, for those columns that this one holds."""
         parameters = list(trainable(self.model).values())
         d = sum(value.numel() for value in parameters)
-        columns = Columns.here(d)  # None: this process holds all of them
+        columns = Block.here(d)  # None: this process holds all of them
         client = self.client if columns is None else Dealt(self.client, columns, self._homes, self.storage)
         rows = self.storage.matrix(len(batch.ids), d if columns is None else columns.width, parameters[0])
         this_round = Round(batch.index, self.trainer.optimizers[0].param_groups[0]["lr"], batch.seed)
@@ -327,7 +327,7 @@ class FederatedModule(pl.LightningModule):
         return loss
 
     def _attack(
-        self, batch: RoundBatch, rows: Float[Tensor, "n _"], columns: Columns | None, server: ModelOracle
+        self, batch: RoundBatch, rows: Float[Tensor, "n _"], columns: Block | None, server: ModelOracle
     ) -> tuple[Tensor, Tensor] | None:
         """Write what the Byzantine clients send into the last rows; return the honest rows' moments, if known."""
         h, b = len(batch.honest), len(batch.byzantine)
@@ -501,12 +501,10 @@ def begin_anew(part: pl.Callback | None) -> None:
         vars(part)["_state_at_first"] = deepcopy(part.state_dict())
 
 
-def _updates(batch: RoundBatch, rows: Float[Tensor, "k _"], columns: Columns | None) -> Updates:
+def _updates(batch: RoundBatch, rows: Float[Tensor, "k _"], columns: Block | None) -> Updates:
     """The updates of the round's first k clients."""
     data_weights, ids = batch.data_weights[: len(rows)], batch.ids[: len(rows)]
-    if columns is None:
-        return Updates(rows, data_weights, ids)
-    return ColumnBlock(rows, data_weights, ids, columns)
+    return Updates(rows, data_weights, ids, columns)
 
 
 def _measure(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -431,25 +431,6 @@ def check_hooks(rule: Aggregator, asker: str) -> None:
             )
 
 
-def check_integer(value: object, rule: str, name: str = "f") -> None:
-    """Check the type of a setting that counts rows or steps, f unless ``name`` says otherwise.
-
-    Raises:
-        SettingError: If it is not an integer.
-    """
-    if not isinstance(value, Integral):
-        raise SettingError(f"{rule} needs an integer {name}, got {value!r}.")
-
-
-def check_minority(n: int, f: int, rule: str) -> None:
-    """Check that the tolerated rows are fewer than half.
-
-    Raises:
-        SettingError: If they are not, or f is negative or not an integer.
-    """
-    check_least(rule, "2f + 1", n, f=f)
-
-
 def check_least(rule: str, least: str, n: int, **settings: int) -> None:
     """Check that a round brings enough updates.
 
@@ -460,10 +441,8 @@ def check_least(rule: str, least: str, n: int, **settings: int) -> None:
         settings: What `least` names.
 
     Raises:
-        SettingError: If it does not, or a setting is negative or not an integer.
+        SettingError: If it does not, or a setting is negative.
     """
-    for name, value in settings.items():
-        check_integer(value, rule, name)
     if n >= _value(least, settings) and all(value >= 0 for value in settings.values()):
         return
     own = [name for name in settings if name != "c"]

@@ -5,25 +5,24 @@ ICLR 2022. arXiv:2006.09365.
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregator, check_integer
+from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.aggregator.mixing import Mixing, told_fewer
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError
+from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import check_rows
 from lightning_fl.updates.updates import Updates
 
 Leftover = Literal["drop", "keep"]
 
 
 def draw_buckets(n: int, s: int, generator: torch.Generator, leftover: Leftover = "drop") -> Sequence[Tensor]:
-    """Cut a random permutation of the n clients into buckets of s; see `bucketing` for arguments and errors."""
-    _check(n, s, leftover)
+    """Cut a random permutation of the n clients into buckets of s; see `Bucketing`."""
     buckets = torch.randperm(n, generator=generator, device=generator.device).split(s)
     return buckets[: _count(n, s, leftover)]
 
@@ -32,15 +31,13 @@ def _count(n: int, s: int, leftover: Leftover) -> int:
     return n // s if leftover == "drop" else -(-n // s)
 
 
-def _check(n: int, s: int, leftover: Leftover, rule: str = "bucketing") -> None:
-    check_integer(s, rule, "s")
-    if not 1 <= s <= n:
-        raise SettingError(f"{rule} needs 1 <= s <= n, got s={s} and n={n}; lower aggregator.s or add clients.")
-    check_choice("bucketing's leftover", leftover, get_args(Leftover))
+def _check(n: int, s: int, rule: str) -> None:
+    if s > n:
+        raise SettingError(f"{rule} needs s <= n, got s={s} and n={n}; lower aggregator.s or add clients.")
 
 
 def bucket_matrix(buckets: Sequence[Tensor], weights: Float64[Tensor, " n"]) -> Float64[Tensor, "m n"]:
-    """Write the weighted means of buckets as the matrix M of M X; see `bucketing`.
+    """Write the weighted means of buckets as the matrix M of M X.
 
     A client counts as often as a bucket holds it.  Where a bucket's weights are all 0 its clients count equally.
 
@@ -72,89 +69,34 @@ def _places(buckets: Sequence[Tensor], device: torch.device) -> tuple[Int64[Tens
     return torch.arange(len(buckets)).repeat_interleave(sizes).to(device), torch.cat(list(buckets)).to(device)
 
 
-def bucketing(
-    updates: Float[Tensor, "n d"],
-    s: int,
-    generator: torch.Generator,
-    leftover: Leftover = "drop",
-    weights: Float[Tensor, " n"] | None = None,
-) -> Float[Tensor, "m d"]:
-    """Average random buckets of s updates, y_i = (1/s) sum of x_pi(k) over k in ((i - 1) s, i s] (Algorithm 1).
-
-    An update with NaN or inf spoils its own bucket only.
-
-    Args:
-        updates: One update per client.
-        s: Clients per bucket, 1 <= s <= n.
-        generator: Draws the permutation pi.
-        leftover: What becomes of the n mod s clients that fill no bucket: "drop" leaves them out of this round,
-            floor(n/s) buckets (the BOBA authors' code); "keep" gives them a smaller one, ceil(n/s) buckets (Karimireddy
-            et al.).
-        weights: Shares of the clients in the data, by which a bucket is averaged, at least 0 with a positive sum.
-            None: equal, as in the paper.
-
-    Returns:
-        One mean per bucket, for any rule to aggregate.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix, the weights do not fit it, or s or leftover is out of
-            range.
-
-    >>> bucketing(torch.tensor([[0.0, 1.0], [2.0, 5.0]]), s=2, generator=torch.Generator())
-    tensor([[1., 3.]])
-    """
-    check_rows(updates, "updates")
-    buckets = draw_buckets(len(updates), s, generator, leftover)
-    rows = Updates(updates, weights)
-    return rows.mixed(bucket_matrix(buckets, rows.data_weights)).rows
-
-
 def resample_buckets(n: int, s: int, generator: torch.Generator) -> Sequence[Tensor]:
-    """Cut a random permutation of s copies of the n clients into n buckets of s; see `resampling`."""
-    _check(n, s, "keep", "resampling")
+    """Cut a random permutation of s copies of the n clients into n buckets of s; see `Resampling`."""
     clients = torch.arange(n, device=generator.device).repeat(s)
     return clients[torch.randperm(n * s, generator=generator, device=generator.device)].split(s)
 
 
-def resampling(
-    updates: Float[Tensor, "n d"], s: int, generator: torch.Generator, weights: Float[Tensor, " n"] | None = None
-) -> Float[Tensor, "n d"]:
-    """Average n random buckets of s updates, each update in at most s of them (versions 1 and 2 of the paper).
-
-    Args:
-        updates: One update per client.
-        s: Clients per bucket, 1 <= s <= n.  One bad client spoils up to s buckets.
-        generator: Draws the buckets; a bucket may hold a client more than once.
-        weights: See `bucketing`.
-
-    Returns:
-        One mean per bucket, for any rule to aggregate.
-
-    Raises:
-        SettingError: As `bucketing`.
-
-    >>> resampling(torch.tensor([[2.0, 6.0]]), s=1, generator=torch.Generator())
-    tensor([[2., 6.]])
-    """
-    check_rows(updates, "updates")
-    rows = Updates(updates, weights)
-    return rows.mixed(bucket_matrix(resample_buckets(len(updates), s, generator), rows.data_weights)).rows
-
-
 class Bucketing(Mixing):
-    """Ask another rule about bucket means instead of clients; see `bucketing`.
+    """Ask another rule about the means of random buckets of s clients (Algorithm 1).
 
-    A bucket averages by data weights, and weighs as much as its clients; a client left out has weight 0.
+    y_i = (1/s) sum of x_pi(k) over k in ((i - 1) s, i s], pi a random permutation.  A bucket averages by the clients'
+    shares in the data, which the paper has equal, and weighs as much as its clients; a client left out has weight 0.
+    An update with NaN or inf spoils its own bucket only.
 
     Args:
-        rule: The rule.  Its settings are about buckets: one bad client spoils a bucket, so its f stays the same.
-        s: Clients per bucket, 1 <= s <= n.
-        leftover: "drop" or "keep".
+        rule: Aggregates the means.  Its settings are about buckets: one bad client spoils one, so its f stays the same.
+        s: Clients per bucket, at most n.
+        leftover: What becomes of the n mod s clients that fill no bucket: "drop" leaves them out of this round,
+            floor(n/s) buckets (the BOBA authors' code); "keep" gives them a smaller one, ceil(n/s) buckets (Karimireddy
+            et al.).
+
+    >>> from lightning_fl.aggregator.average import Average
+    >>> Bucketing(Average(), s=2)(torch.tensor([[0.0, 1.0], [2.0, 5.0]]))
+    tensor([1., 3.])
     """
 
     order_matters = True  # it decides who meets whom
 
-    def __init__(self, rule: Aggregator, s: int = 2, leftover: Leftover = "drop"):
+    def __init__(self, rule: Aggregator, s: PositiveInt = 2, leftover: Leftover = "drop"):
         super().__init__(rule)
         self.s = s
         self.leftover = leftover
@@ -169,8 +111,8 @@ class Bucketing(Mixing):
         return max(self.s, self.s * buckets if self.leftover == "drop" else self.s * (buckets - 1) + 1)
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check s and leftover, and the rule for the number of buckets; see the base class."""
-        _check(n, self.s, self.leftover)
+        """Check s, and the rule for the number of buckets; see the base class."""
+        _check(n, self.s, "bucketing")
         try:
             super().check(n, n_classes)
         except SettingError as error:
@@ -192,20 +134,26 @@ class Bucketing(Mixing):
 
 
 class Resampling(Mixing):
-    """Ask another rule about the means of n overlapping buckets instead of clients; see `resampling`.
+    """Ask another rule about the means of n random buckets of s clients (versions 1 and 2 of the paper).
 
-    The buckets weigh the same.
+    Each client is in at most s buckets, and may be in one more than once.  A bucket averages by the clients' shares in
+    the data; the buckets weigh the same.
 
     Args:
-        rule: The rule.  Its settings are about buckets: its f should be s f.
-        f: Byzantine clients tolerated, 0 <= f < n.  It says what is guaranteed and changes nothing else.
-        s: Clients per bucket, 1 <= s <= n.
+        rule: Aggregates the means.  Its settings are about buckets: one bad client spoils up to s of them, so its f
+            should be s f.
+        f: Byzantine clients tolerated, below n.  It says what is guaranteed and changes nothing else.
+        s: Clients per bucket, at most n.
+
+    >>> from lightning_fl.aggregator.average import Average
+    >>> Resampling(Average(), f=0, s=1)(torch.tensor([[2.0, 6.0]]))
+    tensor([2., 6.])
     """
 
     least = "f + 1"
     order_matters = True
 
-    def __init__(self, rule: Aggregator, f: int, s: int = 2):
+    def __init__(self, rule: Aggregator, f: NonNegativeInt, s: PositiveInt = 2):
         super().__init__(rule)
         self.f = f
         self.s = s
@@ -215,8 +163,8 @@ class Resampling(Mixing):
         return max(self.s, super().least_n(n_classes))
 
     def check(self, n: int, n_classes: int) -> None:
-        """Check s and f, and the rule; see the base class."""
-        _check(n, self.s, "keep", "resampling")
+        """Check s, and the rule; see the base class."""
+        _check(n, self.s, "resampling")
         super().check(n, n_classes)
 
     def guarantee(self, n: int, n_classes: int) -> str | None:

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from lightning_fl.errors import ProcessError
 from lightning_fl.updates import columns
-from lightning_fl.updates.updates import Updates
 
 # Numbers that a process sends at a time: 16 MiB in float32, or a whole update.
 _SENT = 2**22
@@ -239,6 +238,3 @@ def from_process(process: int, tensor: Tensor) -> Tensor:
         with _together():
             dist.broadcast(sent.view(-1).view(torch.uint8), process)
     return sent
-
-
-Columns, ColumnBlock = Block, Updates  # as the module calls them
