@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_fl.network.threads import in_threads
 from lightning_fl.updates.products import kth_smallest
-from lightning_fl.updates.rows import broken_rows, check_any
+from lightning_fl.updates.rows import broken_rows, check_any, which_finite
 from lightning_fl.updates.updates import Updates
 
 # Entries sorted at a time: 2^18 of them (1 to 2 MB) fit a core's cache, 2^26 a GPU's memory.
@@ -260,9 +260,13 @@ def ordered(updates: Updates, rule: str) -> Ordered:
         matrix = matrix[(matrix[:, ~fine] == 0).all(1)][:, fine].to(source.here)
         if not len(matrix) or (matrix.abs().double() @ norms[fine]).max() > torch.finfo(matrix.dtype).max:
             source, matrix = updates, None  # sums overflow: look at the mixed rows themselves
-    if matrix is None:
-        fine = source.held.total(broken_rows(source.here).double()) == 0
-    kept = fine.nonzero().flatten().tolist()
+    if matrix is not None:
+        finite = fine.tolist()
+    elif source.held.partial:
+        finite = (source.held.total(broken_rows(source.here).double()) == 0).tolist()
+    else:
+        finite = which_finite(source.here)
+    kept = [i for i, whole in enumerate(finite) if whole]
     check_any(kept, f"{updates.n}", rule)
     return Ordered(source.here, updates.held.whole, None if len(kept) == source.n else kept, matrix)
 

@@ -149,17 +149,18 @@ def test_data_weights_play_no_part(rule):
 
 
 @pytest.mark.parametrize("rule", [Average(), Krum(3), GeometricMedian(1e-6), Normalized()])
-def test_a_weighting_never_builds_the_mixed_rows(rule):
+def test_a_weighting_never_builds_the_mixed_rows(rule, monkeypatch):
     """Its weights are those of the updates as sent, and the update is their combination."""
     updates = world.updates()
-    before = vars(updates).copy()
-    aggregation = Nnm(rule, 3).aggregate(updates, world.oracle())
+    with monkeypatch.context() as patch:
+        for name in ("rows", "here"):
+            patch.setattr(f"lightning_fl.updates.updates._Mixed.{name}", property(lambda _: pytest.fail("built")))
+        aggregation = Nnm(rule, 3).aggregate(updates, world.oracle())
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
     explicit = rule.aggregate(Updates(mixed(updates.rows, 3)), world.oracle())
     torch.testing.assert_close(aggregation.update, explicit.update, rtol=1e-4, atol=1e-5)
     if not isinstance(rule, Normalized):
         torch.testing.assert_close(aggregation.trust, aggregation.weights)
-    assert set(vars(updates)) - set(before) <= {"centred", "gram", "squares"}
 
 
 def test_reads_d_once_however_often_it_is_asked(monkeypatch):
