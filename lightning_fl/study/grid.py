@@ -202,9 +202,9 @@ class Grid:
         wanted: dict[str, tuple[Run, list[Cell]]] = {}
         for cell, run in cells:
             wanted.setdefault(run.folder.name, (run, []))[1].append(cell)
-        equal = {name: row for name in wanted if (row := store.find(self._elsewhere(), STORED, name)) is not None}
-        for name, record in equal.items():
-            run, found = wanted.pop(name)
+        known = store.find(self._elsewhere(), STORED, wanted.keys())
+        for name in [name for name in wanted if name in known]:
+            (run, found), record = wanted.pop(name), known[name]
             for cell in found:
                 self.add(cell, record)
             share = None if record["accuracy"] is None else record["accuracy"] / 100

@@ -484,9 +484,9 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     try:
         config = checked(overrides)
         name = identity(config)
-        equal = store.find([folder / "cells.csv", KEPT], STORED, name)
-        if equal is not None:
-            return equal
+        equal = store.find([folder / "cells.csv", KEPT], STORED, [name])
+        if equal:
+            return equal[name]
         config.run_dir, config.run_name = str(folder / name), title
         config.run_group = config.run_group or folder.name
         summary, rows = memory.train(config, stop)

@@ -37,8 +37,11 @@ def test_a_record_is_found_by_its_run(tmp_path):
     paths = [tmp_path / name for name in ("none.csv", "a.csv", "b.csv")]
     for path, identity in zip(paths[1:], "xy", strict=True):
         write(path, FIELDS, [record("a", 0, 0.5, identity)])
-    assert find(paths, FIELDS, "y") == record("a", 0, 0.5, "y")
-    assert find(paths, FIELDS, "a") is None
+    write(tmp_path / "c.csv", FIELDS, [record("a", 0, 0.7, "y")])
+    paths.append(tmp_path / "c.csv")
+    assert find(paths, FIELDS, ["y"]) == {"y": record("a", 0, 0.5, "y")}
+    assert find(paths, FIELDS, ["a"]) == {}
+    assert find(paths, FIELDS, ["y", "a", "x"]) == {name: record("a", 0, 0.5, name) for name in "xy"}
 
 
 def test_a_claim_is_one_process_s(tmp_path):
