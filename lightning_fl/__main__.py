@@ -8,6 +8,7 @@ lightning-fl compare FOLDER FOLDER           compare any number of runs, over se
 lightning-fl tournament --quick              let rules compete under every attack and label skew
 lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes
 lightning-fl list aggregator                 what can be chosen, a sentence on each
+lightning-fl check-device                    what the accelerator of a new machine computes, beside its CPU
 
 lightning-fl COMMAND --help explains each of them.
 """
@@ -19,7 +20,7 @@ from pathlib import Path
 
 def main() -> None:
     """Run the command line."""
-    known = sorted(path.stem for path in Path(__file__).with_name("commands").glob("[a-z]*.py"))
+    known = sorted(path.stem.replace("_", "-") for path in Path(__file__).with_name("commands").glob("[a-z]*.py"))
     command, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
     if command in ("-h", "--help"):
         print((__doc__ or "").strip())
@@ -37,7 +38,7 @@ def main() -> None:
 def run(command: str) -> None:
     """Run one command on ``sys.argv``; Ctrl-C while its modules are imported is quiet, too."""
     try:
-        import_module(f"lightning_fl.commands.{command}").main()
+        import_module(f"lightning_fl.commands.{command.replace('-', '_')}").main()
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -1,0 +1,1 @@
+"""What a machine's accelerator computes, beside its CPU: the same numbers, and how fast."""
