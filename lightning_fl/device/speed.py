@@ -70,15 +70,15 @@ class Timer(pl.Callback):
         def watched(*arguments: Any) -> Any:
             if self.device.type != "cuda" or trainer.global_step != self.warm_up - 1:
                 return step(*arguments)
-            torch.cuda.set_sync_debug_mode("warn")
-            try:
-                with warnings.catch_warnings(record=True) as said:
-                    warnings.simplefilter("always")
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                try:
                     return step(*arguments)
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
-                places = (f"{Path(w.filename).name}:{w.lineno}" for w in said if "synchronizing" in str(w.message))
-                self.waits = list(places)
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
+                    waits = [w for w in said if "called a synchronizing" in str(w.message)]
+                    self.waits = [f"{Path(w.filename).name}:{w.lineno}" for w in waits]
 
         pl_module.training_step = watched  # type: ignore[method-assign]
 
@@ -127,7 +127,7 @@ def rounds_of(
         Rounds per second, milliseconds by phase, bytes beside what was there before the rounds, and where the device
         was waited for in one round.
     """
-    config = compose([*ALONE, f"trainer.accelerator={accelerator}", "partition=iid", *overrides])
+    config = compose([*ALONE, f"trainer.accelerator={accelerator}", "partition=iid", "server.lr=0.001", *overrides])
     draw = torch.Generator().manual_seed(0)
     pictures = torch.randint(0, 256, (n_samples, *shape), generator=draw, dtype=torch.uint8)
     targets, federation = torch.arange(n_samples) % 10, make(config.federation)
