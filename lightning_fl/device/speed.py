@@ -39,6 +39,7 @@ JOBS: dict[str, tuple[tuple[int, ...], int, list[str]]] = {
     "lenet, 20 clients": (_SMALL, 4000, ["model=lenet", "aggregator=geometric_median", *_FEW]),
     "cnn, 20 clients": (_COLOUR, 4000, ["model=cnn", "aggregator=geometric_median", *_FEW]),
     "resnet20, 20 clients": (_COLOUR, 4000, ["model=resnet20", "aggregator=geometric_median", *_FEW]),
+    "boba_cifar10": (_COLOUR, 50_000, ["model=cnn", "aggregator=boba"]),
     "default, 1,000 clients": (_SMALL, 20_000, ["federation.n_clients=1000", "federation.n_byzantine=100", "f=110"]),
 }
 # Clients at a time, for each model: by the project's own choice, by vmap in chunks, and in a loop.
@@ -52,19 +53,20 @@ class Timer(pl.Callback):
     Args:
         seconds: How long.
         begin: Called when the rounds that warm up are over.
-        warm_up: How many these are.
+        warm_up: How many these are; fewer where they take longer than five times the seconds.
     """
 
     def __init__(self, seconds: float, begin: Callable[[], Any] = lambda: None, warm_up: int = 3):
         self.seconds, self.begin, self.warm_up = seconds, begin, warm_up
         self.rounds = 0
-        self.taken = 0.0
+        self.taken = self.started = 0.0
         self.phases: dict[str, list[float]] = {}
         self.waits: list[str] = []
         self.memory: float | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Note each place of the round's code that waits for the device, in one round before any is timed."""
+        self.entered = perf_counter()
         step, self.device = pl_module.training_step, trainer.strategy.root_device
 
         def watched(*arguments: Any) -> Any:
@@ -84,12 +86,14 @@ class Timer(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         """Begin to time, go on, or end."""
-        if trainer.global_step == self.warm_up:
+        slow = not self.started and perf_counter() - self.entered > 5 * self.seconds
+        if trainer.global_step == self.warm_up or slow:
+            self.warm_up = trainer.global_step
             self.begin()
             self._wait()
             self.before = reset_peak(self.device)
             self.started = perf_counter()
-        elif trainer.global_step > self.warm_up:
+        elif self.started:
             for name, value in outputs["metrics"].items():
                 if name.startswith("seconds/"):
                     self.phases.setdefault(name.removeprefix("seconds/"), []).append(value)
