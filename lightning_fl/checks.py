@@ -120,6 +120,11 @@ def check_precision(given: object, name: str = "precision") -> None:
         )
 
 
+def in_float64(precision: object) -> bool:
+    """Whether a trainer's precision, as it was typed, is that of whole rounds in float64."""
+    return str(precision) in ("64", "64-true")
+
+
 def parameter_type(model: nn.Module) -> torch.dtype:
     """Find the type in which a round computes, that of all the parameters that are trained."""
     trained = trainable(model)

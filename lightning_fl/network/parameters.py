@@ -1,6 +1,7 @@
 """A model's parameters as one flat vector."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import torch
@@ -36,6 +37,23 @@ def call_at(parameters: Mapping[str, Tensor], function: Callable[..., Any], mode
     """
     named = {f"model.{name}": value for name, value in parameters.items()}
     return functional_call(_Inside(model, function), named, arguments)
+
+
+@torch.no_grad()
+def nudge(model: nn.Module, draw: torch.Generator) -> None:
+    """Move every trained parameter to a neighbouring number of its type, up or down as drawn.
+
+    >>> layer = nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.ones_(layer.weight)
+    >>> nudge(layer, torch.Generator().manual_seed(0))
+    >>> layer.weight.item() - 1  # 2^-23, a unit in the last place from 1 upwards
+    1.1920928955078125e-07
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            up = torch.rand(parameter.shape, generator=draw).to(parameter) < 0.5
+            towards = torch.full_like(parameter, inf).where(up, -inf)
+            parameter.copy_(parameter.nextafter(towards))
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:

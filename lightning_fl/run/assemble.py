@@ -16,10 +16,11 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 
 from lightning_fl import seeding
-from lightning_fl.checks import refuse_hidden_state
+from lightning_fl.checks import in_float64, refuse_hidden_state
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, concerning
 from lightning_fl.module import FederatedModule
+from lightning_fl.network.parameters import nudge
 from lightning_fl.run.kinds import check_kinds
 from lightning_fl.strategy.client_parallel import ClientParallel
 
@@ -56,27 +57,41 @@ def make_data(config: DictConfig) -> FederatedDataModule:
 
 
 def make_model(config: DictConfig) -> nn.Module:
-    """Instantiate the model, its parameters drawn from the run's seed."""
-    return make_seeded(partial(make, config.model), config.seed)
+    """Instantiate the model, its parameters drawn from the run's seed; see `make_seeded`."""
+    precision = config.trainer.get("precision")
+    return make_seeded(partial(make, config.model), config.seed, config.get("twin"), precision)
 
 
-def make_seeded(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+def make_seeded(
+    model: nn.Module | Callable[[], nn.Module], seed: int, twin: int | None = None, precision: object = None
+) -> nn.Module:
     """Make a model, its parameters drawn from the run's seed; a module is copied.
 
     One in evaluation mode, as of `load_model`, goes on in training mode.
+
+    Args:
+        model: The model, or what makes it.
+        seed: The run's.
+        twin: Number of a twin, whose parameters are moved by one unit in their last place.  None: not a twin.
+        precision: The trainer's; the last place of a twin's parameters is that in which the round computes.
 
     Raises:
         SettingError: If what is made is no module.
     """
     if isinstance(model, nn.Module):
         refuse_hidden_state(model)  # a copy would hide some of it
-        copied = deepcopy(model)
-        return copied if copied.training else copied.train()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeding.derive_seed(seed, "model"))
-        made = model() if callable(model) else model
+        made = deepcopy(model)
+        made = made if made.training else made.train()
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seeding.derive_seed(seed, "model"))
+            made = model() if callable(model) else model
     if not isinstance(made, nn.Module):
         raise SettingError(f"a model is a module, or a class or function that makes one, got {type(made).__name__}.")
+    if twin is not None:
+        if in_float64(precision):
+            made.double()
+        nudge(made, seeding.generator(seed, "twin", twin))
     return made
 
 

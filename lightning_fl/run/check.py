@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lightning_fl.errors import SettingError, install
+from lightning_fl.errors import SettingError, check_whole, install
 from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, no_such, spelled
 from lightning_fl.run.explain import explain
 from lightning_fl.run.identity import comparable, essential
@@ -73,6 +73,8 @@ def check(config: DictConfig) -> None:
         check_kind(key, rounds, int)
         if rounds < 1:
             raise SettingError(f"{key} counts rounds and must be at least 1, got {rounds}.")
+    if given.get("twin") is not None:
+        check_whole("twin", given["twin"], 1)
     rate: Any = OmegaConf.select(config, "server.lr")
     if isinstance(rate, float | int) and rate < 0:
         raise SettingError(f"server.lr must be at least 0, got {rate}.")
@@ -82,6 +84,7 @@ def check(config: DictConfig) -> None:
 _KINDS: dict[str, Any] = {
     "f": int | None,
     "seed": int,
+    "twin": int | None,
     "reference": str | None,
     "reference_dir": str,
     "ckpt_path": str | None,

@@ -21,19 +21,22 @@ _PARTS = (pl.Callback, Client, Partition, Federation, FederatedDataModule, nn.Mo
 _LONGEST = 100  # longer lists are data
 
 
-def config_of(module: FederatedModule, data: FederatedDataModule, seed: int, trainer: Config, **parts: Any) -> Config:
+def config_of(
+    module: FederatedModule, data: FederatedDataModule, seed: int, twin: int | None, trainer: Config, **parts: Any
+) -> Config:
     """Write down what a run was given; what has no spelling, such as samples and the code of functions, is left out.
 
     Args:
         module: What is trained.
         data: Who holds what.
         seed: The run's.
+        twin: Its number, of a twin.
         trainer: Settings of Lightning's trainer.
         parts: Rule, attack, loss, server's optimizer and schedule by the names of their groups; None: not there.
     """
     parts = {name: part for name, part in parts.items() if part is not None}
     parts |= {"client": module.client, "partition": data.partition, "federation": data.federation}
-    config = {"seed": int(seed), **_known(parts)}
+    config = {"seed": int(seed), "twin": twin, **_known(parts)}
     config["data"] = {name: value for name, value in _written(data).items() if name not in parts}
     config["model"] = _written(module.model) | {"layers": " ".join(str(module.model).split())}
     kept = {name: value for name, value in trainer.items() if name not in ("logger", "default_root_dir")}

@@ -208,7 +208,8 @@ def _by_size(label: str) -> list[tuple[bool, float, str]]:
 
 
 def _provenance(name: str, run: SavedRun, several: bool) -> str:
-    found = {"seed": run.config.get("seed"), **run.summary["provenance"]}
+    twin = run.config.get("twin")
+    found = {"seed": run.config.get("seed"), **({"twin": twin} if twin else {}), **run.summary["provenance"]}
     rows = [[key, "not recorded" if value is None else str(value)] for key, value in found.items()]
     return (f"<h3>{escape(name)}</h3>" if several else "") + table(None, rows)
 

@@ -29,7 +29,7 @@ from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
 from lightning_fl.callback.round_checkpoint import WholeFiles
-from lightning_fl.checks import check_trainer_settings
+from lightning_fl.checks import check_trainer_settings, in_float64
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, check_finite, check_instance, check_whole
@@ -144,6 +144,7 @@ def train(
     progress: bool = False,
     updates_dir: str | Path | None = None,
     loss: Loss | None = None,
+    twin: int | None = None,
     **trainer: Any,
 ) -> Run: ...
 
@@ -166,6 +167,7 @@ def train(
     progress: bool = False,
     updates_dir: str | Path | None = None,
     loss: Loss | None = None,
+    twin: int | None = None,
     **trainer: Any,
 ) -> list[Run]: ...
 
@@ -186,6 +188,7 @@ def train(
     progress: bool = False,
     updates_dir: str | Path | None = None,
     loss: Loss | None = None,
+    twin: int | None = None,
     **trainer: Any,
 ) -> Run | list[Run]:
     """Train one federation in memory.
@@ -216,6 +219,9 @@ def train(
         loss: What clients and server minimise, such as ``fl.loss.Focal()``, one of torch's losses with
             ``reduction="none"``, or any function from outputs and targets to one loss per sample.  None: the model's
             own ``sample_losses``, or else cross-entropy.
+        twin: A number from 1 makes the run a twin: every initial parameter is moved by one unit in its last place, up
+            or down as seed and number draw it.  How far its result is from that of the run without is what rounding
+            alone does.  None: not a twin.
         trainer: Settings of Lightning's trainer, such as ``accelerator``; its ``callbacks`` come after rule and attack.
 
     Returns:
@@ -227,6 +233,8 @@ def train(
     """
     for name, value in [("rounds", rounds), ("evaluate_every", evaluate_every)]:
         check_whole(name, value, 1)
+    if twin is not None:
+        check_whole("twin", twin, 1)
     check_instance("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
     if rule is not None:
         check_instance("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")
@@ -271,12 +279,13 @@ def train(
     }
     server, runs = _at(lr, optimizer), []
     for own in seeds:
+        made = make_seeded(model, own, twin, trainer.get("precision"))
         module = FederatedModule(
-            make_seeded(model, own), deepcopy(client), server, schedule, reference_recall, updates_dir, deepcopy(loss)
+            made, deepcopy(client), server, schedule, reference_recall, updates_dir, deepcopy(loss)
         )
         held_data = data.reseeded(own, attacked=attack is not None)
         parts = {"aggregator": rule, "adversary": attack, "server": server, "schedule": schedule, "loss": loss}
-        config = config_of(module, held_data, own, rhythm | trainer, **parts)
+        config = config_of(module, held_data, own, twin, rhythm | trainer, **parts)
         record, stop = Record(None), GracefulStop()
         callbacks = [deepcopy(rule), deepcopy(attack), record, stop, RoundBar() if progress else None]
         settings = {**trainer, "callbacks": further}
@@ -349,7 +358,7 @@ def load_module(folder: str | Path) -> FederatedModule:
         raise DataError(f"{path} is not there; give the folder of a run that has reached a checkpoint.")
     state = WholeFiles().load_checkpoint(path)["state_dict"]
     module = make_module(config)
-    if str(config.trainer.get("precision")).startswith("64"):
+    if in_float64(config.trainer.get("precision")):
         module.double()
     try:
         module.load_state_dict({name: value for name, value in state.items() if not name.startswith("client.")})

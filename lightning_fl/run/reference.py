@@ -35,7 +35,7 @@ def reference_recall(config: DictConfig) -> list[float | None] | None:
     plain = config.copy()
     OmegaConf.set_struct(plain, False)  # groups left unchosen have no key; allow adding them
     plain.update({"aggregator": {}, "adversary": {}, "logger": {}, "reference": None, "ckpt_path": "auto", "f": None})
-    plain.callbacks = {}  # a reference goes to its end
+    plain.callbacks, plain.twin = {}, None  # a reference goes to its end; a twin is measured against the same one
     plain.trainer.update({"callbacks": None, "profiler": None})
     plain.trainer.update({"devices": 1, "num_nodes": 1})  # whichever of several processes comes first trains it
     settle(plain)

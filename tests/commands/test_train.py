@@ -151,9 +151,10 @@ def test_reference_is_trained_once_and_gives_the_drop(command, tmp_path):
     code, out, _ = command(*arguments, "hydra.run.dir=second")
     assert code == 0
     assert "Reference: " not in out
-    code, out, _ = command("f=3", *arguments[1:], "hydra.run.dir=other")  # plain averaging has no f
-    assert code == 0
-    assert "Reference: " not in out
+    for other in ("f=3", "twin=1"):  # plain averaging has no f; a twin is compared with what its run is
+        code, out, _ = command(other, *arguments[1:], f"hydra.run.dir={other}")
+        assert code == 0
+        assert "Reference: " not in out
     (reference,) = (path for path in (tmp_path / "runs/references").iterdir() if path.is_dir())
     plain = OmegaConf.load(reference / "config.yaml")
     assert plain.federation.n_byzantine == 0
@@ -229,6 +230,8 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["lr=0.1"], "there is no setting lr; did you mean server.lr?"),
         (["trainer.deterministic=true"], r"would take; add it: \+trainer.deterministic=true"),
         (["server.nesterov=true"], r"server.nesterov is not in the configuration.*\+server.nesterov=true"),
+        (["twin=0"], "twin must be a whole number of at least 1, got 0"),
+        (["twin=true"], "twin needs a whole number or null, got True"),
         (["server.lr=-0.1"], "server.lr must be at least 0, got -0.1"),
         (
             ["model.hidden=[10"],

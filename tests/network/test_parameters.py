@@ -1,9 +1,10 @@
 """A model's parameters as one flat vector."""
 
+import pytest
 import torch
 from torch import nn
 
-from lightning_fl.network.parameters import flatten, trainable, unflatten
+from lightning_fl.network.parameters import flatten, nudge, trainable, unflatten
 
 
 def test_flatten_and_unflatten_are_inverse(draw):
@@ -25,3 +26,17 @@ def test_trainable_are_the_parameters_that_learn():
     assert list(found) == ["1.weight", "1.bias", "2.weight", "2.bias"]
     assert not any(value.requires_grad for value in found.values())
     assert found["2.bias"].data_ptr() == model[2].bias.data_ptr()  # no copy
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, torch.int32), (torch.float64, torch.int64)])
+def test_a_nudge_moves_each_trained_parameter_to_a_neighbour(draw, dtype, bits):
+    """Neighbours of one sign are consecutive integers in their bits."""
+    model = nn.Sequential(nn.Linear(20, 30), nn.Linear(30, 2)).to(dtype)
+    model[1].bias.requires_grad_(False)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    nudge(model, draw)
+    moves = {name: value.detach().view(bits) - before[name].view(bits) for name, value in model.named_parameters()}
+    assert not moves.pop("1.bias").any()
+    for moved in moves.values():
+        assert set(moved.flatten().tolist()) == {-1, 1}
+    assert all(value.grad_fn is None and value.dtype == dtype for value in model.parameters())

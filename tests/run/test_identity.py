@@ -28,6 +28,7 @@ def test_a_name_is_that_of_the_result():
         *[
             "+aggregator=boba",
             "seed=0",
+            "twin=null",
             "trainer.precision=32-true",
             "callbacks=[model_checkpoint,learning_rate_monitor]",
             "+trainer.profiler=simple",
@@ -35,7 +36,7 @@ def test_a_name_is_that_of_the_result():
     ]:
         assert name("experiment=boba_mnist", same) == first, same
     for other in [
-        *["seed=1", "aggregator=krum", "server.lr=0.2", "trainer.max_steps=3", "adversary=none"],
+        *["seed=1", "twin=1", "aggregator=krum", "server.lr=0.2", "trainer.max_steps=3", "adversary=none"],
         *["trainer.val_check_interval=7", "reference=run", "trainer.precision=64-true"],
         "callbacks=early_stopping",
     ]:

@@ -493,3 +493,20 @@ def test_a_saved_run_is_read_as_it_was(tmp_path):
     (tmp_path / "wanted" / "checkpoints" / "last.ckpt").touch()
     with pytest.raises(SettingError, match=r"save needs a folder without a checkpoint, got .*wanted; choose another"):
         run.save(tmp_path / "wanted")
+
+
+@pytest.mark.parametrize(("precision", "bits"), [("32-true", torch.int32), ("64-true", torch.int64)])
+@pytest.mark.parametrize("model", [net, net()], ids=["made", "given"])
+def test_a_twin_starts_one_unit_in_the_last_place_away(model, precision, bits):
+    """A rate of 0 leaves the initial parameters; the last place is that in which the round computes."""
+    start = partial(train, model, data(n_byzantine=0), rounds=1, lr=0.0, precision=precision)
+    plain, twin, again, other = (weights(start(twin=number).model).view(bits) for number in (None, 1, 1, 2))
+    assert set((twin - plain).tolist()) == {-1, 1}
+    assert torch.equal(twin, again)
+    assert not torch.equal(twin, other)
+
+
+def test_a_twin_says_so():
+    assert train(net, data(n_byzantine=0), rounds=1, twin=3).config["twin"] == 3
+    with pytest.raises(SettingError, match="twin must be a whole number of at least 1, got 0"):
+        train(net, data(), rounds=1, twin=0)
