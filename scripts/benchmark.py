@@ -1,6 +1,6 @@
 """Measure speed as ratios within one run, contenders in turn, so that other load on the machine hits all alike.
 
-    python scripts/benchmark.py round [OVERRIDES...]   a round of experiment=boba_mnist against its floor
+    python scripts/benchmark.py round [OVERRIDES...]   a round of boba_mnist, float32 and float64, against its floor
     python scripts/benchmark.py boba                   BOBA's rule against one float64 Gram matrix
     python scripts/benchmark.py aggregators [--d ...]  every rule of conf against its floor, and against byzfl
     python scripts/benchmark.py simulation [OVERRIDES...] [--rules ...] [--threads ...]   whole rounds, and byzfl's
@@ -134,28 +134,31 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
         "loop over clients": lambda: [gradient(*client) for client in clients],
         "one Gram matrix": lambda: gram_matrix(rows),
     }
-    timer = Floors(floors, warm_up)
-    with TemporaryDirectory() as folder:
-        trainer = make_trainer(
-            config,
-            Path(folder),
-            [timer],
-            max_steps=warm_up + turns,
-            accelerator="cpu",  # where the floors are measured
-            limit_val_batches=0,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-        )
-        trainer.fit(module, datamodule=data)
-    times = timer.times
-    batched, loop = median(times["one batch"]), median(times["loop over clients"])
-    faster = times["one batch" if batched < loop else "loop over clients"]
-    floor = [work + gram for work, gram in zip(faster, times["one Gram matrix"], strict=True)]
-    inside = times.pop("inside")
-    outside = [whole - part for whole, part in zip(times["round"], inside, strict=True)]
     print(f"{len(batch)} + {data.federation.n_byzantine} clients, {len(x):,} samples, d = {d:,}, {turns} rounds")
-    print(table(["", "ms", "ratio to floor", "middle half"], rows_of({"floor": floor, **times}, floor)))
-    print(f"  Lightning, logging and bookkeeping: {1e3 * median(outside):.1f} ms per round")
+    for precision in ("32-true", "64-true"):
+        timer = Floors(floors, warm_up)
+        with TemporaryDirectory() as folder:
+            trainer = make_trainer(
+                config,
+                Path(folder),
+                [timer],
+                max_steps=warm_up + turns,
+                precision=precision,
+                accelerator="cpu",  # where the floors are measured
+                limit_val_batches=0,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+            )
+            trainer.fit(make_module(config), datamodule=data)
+        times = timer.times
+        batched, loop = median(times["one batch"]), median(times["loop over clients"])
+        faster = times["one batch" if batched < loop else "loop over clients"]
+        floor = [work + gram for work, gram in zip(faster, times["one Gram matrix"], strict=True)]
+        inside = times.pop("inside")
+        outside = [whole - part for whole, part in zip(times["round"], inside, strict=True)]
+        print(f"\n{precision} (floors: float32)")
+        print(table(["", "ms", "ratio to floor", "middle half"], rows_of({"floor": floor, **times}, floor)))
+        print(f"  Lightning, logging and bookkeeping: {1e3 * median(outside):.1f} ms per round")
 
 
 def benchmark_boba(turns: int, n: int = 115, c: int = 10, d: int = 199_210) -> None:
