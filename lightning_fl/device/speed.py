@@ -45,6 +45,8 @@ JOBS: dict[str, tuple[tuple[int, ...], int, list[str]]] = {
 # Clients at a time, for each model: by the project's own choice, by vmap in chunks, and in a loop.
 CHUNKS: tuple[int | None, ...] = (None, 32, 8, 1)
 MODELS = {"mlp": _SMALL, "lenet": _SMALL, "cnn": _COLOUR, "resnet20": _COLOUR}
+# Rows and columns of the matrices whose inner products are timed.
+SIZES = [(115, 199_210), (1100, 40_000), (24, 2_000_000)]
 
 
 class Timer(pl.Callback):
@@ -167,7 +169,7 @@ def engines(accelerator: str, seconds: float, enough: Callable[[], bool]) -> Ite
 
 def products(device: torch.device, turns: int = 5) -> Iterator[Record]:
     """Time a matrix of all inner products in float64, as rules ask for it, and in float32 with its error."""
-    for n, d in [(115, 199_210), (1100, 40_000), (24, 2_000_000)]:
+    for n, d in SIZES:
         rows = torch.randn(n, d, generator=torch.Generator().manual_seed(0)).to(device)
         exact = rows.double() @ rows.double().T
 
