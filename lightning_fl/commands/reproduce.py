@@ -16,20 +16,17 @@ prints.  CONTRIBUTING.md shows a table of your own.
 import argparse
 import sys
 from collections.abc import Iterable
-from contextlib import closing
 from math import inf
-from pathlib import Path
 
 from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spell, spelled, take_own
 from lightning_fl.run.explain import explained
-from lightning_fl.study.engine import executor
 from lightning_fl.study.grid import Grid, read
-from lightning_fl.study.options import check_keep, check_workers, seeds_of
-from lightning_fl.study.pool import Progress, stop_when_told
+from lightning_fl.study.options import add_running, check_keep, seeds_of
+from lightning_fl.study.runner import Progress, Runner, stop_when_told
 from lightning_fl.study.table import Table
-from lightning_fl.study.table_report import keep, overview, report, terminal
+from lightning_fl.study.table_report import keep, overview, terminal, write
 from lightning_fl.text import many
 
 
@@ -55,12 +52,9 @@ def arguments() -> argparse.Namespace:
         "--seeds", help="how many (such as 3) or which (0,1,2; one alone: 7,); default 1, or your table's"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
-    parser.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores")
-    parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
-    parser.add_argument("--folder", type=Path, default=Path("runs/tables"), help="of runs and reports")
+    add_running(parser, "runs/tables")
     parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
     parser.add_argument("--prune", action="store_true", help="with --keep: drop cells measured with other settings")
-    parser.add_argument("--dry-run", action="store_true", help="train nothing: list what is missing, write the report")
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
 
@@ -70,7 +64,7 @@ def reproduce(given: argparse.Namespace) -> int:
     seeds = seeds_of(given.seeds or (str(table.seeds) if table.own else "1"))
     if not 0 < given.scale < inf:
         raise SettingError(f"--scale must be above 0 and finite, got {given.scale:g}.")
-    check_workers(given)
+    runner = Runner(given.workers, given.on)
     if given.prune and not given.keep:
         raise SettingError("--prune drops rows of the kept file and needs --keep; give both, or neither.")
     check_keep(given)
@@ -82,7 +76,7 @@ def reproduce(given: argparse.Namespace) -> int:
     grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder)
     dropped = grid.outdated(read(grid.kept)) if given.prune else []
     grid.drop(dropped)
-    missing = grid.missing(rows, columns, seeds)
+    missing = grid.missing(grid.cells(rows, columns, seeds))
     planned = [] if given.dry_run else [(cell, grid.compose(cell)) for cell in missing]
     total = len({run.folder for _, run in planned})
     print(f"{many(len(missing), 'cell') if given.dry_run else many(total, 'run')} to do", flush=True)
@@ -91,14 +85,9 @@ def reproduce(given: argparse.Namespace) -> int:
         print(f"  {cell.title}: {spell('train', *command)}")
     progress = Progress(total, given.workers)
     try:
-        with closing(grid.train(planned, executor(given.workers, given.on))) as outcomes:
-            for outcome in outcomes:
-                print(progress.line(outcome), flush=True)
-    except KeyboardInterrupt:
-        print("\nStopped; the same command goes on from here.", file=sys.stderr)
-        raise
+        progress.follow(grid.train(planned, runner))
     finally:
-        found = report(grid)
+        found = write(grid)
         print(terminal(grid, rows, columns), end="")
         print(f"Report: {found}" + (f"; kept: {keep(grid, dropped)}" if given.keep else ""))
     return 1 if progress.failed else 0

@@ -16,7 +16,6 @@ FOLDER/tournament.html, .md, .csv and .tex show what is finished so far, cells.c
 import argparse
 import sys
 import time
-from pathlib import Path
 
 from tqdm import tqdm
 
@@ -26,8 +25,8 @@ from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.version import version
 from lightning_fl.study.cell import Cell
-from lightning_fl.study.options import add_selection, check_keep, check_workers, selected
-from lightning_fl.study.pool import duration, stop_when_told
+from lightning_fl.study.options import add_running, add_selection, check_keep, selected
+from lightning_fl.study.runner import Runner, duration, resumable, stop_when_told
 from lightning_fl.study.store import Record
 from lightning_fl.study.tournament import FAILED, Tournament, keep
 from lightning_fl.study.tournament_report import terminal, write
@@ -40,19 +39,16 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = parser_of(__doc__)
     add_selection(parser)
-    parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
-    parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
-    parser.add_argument("--folder", type=Path, default=Path("runs/tournament"), help="of results and report")
-    parser.add_argument("--dry-run", action="store_true", help="play nothing: say what is missing, write the report")
+    add_running(parser, "runs/tournament")
     parser.add_argument("--keep", action="store_true", help="add finished runs to scripts/tables, of a checkout")
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
 
-def play(tournament: Tournament, cells: list[Cell], workers: int, on: str | None, what: str) -> list[Record]:
+def play(tournament: Tournament, cells: list[Cell], runner: Runner, what: str) -> list[Record]:
     """Play cells with a bar, and write a report every ten minutes; give those that failed."""
     reported, failed = time.monotonic(), list[Record]()
     with tqdm(total=len(cells), desc=what, unit="run", smoothing=0.05) as bar:
-        for row in tournament.play(cells, workers, version(), on):
+        for row in tournament.play(cells, runner, version()):
             if row is not None:
                 bar.set_postfix_str(f"{row['rule']}, {row['attack']}, {row['skew']}: {row['status']}")
                 if row["status"] == FAILED:
@@ -69,9 +65,9 @@ def play(tournament: Tournament, cells: list[Cell], workers: int, on: str | None
 def main() -> None:
     """Run the command line."""
     stop_when_told()
-    with explained():
+    with explained(), resumable():
         given = arguments()
-        check_workers(given)
+        runner = Runner(given.workers, given.on)
         check_keep(given)
         tournament = Tournament(selected(given), given.folder)
         if given.keep and not tournament.standing:
@@ -80,12 +76,12 @@ def main() -> None:
         try:
             failed: list[Record] = []
             if not given.dry_run:
-                tournament.check(given.workers, version(), given.on)
+                tournament.check(runner, version())
             tuning = tournament.missing(tournament.tuning())
             if tuning:
                 print(f"{many(len(tuning), 'run')} to choose rates", flush=True)
             if tuning and not given.dry_run:
-                failed += play(tournament, tuning, given.workers, given.on, "Choosing rates")
+                failed += play(tournament, tuning, runner, "Choosing rates")
             begun: set[Cell] = set()
             while True:  # what further seeds play is known after the first
                 cells = tournament.cells()
@@ -96,11 +92,8 @@ def main() -> None:
                     print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
                 if not missing or given.dry_run:
                     break
-                failed += play(tournament, missing, given.workers, given.on, "Playing")
+                failed += play(tournament, missing, runner, "Playing")
                 begun.update(missing)
-        except KeyboardInterrupt:
-            print("\nStopped; the same command goes on from here.", file=sys.stderr)
-            raise
         finally:
             found = write(tournament)
             kept = f"; kept: {keep(tournament)}" if given.keep else ""

@@ -3,24 +3,18 @@
 Runs are identified by what their results depend on, so it does not matter who trained them or where they are kept.
 """
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from scipy.special import stdtrit
-
-from lightning_fl import files, plot
+from lightning_fl import plot
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.identity import Config, alike, comparable
-from lightning_fl.run.page import table as html_table
 from lightning_fl.run.saved import (
     COMPLETED,
     Part,
@@ -34,8 +28,8 @@ from lightning_fl.run.saved import (
     text_of,
     texts,
 )
-from lightning_fl.run.version import written
-from lightning_fl.text import Place, best_places, for_csv, latex, many, markdown, plain, table, without_tags
+from lightning_fl.study.report import Report, Section
+from lightning_fl.text import Place, best_places, many, plain
 from lightning_fl.text import cell as markdown_cell
 
 if TYPE_CHECKING:
@@ -55,7 +49,6 @@ _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, 
 METRICS = tuple(_METRICS)
 _CURVES = {name: name for name in ("accuracy", "validation_accuracy", "mrd")}
 _CURVES |= {"attack": "attack/success_rate", "kappa": "robustness/kappa"}
-_ATTACKERS = "federation.n_byzantine"
 
 
 def t_quantile(degrees: int) -> float:
@@ -64,6 +57,8 @@ def t_quantile(degrees: int) -> float:
     >>> [round(t_quantile(degrees), 3) for degrees in (1, 2, 4, 29)]
     [12.706, 4.303, 2.776, 2.045]
     """
+    from scipy.special import stdtrit  # not earlier: it takes a while, and most tables show no interval
+
     return float(stdtrit(degrees, 0.975))
 
 
@@ -355,28 +350,24 @@ class Comparison:
         by = f", columns: {self.columns_by}" if self.columns_by else ""
         return f"{self.unit}, mean of {runs}{several}. Rows: {self.rows_by}{by}{repeated}."
 
+    def report(self, worst: bool = False) -> Report:
+        """Put the tables into a report, which has every form."""
+        columns, rows = self.records()
+        records = [columns, *([*row[:-1], " ".join(f"{value:.6g}" for value in row[-1])] for row in rows)]
+        sections = [Section(*parts) for parts in self.tables(worst)]
+        return Report("Runs compared", [markdown_cell(self.caption)], sections, records)
+
     def text(self, worst: bool = False) -> str:
         """Write the tables for the terminal."""
-        parts = [self.caption]
-        for panel, header, rows, _ in self.tables(worst):
-            parts += [*([panel] if panel else []), table(header, rows)]
-        return "\n".join(parts)
+        return self.report(worst).terminal()
 
     def markdown(self, worst: bool = False) -> str:
         """Write the tables in Markdown."""
-        lines = [markdown_cell(self.caption), ""]
-        for panel, header, rows, best in self.tables(worst):
-            lines += [f"### {markdown_cell(panel)}", ""] if panel else []
-            lines += [*markdown(header, rows, best), ""]
-        return without_tags("\n".join(lines))
+        return self.report(worst).markdown(level=2)
 
     def latex(self, worst: bool = False) -> str:
         """Write the tables in LaTeX, for the package booktabs."""
-        lines = [f"% {self.caption}"]
-        for panel, header, rows, best in self.tables(worst):
-            lines += [f"% {panel}"] if panel else []
-            lines += [*latex(header, rows, best), ""]
-        return "\n".join(lines)
+        return self.report(worst).latex()
 
     def records(self) -> tuple[list[str], list[list[Any]]]:
         """List the columns, and one row per cell: place, number of runs, mean, its interval, lost runs, all values."""
@@ -403,14 +394,7 @@ class Comparison:
 
     def csv(self) -> str:
         """Write what `records` lists."""
-        text = io.StringIO(newline="")
-        writer = csv.writer(text)
-        columns, rows = self.records()
-        writer.writerow(map(for_csv, columns))
-        for row in rows:
-            numbers = ("" if n is None else f"{n:.6g}" for n in row[3:-1])
-            writer.writerow([*map(for_csv, row[:3]), *numbers, " ".join(f"{value:.6g}" for value in row[-1])])
-        return text.getvalue()
+        return self.report().csv()
 
     def figure(self) -> "Figure":
         """Draw the tables as heat maps."""
@@ -419,33 +403,21 @@ class Comparison:
     __repr__ = text
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(self.caption)}</p>"]
-        for panel, header, rows, _ in self.tables(False):
-            parts += [*([f"<h4>{escape(panel)}</h4>"] if panel else []), html_table(header, rows)]
-        return "\n".join(parts)
+        return self.report().html()
 
     def write(self, folder: Path, worst: bool = False) -> list[Path]:
-        """Write tables (Markdown, CSV, LaTeX) and pictures into a folder.
+        """Write tables (Markdown, CSV, LaTeX, HTML) and pictures into a folder.
 
         Returns:
             The files.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        figures = {"compare.png": self.figure()}
+        figures = {"compare": self.figure()}
         for i, curves in enumerate(self._pages(), 1):
-            name = f"curves_{i}.png" if i > 1 else "curves.png"
+            name = f"curves_{i}" if i > 1 else "curves"
             figures[name] = plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile)
-        texts = {
-            "compare.md": f"{self.markdown(worst)}\n{written()}\n",
-            "compare.csv": self.csv(),
-            "compare.tex": self.latex(worst),
-        }
-        for name, content in texts.items():
-            files.write(folder / name, content)
         for path in folder.glob("curves_[0-9]*.p*"):  # of more rows, compared earlier
             path.unlink()
-        pictures = [path for name, figure in figures.items() for path in plot.publish(figure, folder / name)]
-        return [*(folder / name for name in texts), *pictures]
+        return replace(self.report(worst), figures=figures).write(folder, "compare")
 
     def _pages(self) -> Iterator[dict[Key, Sequence[tuple[dict[int, float], bool]]]]:
         """Yield the curves of each picture: no more rows, panels and columns than a reader can tell apart."""
@@ -482,25 +454,9 @@ def _unseen(parts: Iterable[Part], seen: Sequence[Part]) -> list[Part]:
 
 def varying(configs: Sequence[Config]) -> list[str]:
     """Name the settings that differ between runs, except the seed: a group if its parts differ, else the setting."""
-    found = [path for path in _varying(configs, "") if path != "seed"]
-    if any(path.endswith(".f") for path in found):
-        found = [path for path in found if path != "f"]  # the rules' follow it
-    numbers = {_get(config, _ATTACKERS) for config in configs if config.get("adversary")}
-    if "adversary" in found and len(numbers) == 1:
-        found = [path for path in found if path != _ATTACKERS]  # which runs without an attack have not
-    return ordered(found)
-
-
-def _varying(nodes: Sequence[Any], path: str) -> Iterator[str]:
-    if all(node == nodes[0] for node in nodes):
-        return
-    there = [node for node in nodes if isinstance(node, dict)]
-    kinds = {str(node.get("_target_")) for node in there}
-    if path and (len(there) < len(nodes) or len(kinds) > 1):
-        yield path
-        return
-    for key in dict.fromkeys(key for node in there for key in node):
-        yield from _varying([node.get(key) for node in there], f"{path}.{key}" if path else key)
+    paths = ordered(part.path for parts in differing(configs) for part in parts)
+    follow = {"seed", "f"} if any(path.endswith(".f") for path in paths) else {"seed"}  # the rules' f follows the run's
+    return [path for path in paths if path not in follow and not any(path.startswith(f"{of}.") for of in paths)]
 
 
 def _get(config: Any, path: str) -> Any:

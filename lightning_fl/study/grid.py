@@ -17,13 +17,12 @@ from omegaconf import DictConfig, OmegaConf
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import beside, identity
-from lightning_fl.run.lock import held
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.study import store
-from lightning_fl.study.cell import Cell, keys
-from lightning_fl.study.engine import Execute
-from lightning_fl.study.pool import Outcome, Run
-from lightning_fl.study.store import Record, Store
+from lightning_fl.study.cell import Cell
+from lightning_fl.study.runner import Outcome, Run, Runner
+from lightning_fl.study.store import Record
+from lightning_fl.study.study import Study
 from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Place, Table
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
@@ -70,7 +69,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
 
 
-class Grid:
+class Grid(Study):
     """A table's cells and their records.
 
     Args:
@@ -82,6 +81,8 @@ class Grid:
         kept_only: Whether to know what scripts/tables/measured has of the table and nothing else.
     """
 
+    labels = ("row", "column")
+
     def __init__(
         self, table: Table, scale: float, more: list[str], seeds: list[int], folder: Path, kept_only: bool = False
     ):
@@ -92,36 +93,32 @@ class Grid:
             raise SettingError(
                 "a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...; leave it out."
             )
-        self.records: dict[tuple[tuple[str, ...], int], Record] = {}
-        self._key, self._composed = keys(), dict[tuple[str, ...], tuple[DictConfig, list[str]]]()
-        self.store = Store(folder / f"{self.stem}.csv", STORED)
+        self._composed: dict[tuple[str, ...], tuple[DictConfig, list[str]]] = {}
+        super().__init__(folder / f"{self.stem}.csv", STORED)
         for row in sorted([*self.kept_elsewhere(), *read(self.kept)], key=lambda row: int(row["seed"])):
-            self._put(row)
+            self.put(row, kept=True)
         if not kept_only:
             self.refresh()
-
-    def _put(self, row: Record) -> None:
-        """Let a record count for its cell, and for others with the same settings."""
-        given = self.overrides.get((row["row"], row["column"]))
-        if given is not None:
-            self.records[given, row["seed"]] = row
-            if row["seed"] not in self.seeds:
-                self.seeds.append(row["seed"])
-
-    def refresh(self) -> None:
-        """Load results that any process has finished since, also of cells and seeds that only it was asked for."""
-        for row in self.store.refresh():
-            place = row["row"], row["column"]
-            if place in self.overrides and row["key"] == self.key(self.cell(place, row["seed"])):
-                self._put(row)
 
     def cell(self, place: Place, seed: int) -> Cell:
         """Give the cell of a row and a column at a seed."""
         return Cell(place, self.overrides[place], seed, f"{place[1]}, {place[0]}, seed {seed}")
 
+    def cell_of(self, row: Record) -> Cell | None:
+        """Give the cell of a record; see `Study`."""
+        place = row["row"], row["column"]
+        return self.cell(place, row["seed"]) if place in self.overrides else None
+
     def key(self, cell: Cell) -> str:
-        """Tell what a cell asks for; see `keys`."""
-        return self._key(cell) + ("" if isnan(self.table.target) else f"@{self.table.target:g}")
+        """Tell what a cell asks for: the rounds to the target, too."""
+        return super().key(cell) + ("" if isnan(self.table.target) else f"@{self.table.target:g}")
+
+    def put(self, row: Record, kept: bool = False) -> bool:
+        """Let a record count; its seed is shown, too."""
+        counts = super().put(row, kept)
+        if counts and row["seed"] not in self.seeds:
+            self.seeds.append(row["seed"])
+        return counts
 
     @property
     def stem(self) -> str:
@@ -159,13 +156,9 @@ class Grid:
     def _counted(self) -> list[str]:
         return [override for override in self.more if not beside(override)]
 
-    def missing(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
-        """List the cells still to be trained, one seed of everything first, and of those with the same settings one."""
-        unique: dict[tuple[tuple[str, ...], int], Cell] = {}
-        for seed, place in product(seeds, self.table.trained(rows, columns)):
-            if self.record(place, seed) is None:
-                unique.setdefault((self.overrides[place], seed), self.cell(place, seed))
-        return list(unique.values())
+    def cells(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
+        """List the cells that rows and columns need, one seed of everything first."""
+        return [self.cell(place, seed) for seed, place in product(seeds, self.table.trained(rows, columns))]
 
     def compose(self, cell: Cell) -> Run:
         """Compose a cell's run: all its settings, and its `identity`, which names its folder.
@@ -189,12 +182,12 @@ class Grid:
             OmegaConf.update(config, path, number)
         return config, [f"{path}={number}" for path, number in rounds.items()]
 
-    def train(self, cells: Iterable[tuple[Cell, Run]], execute: Execute) -> Generator[Outcome, None, None]:
+    def train(self, cells: Iterable[tuple[Cell, Run]], runner: Runner) -> Generator[Outcome, None, None]:
         """Measure cells: train them, or take over what has been measured by an equal run.
 
         Args:
             cells: With their composed runs.
-            execute: Trains them.
+            runner: Trains them.
 
         Yields:
             Each cell's outcome.
@@ -209,7 +202,7 @@ class Grid:
                 self.add(cell, record)
             share = None if record["accuracy"] is None else record["accuracy"] / 100
             yield Outcome(run, record | {"rounds": int(record["rounds"]), "last_evaluation": {"accuracy": share}})
-        for outcome in execute([run for run, _ in wanted.values()]):
+        for outcome in runner.train([run for run, _ in wanted.values()]):
             if outcome.summary is not None:
                 record = self.measure(outcome.run.folder)
                 for cell in wanted[outcome.run.folder.name][1]:
@@ -231,13 +224,8 @@ class Grid:
             raise DataError(f"{error} To train this run again, remove {folder}.") from error
 
     def add(self, cell: Cell, record: Record) -> None:
-        """Keep what a cell's run measured."""
-        place: Place = cell.labels
-        row = record | {"row": place[0], "column": place[1], "seed": cell.seed, "key": self.key(cell)}
-        self._put(row)
-        self.store.begin()
-        with held(self.folder, wait=True):  # `table_report.report` writes the file anew
-            self.store.add(row | {"mrd": None})
+        """Keep what a cell's run measured; a drop is of the recalls."""
+        super().add(cell, record | {"mrd": None})
 
     def outdated(self, rows: Iterable[Record]) -> list[Record]:
         """List the kept rows whose cells have changed their settings since; composes every cell."""
@@ -288,8 +276,7 @@ class Grid:
 
     def record(self, place: Place, seed: int) -> Record | None:
         """Get what is known of a cell's run."""
-        given = self.overrides.get(place)
-        return None if given is None else self.records.get((given, seed))
+        return self.row(self.cell(place, seed)) if place in self.overrides else None
 
     def over_seeds(self, cell: Place) -> tuple[list[float], list[Record]]:
         """Get a cell's numbers at the measured seeds, and the records of its diverged runs."""

@@ -1,8 +1,9 @@
-"""Options of the command line that tables and tournaments share, and those that choose what a tournament plays."""
+"""Options of the command line that several studies share, and those that choose what a tournament plays."""
 
 import argparse
 import re
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from lightning_fl.errors import SettingError
@@ -32,16 +33,6 @@ def seeds_of(text: str) -> list[int]:
     return list(dict.fromkeys(given)) if "," in text else list(range(given[0]))
 
 
-def check_workers(given: argparse.Namespace) -> None:
-    """Check --workers.
-
-    Raises:
-        SettingError: If it is below 1.
-    """
-    if given.workers < 1:
-        raise SettingError(f"--workers must be at least 1, got {given.workers}.")
-
-
 def check_keep(given: argparse.Namespace) -> None:
     """Check --keep.
 
@@ -50,6 +41,14 @@ def check_keep(given: argparse.Namespace) -> None:
     """
     if given.keep and not IN_CHECKOUT:
         raise SettingError("--keep writes into scripts/tables of a checkout, got an installed package; leave it out.")
+
+
+def add_running(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Add the options of who trains, and where it goes."""
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time (1); they share the cores")
+    parser.add_argument("--on", metavar="WHERE", help="ray, or a cluster's address (ray://HOST:10001); else here")
+    parser.add_argument("--folder", type=Path, default=Path(folder), help=f"where everything goes ({folder})")
+    parser.add_argument("--dry-run", action="store_true", help="train nothing: say what is missing")
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 from lightning_fl.errors import SettingError
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.options import add_selection, selected
+from lightning_fl.study.report import Report
 from lightning_fl.study.table import Table
-from lightning_fl.study.table_report import CLAIMS_HEAD, measured
+from lightning_fl.study.table_report import measured
 from lightning_fl.study.tournament import KEPT, Tournament
-from lightning_fl.study.tournament_report import as_markdown, panels_of
+from lightning_fl.study.tournament_report import panels_of, report
 
 _END = "<!-- end -->"
 _BLOCK = re.compile(
@@ -48,18 +49,16 @@ def _measured(marker: str) -> str:
     grid = Grid(Table.load(given.table), given.scale, given.overrides, [], Path(), kept_only=True)
     if not grid.records:
         raise SettingError(f"nothing is kept of {marker}: {grid.kept} is not there.")
-    lines = [line for line in measured(grid) if "| not measured yet |" not in line]
-    return "\n".join(lines).rstrip("\n").removesuffix("\n".join(CLAIMS_HEAD)).rstrip("\n") + "\n"
+    return Report("", *measured(grid)).markdown(level=2)
 
 
 def _tournament(marker: str) -> str:
     parser = ArgumentParser()
     add_selection(parser)
     tournament = Tournament(selected(parser.parse_intermixed_args(shlex.split(marker))), KEPT.parent)
-    if not tournament.rows:
+    if not tournament.records:
         raise SettingError(f"nothing is kept of tournaments: {KEPT} is not there.")
-    text = as_markdown(tournament, panels_of(tournament)).rstrip("\n") + "\n"
-    return re.sub("^## ", "### ", text, flags=re.MULTILINE)  # the page has headings of its own above
+    return report(tournament, panels_of(tournament)).markdown(level=2)
 
 
 _BLOCKS = {"measured": _measured, "tournament": _tournament}

@@ -41,8 +41,11 @@ class Store:
         """Give the file its columns, if it has none or others."""
         with held(self.path.parent, wait=True):
             head = _line(dict(zip(self.fields, self.fields, strict=True)), self.fields)
-            if not (self.path.exists() and self.path.read_bytes().startswith(head)):
-                write(self.path, self.fields, read(self.path, self.fields))
+            if self.path.exists():
+                with self.path.open("rb") as written:
+                    if written.read(len(head)) == head:
+                        return
+            write(self.path, self.fields, read(self.path, self.fields))
 
     def add(self, row: Record) -> None:
         """Add a record at the end."""

@@ -1,7 +1,5 @@
 """A sweep file of Weights & Biases, run on this machine."""
 
-import csv
-import io
 import json
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -15,11 +13,9 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
 from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.lock import held
-from lightning_fl.run.version import written
 from lightning_fl.study import sweep_file
-from lightning_fl.study.engine import Execute
-from lightning_fl.study.pool import Outcome, Run
-from lightning_fl.text import for_csv, markdown, table, without_tags
+from lightning_fl.study.report import Report, Section
+from lightning_fl.study.runner import Outcome, Run, Runner
 
 Values = dict[str, Any]
 
@@ -102,7 +98,7 @@ def check(sweep: Sweep) -> list[Run]:
     return [sweep.run(point) for point in points]
 
 
-def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generator[Outcome, None, None]:
+def search(sweep: Sweep, trials: int, runner: Runner) -> Generator[Outcome, None, None]:
     """Run trials of method random or bayes until the folder's journal has that many; earlier ones give their results.
 
     Trial k is drawn with seed k, so a sweep continues as if it had never stopped.  The journal has u in [0, 1] for a
@@ -111,8 +107,7 @@ def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generat
     Args:
         sweep: What to run.
         trials: How many.
-        workers: How many method bayes draws at a time.
-        execute: Trains them.
+        runner: Trains them; method bayes draws as many at a time as it has workers.
 
     Yields:
         Each trial's outcome; of trials that draw the same run all but one take no time.
@@ -143,7 +138,7 @@ def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generat
         with held(sweep.folder, wait=True):
             known = len(study.trials)
             if known == seen:
-                for number in range(known, min(trials, known + workers) if sweep.method == "bayes" else trials):
+                for number in range(known, min(trials, known + runner.workers) if sweep.method == "bayes" else trials):
                     study.sampler = make(seed=number)
                     study.ask(space)
             fresh = study.trials[seen:trials]
@@ -159,7 +154,7 @@ def search(sweep: Sweep, trials: int, workers: int, execute: Execute) -> Generat
                 run = sweep.run(drawn)
                 sweep.values[run] = drawn
                 batch.setdefault(run, []).append(trial.number)
-        for outcome in execute(list(batch)):
+        for outcome in runner.train(batch):
             if outcome.summary is not None:
                 value = outcome.summary.get(sweep.metric)
                 state = optuna.trial.TrialState.PRUNED if value is None else None  # to TPE, worse than any value
@@ -195,19 +190,14 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
         *(name for name in ("validation_accuracy", "mrd") if any(row[name] is not None for row in rows)),
     ]
     header = [*sweep.axes, *measured, "status", "seconds", "folder"]
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, header, extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows({name: for_csv(value) for name, value in row.items()} for row in rows)
     cells = [[_cell(name, row[name]) for name in header] for row in rows]
+    numbers = [[str(row[name]) if isinstance(row[name], float) else row[name] for name in header] for row in rows]
     order = f"{'highest' if sweep.maximize else 'lowest'} {sweep.metric} first"
-    lines = [f"# {sweep.name}", "", f"Method {sweep.method}, {order}; all with `{' '.join(sweep.fixed)}`.", ""]
-    lines += [*markdown(header, cells), "", "![](sweep.png)", "", written(), ""]
+    what = f"Method {sweep.method}, {order}; all with `{' '.join(sweep.fixed)}`."
+    report = Report(sweep.name, [what], [Section("", header, cells)], [header, *numbers], {"sweep": picture})
     with held(sweep.folder, wait=True):  # several processes may share it
-        plot.publish(picture, sweep.folder / "sweep.png")
-        files.write(sweep.folder / "sweep.csv", text.getvalue())
-        files.write(sweep.folder / "sweep.md", without_tags("\n".join(lines)))
-    return table(header, cells)
+        report.write(sweep.folder, "sweep")
+    return replace(report, paragraphs=()).terminal()
 
 
 def _cell(name: str, value: Any) -> str:

@@ -8,24 +8,19 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from lightning_fl import files, plot
+from lightning_fl import plot
 from lightning_fl.run.config import spell
 from lightning_fl.run.lock import held
-from lightning_fl.run.version import written
 from lightning_fl.study import store
 from lightning_fl.study.compare import half_interval
-from lightning_fl.study.grid import MISS, STORED, Grid, Record, read, write
-from lightning_fl.study.pool import duration
+from lightning_fl.study.grid import MISS, STORED, Grid, Record, read
+from lightning_fl.study.grid import write as write_kept
+from lightning_fl.study.report import Report, Section
+from lightning_fl.study.runner import duration
 from lightning_fl.study.table import MORE_IS_BETTER, TABLES, VALUES, Place, Table, judge, names
-from lightning_fl.text import best_places, for_csv, many, plain, without_tags
-from lightning_fl.text import cell as markdown_cell
-from lightning_fl.text import latex as lay_out
-from lightning_fl.text import table as terminal_table
+from lightning_fl.text import best_places, for_csv, many
 
 _DIVERGED = "diverged"
-CLAIMS_HEAD = ("| Claim | Measured | |", "|---|---|---|")
-
-
 _PERCENTAGES = {"accuracy", "best", "mrd", "explained"}
 
 
@@ -112,30 +107,29 @@ def cell_text(grid: Grid, cell: Place) -> tuple[str, str]:
     return f"{text}*{marks}", f"{cell[0]}, {cell[1]}: {_number(grid, cell, value)}, paper {printed.text}{deviations}"
 
 
-def markdown(grid: Grid) -> str:
-    """Write the report."""
+def report(grid: Grid) -> Report:
+    """Put all that is measured by now into a report."""
     table = grid.table
     options = [f"--scale={grid.scale:g}"] if grid.scale != 1 else []
     command = spell("reproduce", table.spelled, *options, *grid.more)
     source = f"{table.source}. " if table.source else ""
-    lines = [f"# {table.title}", "", f"{source}Measured by `{command}`", "", *measured(grid)]
+    paragraphs, sections = measured(grid)
     misses = [miss for cell in product(table.rows, table.columns) if (miss := cell_text(grid, cell)[1])]
     compared = sum(grid.mean(*cell) is not None for cell in table.published if cell not in table.doubtful)
-    if compared:
-        lines += [f"## Apart from the paper: {len(misses)} of {compared} cells", "", *[f"- {m}" for m in misses], ""]
-    diverged = {cell: grid.over_seeds(cell)[1] for cell, _ in table.runs()}
-    if any(diverged.values()):
-        lines += ["## Diverged", ""]
-        for cell, found in diverged.items():
-            last = ["none" if r["accuracy"] is None else f"{r['accuracy']:.1f} %" for r in found]
-            if found:
-                after = ", ".join(f"{r['rounds']:.0f}" for r in found)
-                lines.append(f"- {', '.join(cell)}: after {after} rounds; last measured accuracy {', '.join(last)}")
-        lines.append("")
-    if table.doubtful:
-        lines += ["## Doubtful in the paper", ""]
-        lines += [f"- {row}, {column}: {reason}" for (row, column), reason in table.doubtful.items()] + [""]
-    return "\n".join(lines)
+    apart = f"Apart from the paper: {len(misses)} of {compared} cells"
+    diverged = []
+    for cell, _ in table.runs():
+        found = grid.over_seeds(cell)[1]
+        last = ", ".join("none" if r["accuracy"] is None else f"{r['accuracy']:.1f} %" for r in found)
+        after = ", ".join(f"{r['rounds']:.0f}" for r in found)
+        diverged += [f"{', '.join(cell)}: after {after} rounds; last measured accuracy {last}"] * bool(found)
+    sections += [Section(apart, remarks=misses)] if compared else []
+    sections += [Section("Diverged", remarks=diverged)] if diverged else []
+    doubtful = [f"{row}, {column}: {reason}" for (row, column), reason in table.doubtful.items()]
+    sections += [Section("Doubtful in the paper", remarks=doubtful)] if doubtful else []
+    picture = figure(grid)
+    figures = {} if picture is None else {grid.stem: picture}
+    return Report(table.title, [f"{source}Measured by `{command}`", *paragraphs], sections, figures=figures)
 
 
 def _seeds_text(done: Sequence[tuple[Place, int]], seeds: Sequence[int]) -> str:
@@ -150,7 +144,7 @@ def _seeds_text(done: Sequence[tuple[Place, int]], seeds: Sequence[int]) -> str:
     return f"{named} ({', '.join(several)})"
 
 
-def measured(grid: Grid) -> list[str]:
+def measured(grid: Grid) -> tuple[list[str], list[Section]]:
     """Write what is measured: what it shows, the table, and the claims."""
     table = grid.table
     texts = {cell: cell_text(grid, cell)[0] for cell in product(table.rows, table.columns)}
@@ -165,71 +159,68 @@ def measured(grid: Grid) -> list[str]:
     seconds = [run["seconds"] or 0.0 for run in {record["identity"]: record for record in known.values()}.values()]
     lines = []
     if grid.changes:
-        lines += [f"**Not {table.whose} setting: {', '.join(f'`{change}`' for change in grid.changes)}.**", ""]
+        lines.append(f"**Not {table.whose} setting: {', '.join(f'`{change}`' for change in grid.changes)}.**")
     kinds: dict[str, list[str]] = {}
     for label, column in table.columns.items():
         if not column.worst:
             kinds.setdefault(column.value, []).append(label)
     meaning = [VALUES[kind] + (f" ({', '.join(of)})" if len(kinds) > 1 else "") for kind, of in kinds.items()]
     target = f" Target: {table.target:g} %." if "rounds_to" in kinds else ""
-    lines += [
+    lines.append(
         f"Shown: {'; '.join(meaning)}.{target} {done} of {len(counted)} cells measured"
         + _seeds_text(found, seeds)
-        + (f"; {len(seconds)} runs, {duration(sum(seconds))} of training." if seconds else "."),
-        "",
-    ]
-    if table.note:
-        lines += [table.note.strip(), ""]
+        + (f"; {len(seconds)} runs, {duration(sum(seconds))} of training." if seconds else ".")
+    )
+    lines += [table.note.strip()] if table.note else []
     chance = "" if isnan(table.chance) else f", {table.chance:g}"
     largest = ", but a largest one stays" * ("best" in kinds)
     counts = f": its accuracy counts as chance{chance}{largest}" * bool({"accuracy", "best"} & {*kinds})
     if table.published:
         around = "± half of its 95 % interval over seeds (Student's t)" if table.interval else "(s.d. over seeds)"
-        lines += [
+        lines.append(
             f"Each cell: **measured mean** {around} and its difference to the paper; below, the paper's mean "
             f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged{counts}; "
-            "`?` doubtful in the paper, not counted.",
-            "",
-        ]
+            "`?` doubtful in the paper, not counted."
+        )
     elif len(seeds) > 1:
         around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
-        lines += [f"Each cell: **mean** over seeds {around}; `†` a run diverged{counts}.", ""]
+        lines.append(f"Each cell: **mean** over seeds {around}; `†` a run diverged{counts}.")
     elif any("†" in text for text in texts.values()):
-        lines += ["`†`: the run diverged.", ""]
-    if rows:
-        head = [table.corner or " ", *columns]
-        lines += [f"| {' | '.join(map(markdown_cell, head))} |", "|---|" + "---:|" * len(columns)]
-        for row in rows:
-            printed = [table.published.get((row, column)) for column in columns]
-            shown = [texts[row, column] or "·" for column in columns]
-            both = [f"{text}<br>{p.text}" if p else text for text, p in zip(shown, printed, strict=True)]
-            lines.append(f"| {markdown_cell(row)} | {' | '.join(both)} |")
-        lines.append("")
-    if table.claims:
-        lines += CLAIMS_HEAD
-        for claim in table.claims:
-            verdict, detail = judge(table, claim, grid.mean)
-            note = f"; {claim['note']}" if "note" in claim else ""
-            lines.append(f"| {markdown_cell(claim['text'])} | {verdict} | {markdown_cell(detail + note)} |")
-        lines.append("")
-    return lines
+        lines.append("`†`: the run diverged.")
+    cells = []
+    for row in rows:
+        printed = [table.published.get((row, column)) for column in columns]
+        shown = [texts[row, column] or "·" for column in columns]
+        cells.append([row, *(f"{text}<br>{p.text}" if p else text for text, p in zip(shown, printed, strict=True))])
+    claims = [(claim, *judge(table, claim, grid.mean)) for claim in table.claims]
+    judged = [
+        [claim["text"], verdict, f"{detail}; {claim['note']}" if "note" in claim else detail]
+        for claim, verdict, detail in claims
+        if not (grid.kept_only and verdict == "not measured yet")
+    ]
+    return lines, [
+        Section("", [table.corner or " ", *columns], cells),
+        Section("", ["Claim", "Verdict", "Comparisons"], judged),
+    ]
+
+
+def brief(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Report:
+    """Put what is measured of some rows and columns into a table for the terminal and for LaTeX."""
+    table = grid.table
+    lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in rows]
+    numbers = [[None, *(grid.mean(row, column) for column in columns)] for row in rows]
+    best = best_places(numbers, [True, *(table.columns[column].value in MORE_IS_BETTER for column in columns)])
+    return Report(table.title, sections=[Section("", [table.corner, *columns], lines, best)])
 
 
 def terminal(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> str:
     """Write what is measured of some rows and columns for the terminal; nothing if nothing is."""
-    lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in rows]
-    found = {text for line in lines for text in line[1:]} != {"-"}
-    return f"\n{terminal_table([grid.table.corner, *columns], lines)}\n\n" if found else ""
+    return f"\n{brief(grid, rows, columns).terminal()}\n\n" if _known(grid, rows, columns) else ""
 
 
-def latex(grid: Grid) -> str:
-    """Write what is measured in LaTeX, for the package booktabs."""
-    table, columns = grid.table, list(grid.table.columns)
-    lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in table.rows]
-    measured = [line for line in lines if set(line[1:]) != {"-"}]
-    numbers = [[None, *(grid.mean(line[0], column) for column in columns)] for line in measured]
-    best = best_places(numbers, [True, *(table.columns[column].value in MORE_IS_BETTER for column in columns)])
-    return "\n".join([f"% {plain(table.title)}", *lay_out([table.corner, *columns], measured, best), ""])
+def _known(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Leave out rows of which nothing is measured."""
+    return [row for row in rows if any(_plain(grid, (row, column)) != "-" for column in columns)]
 
 
 def figure(grid: Grid) -> Any:
@@ -267,21 +258,17 @@ def _drawn(grid: Grid, cell: Place) -> list[float]:
     return [] if any(map(isinf, values)) else values
 
 
-def report(grid: Grid) -> Path:
-    """Write the table's Markdown, CSV, LaTeX and picture of all that is measured by now; give the first."""
-    path = grid.folder / f"{grid.stem}.md"
+def write(grid: Grid) -> Path:
+    """Write the table's files: Markdown, CSV, LaTeX, HTML and picture; give the first."""
     with held(grid.folder, wait=True):  # several processes may share it
         grid.refresh()
-        files.write(path, without_tags(f"{markdown(grid)}\n{written()}\n"))
-        files.write(path.with_name(f"{grid.stem}.tex"), latex(grid))
         rows = grid.rows()
         shown = set(map(_place, rows))
         rows += [row for row in read(grid.store.path) if _place(row) not in shown]  # of other settings, or other rows
         store.write(grid.store.path, STORED, [{k: for_csv(v) for k, v in row.items()} for row in rows])
-        picture = figure(grid)
-        if picture is not None:
-            plot.publish(picture, path.with_name(f"{grid.stem}.png"))
-    return path
+        columns = [*grid.table.columns]
+        short = brief(grid, _known(grid, [*grid.table.rows], columns), columns)
+        return report(grid).write(grid.folder, grid.stem, short)[0]
 
 
 def keep(grid: Grid, dropped: Collection[Record] = ()) -> Path:
@@ -300,7 +287,8 @@ def keep(grid: Grid, dropped: Collection[Record] = ()) -> Path:
         elsewhere = {(_place(row), row["identity"]) for row in grid.kept_elsewhere()}
         rows = [row for row in read(path) if row not in dropped] + grid.rows()
         latest = {_place(row): row for row in rows if (_place(row), row["identity"]) not in elsewhere}
-        write(path, [latest[key] for key in sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))])
+        known = sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))
+        write_kept(path, [latest[key] for key in known])
     return path
 
 

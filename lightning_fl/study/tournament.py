@@ -27,9 +27,10 @@ from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import COMPLETED
 from lightning_fl.study import store
-from lightning_fl.study.cell import Cell, keys
-from lightning_fl.study.engine import each
-from lightning_fl.study.store import Record, Store
+from lightning_fl.study.cell import Cell
+from lightning_fl.study.runner import Runner
+from lightning_fl.study.store import Record
+from lightning_fl.study.study import Study
 from lightning_fl.study.table import TABLES
 
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
@@ -62,7 +63,7 @@ class Place(NamedTuple):
     attack: str
     skew: str
     byzantine: int
-    rate: float
+    rate: float | None
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def _partition(skew: str) -> list[str]:
     return ["partition=dirichlet", f"partition.alpha={alpha:g}"]
 
 
-class Tournament:
+class Tournament(Study):
     """The cells of a tournament and what is known about them.
 
     Args:
@@ -198,43 +199,34 @@ class Tournament:
         folder: Of ``cells.csv`` and the report.
     """
 
+    labels = Place._fields
+
     def __init__(self, entries: Entries, folder: Path):
         self.entries, self.folder = entries, folder
-        self.rows: dict[str, Record] = {}
         self.impossible: dict[tuple[str, int], Record] = {}  # by attack and number of Byzantine clients
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
-        self._make_key, self._keys = keys(), dict[Cell, str]()
-        self.store = Store(self.file, STORED)
+        super().__init__(folder / "cells.csv", STORED)
         standing = Entries.choose()
         self.standing = _without_beside(entries.base) == _without_beside(standing.base)
-        if self.standing:
-            for row in store.read(KEPT, FIELDS):
-                self._put(row)
+        for row in store.read(KEPT, FIELDS) if self.standing else ():
+            self.put(row, kept=True)
         self.refresh()
 
-    @property
-    def file(self) -> Path:
-        """The results, one line per run."""
-        return self.folder / "cells.csv"
-
-    def refresh(self) -> None:
-        """Load results that any process has finished since."""
-        for row in self.store.refresh():
-            self._put(row)
-
-    def _put(self, row: Record) -> None:
-        """Let a record count for its cell."""
+    def cell_of(self, row: Record) -> Cell | None:
+        """Give the cell of a record; see `Study`."""
         place = Place(*(row[field] for field in Place._fields))
-        if place.rule and (None in (*place, row["seed"]) or place.rule not in self.entries.rules):
-            return
-        if place.rule and place.skew not in self._partitions:
-            return
-        cell = self.cell(place, row["seed"]) if place.rule else self._plain(place.attack, place.byzantine)
-        key = self.key(cell)
-        if row.get("key", key) == key and place.rule:
-            self.rows[key] = row
-        elif row.get("key", key) == key:
-            self.impossible[place.attack, place.byzantine] = row
+        if not place.rule:
+            return self._plain(place.attack, place.byzantine)
+        if None in (*place, row["seed"]) or place.rule not in self.entries.rules or place.skew not in self._partitions:
+            return None
+        return self.cell(place, row["seed"])
+
+    def put(self, row: Record, kept: bool = False) -> bool:
+        """Let a record count, also that an attack cannot be run."""
+        counts = super().put(row, kept)
+        if counts and not row["rule"]:
+            self.impossible[row["attack"], row["byzantine"]] = row
+        return counts
 
     def cell(self, place: Place, seed: int) -> Cell:
         """Give the cell of a place at a seed."""
@@ -243,33 +235,23 @@ class Tournament:
         title = f"{place.rule}, {place.attack}, {place.skew}, {place.byzantine} Byzantine, rate {place.rate:g}, seed "
         return Cell(place, (*self.entries.base, *numbers, *made, f"server.lr={place.rate:g}"), seed, f"{title}{seed}")
 
-    def key(self, cell: Cell) -> str:
-        """Tell what a cell asks for; see `keys`."""
-        if cell not in self._keys:
-            self._keys[cell] = self._make_key(cell)
-        return self._keys[cell]
-
-    def row(self, cell: Cell) -> Record | None:
-        """Get the result of a cell; None if it has not been played."""
-        return self.rows.get(self.key(cell))
-
     def _plain(self, attack: str, byzantine: int) -> Cell:
         """Give the run of an attack on plain averaging, which tells whether it can be run at all."""
         entries = self.entries
         numbers = [f"federation.n_byzantine={byzantine}", f"f={byzantine}"]
         made = [*self._partitions[entries.skew[0]], "aggregator=average", f"adversary={attack}"]
-        place = Place("", attack, "", byzantine, entries.rates[0])
+        place = Place("", attack, "", byzantine, None)
         return Cell(place, (*entries.base, *numbers, *made), entries.seeds[0], f"average, {attack}")
 
-    def check(self, workers: int, version: str, on: str | None = None) -> None:
+    def check(self, runner: Runner, version: str) -> None:
         """Find the attacks that cannot be run, whatever the rule; those that have been are not tried.
 
         Raises:
             SettingError: If train.py would refuse a rule's settings, or nothing would choose between rates.
         """
         entries = self.entries
-        known = {(row["attack"], row["byzantine"]) for row in self.rows.values()} | self.impossible.keys()
-        played = {row["rule"] for row in self.rows.values()}
+        known = {(row["attack"], row["byzantine"]) for row in self.records.values()} | self.impossible.keys()
+        played = {row["rule"] for row in self.records.values()}
         for rule in entries.rules:
             if rule not in played:
                 place = Place(rule, NOBODY, entries.skew[0], entries.byzantine[0], entries.rates[0])
@@ -277,17 +259,10 @@ class Tournament:
                 if len(entries.rates) > 1 and not given.data.get("validation_share"):
                     raise SettingError(_NO_VALIDATION)
         pairs = [pair for pair in product(entries.attacks[1:], entries.byzantine) if pair not in known]
-        self._begin()
-        for cell, reason in each(on)(_possible, [(self._plain(*pair),) for pair in pairs], workers):
-            if reason:
-                place = cell.labels._asdict() | {"rate": None}
-                row = place | {"status": "refused", "reason": reason, "version": version, "key": self.key(cell)}
-                self.store.add(dict.fromkeys(STORED) | row)
-                self._put(row | {"seed": None})
-
-    def _begin(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.store.begin()
+        for cell, reason in runner.each(_possible, [(self._plain(*pair),) for pair in pairs]):
+            if reason:
+                self.add(cell, {"status": "refused", "reason": reason, "version": version})
 
     def attacks(self, byzantine: int) -> list[str]:
         """List the attacks that can be run."""
@@ -371,28 +346,26 @@ class Tournament:
         return sum(len(cells) + following for cells, following in known)
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Leave out what is finished, and of cells with the same run all but one.
+        """Leave out what is known.
 
         Seed by seed, so that an unfinished tournament is a fair one, and in each by key, as if drawn: slow runs come
         among fast ones, so that the time left can be told.
         """
-        left = {key: cell for cell in cells if (key := self.key(cell)) not in self.rows}
-        return [left[key] for key in sorted(left, key=lambda key: (self.entries.seeds.index(left[key].seed), key))]
+        return sorted(super().missing(cells), key=lambda cell: (self.entries.seeds.index(cell.seed), self.key(cell)))
 
-    def play(self, cells: Sequence[Cell], workers: int, version: str, on: str | None = None) -> Iterator[Record | None]:
+    def play(self, cells: Sequence[Cell], runner: Runner, version: str) -> Iterator[Record | None]:
         """Train cells, several at a time.
 
         Args:
             cells: Which ones, in this order.
-            workers: How many at a time.
+            runner: Trains them.
             version: Of the code that trains them.
-            on: "ray", or the address of a cluster of Ray.  None: processes of this machine.
 
         Yields:
             Each result as it comes, that of a run that `FAILED` with the error's "trace"; None for one that another
             process is busy with or has finished.
         """
-        self._begin()
+        self.store.begin()
         taken: dict[Cell, BaseFileLock] = {}
         left: list[Cell] = []
 
@@ -406,16 +379,14 @@ class Tournament:
                     yield cell, self.folder
 
         try:
-            for cell, row in each(on)(_played, calls(), workers):
-                if row["status"] == "interrupted" and on is None:  # by a signal, which is meant for all
+            for cell, row in runner.each(_played, calls()):
+                if row["status"] == "interrupted" and runner.on is None:  # by a signal, which is meant for all
                     raise KeyboardInterrupt(row["reason"])
                 stopped = row.pop("stopped", None)
                 if row["status"] not in ("interrupted", FAILED):
-                    whole = {"version": version} | row | cell.labels._asdict()
-                    self.store.add(whole | {"seed": cell.seed, "key": self.key(cell)})
-                    self._put(self.store.rows[-1])
+                    self.add(cell, {"version": version} | row)
                 store.free(taken.pop(cell))
-                if stopped and on is None:  # in its last round
+                if stopped and runner.on is None:  # in its last round
                     raise KeyboardInterrupt(f"stopped by {stopped}")
                 yield row | cell.labels._asdict() if row["status"] == FAILED else self.row(cell)
         finally:

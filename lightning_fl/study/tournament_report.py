@@ -1,21 +1,18 @@
 """What a tournament leaves for readers: one page, Markdown, CSV, LaTeX and pictures."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
 from matplotlib.figure import Figure
 
-from lightning_fl import files, plot
-from lightning_fl.run import page
+from lightning_fl import plot
 from lightning_fl.run.lock import held
-from lightning_fl.run.version import written
+from lightning_fl.study.report import Report, Section
 from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Tournament, accuracy
-from lightning_fl.text import for_csv, latex, many, markdown, table, without_tags
+from lightning_fl.text import many
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
 _BEST = 10  # lines of the curve, and of a table in the terminal
@@ -36,19 +33,8 @@ def write(tournament: Tournament) -> Path:
     with held(tournament.folder, wait=True):  # several processes may share it
         tournament.refresh()
         panels = panels_of(tournament)
-        figures = draw(tournament, panels)
-        pictures = {name: tournament.folder / f"{name}.png" for name in figures}
-        for name, figure in figures.items():
-            plot.publish(figure, pictures[name])
-        for name, content in {
-            "tournament.md": without_tags("# Tournament\n\n" + as_markdown(tournament, panels)),
-            "tournament.csv": as_csv(panels),
-            "tournament.tex": as_latex(panels),
-        }.items():
-            files.write(tournament.folder / name, content)
-        found = tournament.folder / "tournament.html"
-        files.write(found, as_page(tournament, panels, pictures))
-    return found
+        whole = replace(report(tournament, panels), figures=draw(tournament, panels))
+        return next(path for path in whole.write(tournament.folder, "tournament") if path.suffix == ".html")
 
 
 def panels_of(tournament: Tournament) -> Panels:
@@ -75,7 +61,7 @@ def introduction(tournament: Tournament) -> list[str]:
     known = tournament.cells()
     cells = {tournament.key(cell) for cell in [*tournament.tuning(), *known]}
     planned = len(cells) + tournament.size - len(known)
-    finished = [tournament.rows[name] for name in cells if name in tournament.rows]
+    finished = [tournament.records[name] for name in cells if name in tournament.records]
     hours = sum(row["seconds"] or 0.0 for row in {row["identity"]: row for row in finished}.values()) / 3600
     versions = sorted({row["version"] for row in finished if row["version"]})
     rates = ", ".join(f"{rate:g}" for rate in entries.rates)
@@ -179,69 +165,42 @@ def remarks(found: Sequence[Standing]) -> list[str]:
 
 def terminal(tournament: Tournament) -> str:
     """Write the best rules of each panel for the terminal."""
-    lines = []
-    for panel, found in panels_of(tournament).items():
-        more = f"  and {many(len(found) - _BEST, 'rule')} more" if len(found) > _BEST else ""
-        lines += [
-            heading(*panel),
-            table(_HEADER, [row_of(one) for one in found[:_BEST]]),
-            *([more] if more else []),
-            *(f"  {remark}" for remark in refusals(found)),
-            "",
-        ]
-    return "\n".join(lines)
+    return Report(
+        "",
+        sections=[
+            Section(
+                heading(*panel),
+                _HEADER,
+                [row_of(one) for one in found[:_BEST]],
+                remarks=[f"and {many(len(found) - _BEST, 'rule')} more"] * (len(found) > _BEST) + refusals(found),
+            )
+            for panel, found in panels_of(tournament).items()
+        ],
+    ).terminal()
 
 
-def as_markdown(tournament: Tournament, panels: Panels) -> str:
-    """Write the report in Markdown, without its title."""
-    lines = []
-    for paragraph in introduction(tournament):
-        lines += [paragraph, ""]
+def report(tournament: Tournament, panels: Panels) -> Report:
+    """Put all that is finished into a report, but for the pictures."""
+    sections = [Section("Accuracy under the worst attack over label skew", picture=("skew", _SKEW))]
     for panel, found in panels.items():
-        lines += [f"## {heading(*panel)}", "", *markdown(_HEADER, [row_of(one) for one in found]), ""]
-        for remark in remarks(found):
-            lines += [remark, ""]
-    return "\n".join(lines)
+        rows, heat = [row_of(one) for one in found], (_heat(*panel), _HEAT)
+        sections.append(Section(heading(*panel), _HEADER, rows, remarks=remarks(found), picture=heat))
+    return Report("Tournament", introduction(tournament), sections, records(panels))
 
 
-def as_latex(panels: Panels) -> str:
-    """Write the tables in LaTeX, for the package booktabs."""
-    parts = []
-    for panel, found in panels.items():
-        parts += [f"% {heading(*panel)}", *latex(_HEADER, [row_of(one) for one in found]), ""]
-    return "\n".join(parts)
-
-
-def as_csv(panels: Panels) -> str:
-    """Write one line per rule, degree of skew and number of attackers."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+def records(panels: Panels) -> list[list[object]]:
+    """List the columns, and one row per rule, degree of skew and number of attackers."""
     ends = [f"{name}{end}" for name in ("clean", "worst", "worst_recall") for end in ("", "_low", "_high")]
     others = ["attack", "kappa", "rule_ms", "played", "planned", "dominated_by", "left_out", "refused"]
-    writer.writerow(["skew", "byzantine", "rule", "rank", "rate", *ends, *others])
+    rows: list[list[object]] = [["skew", "byzantine", "rule", "rank", "rate", *ends, *others]]
     for (skew, byzantine), found in panels.items():
         for one in found:
             estimates = [one.clean, one.worst, one.worst_recall]
             numbers = [v for e in estimates for v in ((e.mean, e.low, e.high) if e else (None, None, None))]
-            rest = [one.attack, one.kappa, one.rule_ms, one.played, one.planned]
-            row = [skew, byzantine, one.rule, one.rank, one.rate, *numbers, *rest, "; ".join(one.dominated_by)]
-            row.append("; ".join(one.left_out))
-            writer.writerow(f"{v:.6g}" if isinstance(v, float) else for_csv(v) for v in [*row, one.refused])
-    return text.getvalue()
-
-
-def as_page(tournament: Tournament, panels: Panels, pictures: Mapping[str, Path]) -> str:
-    """Write the report as one page in HTML, pictures inside."""
-    parts = ["<h1>Tournament</h1>", *(f"<p>{escape(text)}</p>" for text in introduction(tournament))]
-    if "skew" in pictures:
-        parts.append(page.picture(pictures["skew"], "Accuracy under the worst attack over label skew", _SKEW))
-    for panel, found in panels.items():
-        parts += [f"<h2>{escape(heading(*panel))}</h2>", page.table(_HEADER, [row_of(one) for one in found])]
-        parts += [f"<p>{escape(remark)}</p>" for remark in remarks(found)]
-        name = _heat(*panel)
-        if name in pictures:
-            parts.append(page.picture(pictures[name], f"Accuracy by rule and attack, {heading(*panel)}", _HEAT))
-    return page.document("Tournament", [*parts, f"<p>{escape(written())}</p>"])
+            rest = [one.attack, one.kappa, one.rule_ms, one.played, one.planned, "; ".join(one.dominated_by)]
+            place = [skew, byzantine, one.rule, one.rank, one.rate]
+            rows.append([*place, *numbers, *rest, "; ".join(one.left_out), one.refused])
+    return rows
 
 
 def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:

@@ -32,7 +32,8 @@ def test_table_of_train_and_of_compare(command, tmp_path):
 
     code, again, _ = command(compare.main, "many", "--rows", "aggregator", "--out", "out")
     assert code == 0
-    names = ["compare.md", "compare.csv", "compare.tex", "compare.png", "compare.pdf", "curves.png", "curves.pdf"]
+    endings = ("md", "csv", "tex", "html", "png", "pdf")
+    names = [*(f"compare.{ending}" for ending in endings), "curves.png", "curves.pdf"]
     assert again.splitlines() == [*table.splitlines(), *(f"out/{name}" for name in names)]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
 

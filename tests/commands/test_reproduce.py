@@ -4,11 +4,12 @@ import csv
 import json
 import re
 import sys
+from concurrent.futures import wait
 
 import pytest
 
 from lightning_fl.commands import reproduce
-from lightning_fl.study import grid, options, pool, table, table_report
+from lightning_fl.study import grid, options, runner, table, table_report
 from tests.study.small import SMALL, finish
 
 
@@ -43,7 +44,7 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     assert "1 cell to do" in out
     assert "aggregator=boba server.lr=0.3 seed=0" in out
     files = sorted(path.name for path in (tmp_path / "runs").glob("[!.]*"))
-    assert files == ["small_server.lr=0.3.csv", "small_server.lr=0.3.md", "small_server.lr=0.3.tex"]
+    assert files == ["small_server.lr=0.3.csv", *(f"small_server.lr=0.3.{ending}" for ending in ("html", "md", "tex"))]
 
 
 def test_the_list_counts_cells_of_other_settings(command, tmp_path):
@@ -51,10 +52,10 @@ def test_the_list_counts_cells_of_other_settings(command, tmp_path):
     kept = [
         {"row": "BOBA", "column": column, "seed": seed, "identity": "x"} for column in ("IPM", "Acc") for seed in (0, 1)
     ]
-    table_report.write(tmp_path / "runs" / "small_scale_0.5.csv", [*kept, kept[0] | {"row": "Dropped"}])
-    table_report.write(tmp_path / "runs" / "smaller.csv", kept)
+    grid.write(tmp_path / "runs" / "small_scale_0.5.csv", [*kept, kept[0] | {"row": "Dropped"}])
+    grid.write(tmp_path / "runs" / "smaller.csv", kept)
     assert command()[1].splitlines()[1:] == ["  small      0/8  A small table (2 cells at other settings)"]
-    table_report.write(tmp_path / "runs" / "small.csv", kept[:1])
+    grid.write(tmp_path / "runs" / "small.csv", kept[:1])
     assert command()[1].splitlines()[1:] == ["  small      1/8  A small table (2 cells at other settings)"]
 
 
@@ -108,19 +109,20 @@ def test_an_installed_package_keeps_nothing(command, monkeypatch):
 def test_a_grid_that_is_stopped_goes_on(command, tmp_path, monkeypatch):
     """Two real runs: one killed after its first checkpoint, as if the machine had failed."""
     cells = ["small", "--columns", "Acc", "--workers", "2", "checkpoint_every=1"]
-    start = pool._start
+    train = runner.Processes.train
 
-    def kill_boba(run, workers):
-        process = start(run, workers)
+    def kill_boba(self, run):
+        future = train(self, run)
         if "aggregator=boba" in run.overrides and not (run.folder / "checkpoints").exists():
-            while not (run.folder / "checkpoints" / "last.ckpt").exists() and process.exitcode is None:
+            while not (run.folder / "checkpoints" / "last.ckpt").exists() and not future.done():
                 pass
-            process.kill()
-            process.join()
+            for process in self.busy[future]._processes.values():
+                process.kill()
+            wait([future])
             (run.folder / "summary.json").unlink(missing_ok=True)
-        return process
+        return future
 
-    monkeypatch.setattr(pool, "_start", kill_boba)
+    monkeypatch.setattr(runner.Processes, "train", kill_boba)
     code, out, _ = command(*cells)
     assert code == 1
     assert "1 failed] Acc, BOBA, seed 0: failed: " in out
@@ -141,12 +143,12 @@ def test_a_grid_that_is_stopped_goes_on(command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("told", "expected"), [((), 130), (("stopped by SIGTERM",), 143)])
 def test_a_signal_keeps_what_is_finished(command, tmp_path, monkeypatch, told, expected):
-    def interrupted(planned):
+    def interrupted(self, planned):
         finish(planned[0].folder, [(10, 90.0)])
-        yield pool.Outcome(planned[0], planned[0].summary(), seconds=1.0)
+        yield runner.Outcome(planned[0], planned[0].summary(), seconds=1.0)
         raise KeyboardInterrupt(*told)
 
-    monkeypatch.setattr(reproduce, "executor", lambda *where: interrupted)
+    monkeypatch.setattr(runner.Runner, "train", interrupted)
     code, out, err = command("small")
     assert code == expected
     assert "Stopped; the same command goes on from here." in err

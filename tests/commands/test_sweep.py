@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 
 import pytest
@@ -18,7 +19,7 @@ from lightning_fl.commands import train
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
 from lightning_fl.run.lock import BusyError, held
-from lightning_fl.study import pool, sweep, sweep_file
+from lightning_fl.study import runner, sweep, sweep_file
 from tests.commands.command import outcome
 from tests.holding import elsewhere
 from tests.logger import offline
@@ -66,33 +67,34 @@ def trained(monkeypatch):
     """Replace the training by a formula; gives what each run was told, and a plan of what goes wrong."""
     started = []
 
-    class Process:
-        def __init__(self, exitcode):
-            self.exitcode = exitcode
-
-    def start(run, workers):
+    def start(self, run):
+        future = Future()
         try:
             with held(run.folder):
-                pass
+                if len(started) == start.kill_at:
+                    raise KeyboardInterrupt
+                future.set_result(_exit_code(run))
         except BusyError:
-            return Process(pool.HELD)
-        if len(started) == start.kill_at:
-            raise KeyboardInterrupt
+            future.set_result(runner.HELD)
+        self.busy[future] = ThreadPoolExecutor()
+        return future
+
+    def _exit_code(run):
         values = dict(override.split("=", 1) for override in run.overrides)
         started.append(values)
         (run.folder / "train.log").write_text("RuntimeError: no luck\n")
         if values.get("seed") in start.fails:
-            return Process(1)
+            return 1
         diverged = values.get("adversary") == "gaussian"
         accuracy = None if diverged else 1 - abs(math.log10(float(values.get("server.lr", 0.1)) / 0.2)) / 4
         status = "diverged" if diverged else "completed"
         summary = {"status": status, "accuracy": accuracy, "mrd": None, "seconds": 1.0, "rounds": 2}
         text = json.dumps(summary | {"last_evaluation": {"accuracy": accuracy}})
         (run.folder / "summary.json").write_text(text)
-        return Process(0)
+        return 0
 
     start.kill_at, start.fails = None, set()
-    monkeypatch.setattr(pool, "_start", start)
+    monkeypatch.setattr(runner.Processes, "train", start)
     monkeypatch.setattr(sweep, "checked", COMPOSE)
     return started, start
 
@@ -136,7 +138,7 @@ def test_a_grid_from_end_to_end_then_nothing_is_left_to_run(command, tmp_path, m
     assert "| boba | 3 |" in (folder / "sweep.md").read_text()
     assert (folder / "sweep.png").stat().st_size > 10_000
 
-    monkeypatch.setattr(pool, "_start", lambda *_: pytest.fail("a finished run was started again"))
+    monkeypatch.setattr(runner.Processes, "train", lambda *_: pytest.fail("a finished run was started again"))
     again = command(None, *settings)
     assert again[0] == 0
     assert table(folder) == rows

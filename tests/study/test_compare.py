@@ -249,7 +249,7 @@ def test_of_runs_with_the_same_settings_one_that_has_the_number_counts(tmp_path)
 def test_files(grid, tmp_path):
     found = Comparison(find([grid]), "aggregator", "adversary")
     paths = found.write(tmp_path / "out", worst=True)
-    assert [path.name for path in paths] == ["compare.md", "compare.csv", "compare.tex", *PICTURES]
+    assert [path.name for path in paths] == ["compare.md", "compare.csv", "compare.tex", "compare.html", *PICTURES]
     text = paths[0].read_text(encoding="utf-8")
     assert "| aggregator | ipm | lie | worst |\n| --- | ---: | ---: | ---: |\n| boba | **72.0 ± 5.0** |" in text
     lines = paths[1].read_text().splitlines()
@@ -261,7 +261,7 @@ def test_files(grid, tmp_path):
     assert without[1].endswith(",,,,0,0,0,3,")
     latex = paths[2].read_text(encoding="utf-8")
     assert r"boba & \textbf{72.0 $\pm$ 5.0} & \textbf{60.0 $\pm$ 0.0} & 60.0 $\pm$ 0.0 \\" in latex
-    assert [path.read_bytes()[:4] for path in paths[3:]] == [b"\x89PNG", b"%PDF"] * 2
+    assert [path.read_bytes()[:4] for path in paths[4:]] == [b"\x89PNG", b"%PDF"] * 2
 
 
 def test_curves_of_many_rows_and_panels_fill_several_pictures(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import yaml
 from lightning_fl import DataError, SettingError
 from lightning_fl.study import grid, table_report
 from lightning_fl.study.grid import Grid
+from lightning_fl.study.runner import Runner
 from lightning_fl.study.table import Table
 from tests import saved
 from tests.study.conftest import put
@@ -119,7 +120,7 @@ def test_guessing_is_that_of_the_run_s_own_classes(small):
 
 def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
     made = small({("BOBA", "Acc", 0): 90.0, ("Average", "IPM", 1): 10.0})
-    labels = [cell.title for cell in made.missing(["Average", "BOBA"], ["Acc", "MRD", "Wst"], [0, 1])]
+    labels = [cell.title for cell in made.missing(made.cells(["Average", "BOBA"], ["Acc", "MRD", "Wst"], [0, 1]))]
     assert labels == [
         *["Acc, Average, seed 0", "IPM, Average, seed 0", "LIE, Average, seed 0"],
         *["IPM, BOBA, seed 0", "LIE, BOBA, seed 0"],
@@ -127,8 +128,8 @@ def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
         *["Acc, BOBA, seed 1", "IPM, BOBA, seed 1", "LIE, BOBA, seed 1"],
     ]
     compared = ["MRD, BOBA, seed 1", "MRD, Average, seed 1"]
-    assert [cell.title for cell in made.missing(["BOBA"], ["MRD"], [1])] == compared
-    assert len(made.missing(["BOBA"], ["Acc"], [0])) == 0
+    assert [cell.title for cell in made.missing(made.cells(["BOBA"], ["MRD"], [1]))] == compared
+    assert len(made.missing(made.cells(["BOBA"], ["Acc"], [0]))) == 0
 
 
 def test_seeds_come_from_the_option_for_them(tmp_path):
@@ -145,7 +146,7 @@ def test_a_table_s_own_settings_have_no_seed(tmp_path, part):
 
 
 def test_seeds_that_were_measured_before_are_shown(small, tmp_path):
-    table_report.report(small({("BOBA", "Acc", 0): 80.0, ("BOBA", "Acc", 1): 90.0}))
+    table_report.write(small({("BOBA", "Acc", 0): 80.0, ("BOBA", "Acc", 1): 90.0}))
     again = Grid(Table("small", SMALL), 1.0, [], [0], tmp_path / "runs")
     assert again.seeds == [0, 1]
     assert again.mean("BOBA", "Acc") == pytest.approx(85.0)
@@ -215,7 +216,7 @@ def test_files_have_names_that_a_disk_takes(tmp_path):
 def test_nothing_is_composed_to_list_what_is_missing(small, monkeypatch):
     monkeypatch.setattr(grid, "checked", None)
     made = small({("BOBA", "IPM", 0): 20.0})
-    assert len(made.missing(list(SMALL["rows"]), list(SMALL["columns"]), [0])) == 5
+    assert len(made.missing(made.cells(list(SMALL["rows"]), list(SMALL["columns"]), [0]))) == 5
 
 
 def test_what_other_settings_measured_under_the_same_labels_does_not_count(small):
@@ -223,7 +224,7 @@ def test_what_other_settings_measured_under_the_same_labels_does_not_count(small
     rows = SMALL["rows"] | {"BOBA": "aggregator=boba aggregator.f=3"}
     made = small(rows=rows)
     assert (made.mean("BOBA", "IPM"), made.mean("Average", "IPM")) == (None, 30.0)
-    table_report.report(made)
+    table_report.write(made)
     assert small().mean("BOBA", "IPM") == 20.0  # nothing is lost
 
 
@@ -234,7 +235,13 @@ def test_a_run_that_is_measured_already_is_taken_over(small, composed_once):
     grid.write(path.with_name("other.csv"), [row])
     cells = [made.cell(("BOBA", column), 0) for column in ("LIE", "Acc")]
     trained = []
-    outcomes = list(made.train([(cell, made.compose(cell)) for cell in cells], lambda runs: trained.extend(runs) or ()))
+
+    class Trained(Runner):
+        def train(self, runs):
+            trained.extend(runs)
+            return ()
+
+    outcomes = list(made.train([(cell, made.compose(cell)) for cell in cells], Trained()))
     assert [outcome.run.label for outcome in outcomes] == ["LIE, BOBA, seed 0"]
     assert [run.label for run in trained] == ["Acc, BOBA, seed 0"]
     assert made.mean("BOBA", "LIE") == 20.0

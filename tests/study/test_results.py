@@ -75,7 +75,7 @@ def test_a_tournament_is_filled_in(tmp_path, monkeypatch):
     for cell, accuracy in zip(played.cells(), [0.9, 0.25], strict=True):
         row = {"status": "completed", "accuracy": accuracy, "worst_recall": accuracy / 2, "seconds": 1.0}
         place = cell.labels._asdict() | {"seed": 0, "identity": played.key(cell)}
-        played.rows[played.key(cell)] = dict.fromkeys(tournament.FIELDS) | row | place
+        played.records[played.key(cell)] = dict.fromkeys(tournament.FIELDS) | row | place
     tournament.keep(played)
     page = filled(f"before\n{marker}\nold\n<!-- end -->\nafter\n")
     assert page.startswith(f"before\n{marker}\n\n1 rule under 1 attack, seed 0: 2 of 2 runs finished")

@@ -28,7 +28,7 @@ def played(tournament):
         for cell in tournament.cells():
             came = outcome(cell.labels.rule, cell.labels.attack, cell.seed)
             if came is not None:
-                tournament.rows[tournament.key(cell)] = row(came)
+                tournament.records[tournament.key(cell)] = row(came)
         return standings(tournament, "iid", 3)
 
     return make
@@ -160,7 +160,7 @@ def test_further_seeds_play_what_came_close_and_what_does_most_to_a_class(tmp_pa
         cells = tournament.cells()
         for cell in cells:
             recall = 0.0 if cell.labels.attack == cruel else 0.3
-            tournament.rows[tournament.key(cell)] = {**row(level[cell.labels.attack]), "worst_recall": recall}
+            tournament.records[tournament.key(cell)] = {**row(level[cell.labels.attack]), "worst_recall": recall}
         return [(cell.labels.attack, cell.seed) for cell in cells]
 
     assert tournament.size == 12
@@ -190,7 +190,7 @@ def test_what_comes_close_is_told_by_the_attacks_that_were_run(tmp_path, level, 
     for cell in tournament.cells():
         refused, last = level[cell.labels.attack] == "refused", cell.labels.attack == again[1]
         recall = {} if refused else {"worst_recall": 0.3 - 0.1 * last}
-        tournament.rows[tournament.key(cell)] = row(level[cell.labels.attack]) | recall
+        tournament.records[tournament.key(cell)] = row(level[cell.labels.attack]) | recall
     assert [cell.labels.attack for cell in tournament.cells() if cell.seed == 1] == ["none", *again]
 
 

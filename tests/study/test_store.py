@@ -1,5 +1,8 @@
-"""Files of records that several processes share; `test_tournament` has what a kill or a spreadsheet leaves."""
+"""Files of records that several processes share, and what a kill or a spreadsheet leaves of them."""
 
+import pytest
+
+from lightning_fl import DataError
 from lightning_fl.study.store import Store, find, free, read, write
 
 FIELDS = ["rule", "seed", "status", "accuracy", "identity"]
@@ -31,6 +34,38 @@ def test_a_file_of_other_columns_gets_these_and_keeps_its_records(tmp_path):
     store.begin()
     store.add(record("b", 1, 0.75, "y"))
     assert [(row["rule"], row["identity"]) for row in store.refresh()] == [("", "x"), ("b", "y")]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "left"),
+    [
+        (lambda head, first, second: b"", []),
+        (lambda *lines: b"\xef\xbb\xbf" + b"".join(lines), ["x", "y"]),  # a byte order mark
+        (lambda *lines: b"".join(line.replace(b",0.5", b"").replace(b",accuracy", b"") for line in lines), ["x", "y"]),
+        (lambda head, first, second: head + first.replace(b",0,", b",zero,") + second, ["y"]),
+        (lambda head, first, second: head + first + b"\xff\xfe" + second[:9], ["x"]),
+        (lambda head, first, second: head + first + second[:-3], ["x"]),  # a kill
+        (lambda head, first, second: head + b'"krum needs, n\n' + second, ["y"]),  # a kill, inside quotes
+    ],
+)
+def test_damage_costs_the_damaged_lines_alone(tmp_path, damaged, left):
+    path = tmp_path / "cells.csv"
+    write(path, FIELDS, [record("a", 0, 0.5, identity) for identity in "xy"])
+    path.write_bytes(damaged(*path.read_bytes().splitlines(keepends=True)))
+    store = Store(path, FIELDS)
+    assert [row["identity"] for row in store.refresh()] == left
+    store.begin()
+    store.add(record("a", 0, 0.5, "z"))
+    assert [row["identity"] for row in read(path, FIELDS)] == [*left, "z"]
+
+
+def test_a_file_of_another_separator_is_refused_and_stays(tmp_path):
+    path = tmp_path / "cells.csv"
+    write(path, FIELDS, [record("a", 0, 0.5, "x")])
+    path.write_bytes(written := path.read_bytes().replace(b",", b";"))
+    with pytest.raises(DataError, match=r"cells\.csv has no column identity; restore it, remove it, or give another"):
+        Store(path, FIELDS).begin()
+    assert path.read_bytes() == written
 
 
 def test_a_record_is_found_by_its_run(tmp_path):

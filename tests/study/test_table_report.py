@@ -11,6 +11,10 @@ from tests.study.conftest import put
 from tests.study.small import SMALL, everything
 
 
+def whole(made):
+    return table_report.report(made).markdown()
+
+
 def test_means_are_over_seeds_and_the_worst_is_of_means(small):
     accuracies = everything() | {("BOBA", "IPM", 0): 80.0, ("BOBA", "IPM", 1): 90.0, ("BOBA", "LIE", 0): 84.0}
     made = small(accuracies)
@@ -46,16 +50,16 @@ def test_a_diverged_run_counts_as_chance_and_is_a_miss_where_the_paper_has_more(
     assert made.mean("BOBA", "IPM") == 10.0
     miss = "BOBA, IPM: diverged, paper 91.6 (0.2)"
     assert table_report.cell_text(made, ("BOBA", "IPM")) == ("diverged*†", miss)
-    assert "## Apart from the paper: 1 of 2 cells" in table_report.markdown(made)
-    assert "- BOBA, IPM: after 12 rounds; last measured accuracy 55.0 %" in table_report.markdown(made)
+    assert "## Apart from the paper: 1 of 2 cells" in whole(made)
+    assert "- BOBA, IPM: after 12 rounds; last measured accuracy 55.0 %" in whole(made)
 
 
 def test_the_time_of_a_rule_stands_though_the_run_diverged(small):
     unpublished = {"published": {}, "doubtful": []}
-    assert "`†`" not in "".join(table_report.measured(small({("BOBA", "LIE", 0): 55.0}, **unpublished)))
+    assert "`†`" not in "".join(table_report.measured(small({("BOBA", "LIE", 0): 55.0}, **unpublished))[0])
     made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value="rule_ms", **unpublished)
     assert table_report.cell_text(made, ("BOBA", "IPM")) == ("**2.00**†", "")  # 1 and 3 ms
-    assert "`†`: the run diverged." in table_report.measured(made)
+    assert "`†`: the run diverged." in table_report.measured(made)[0]
 
 
 def test_a_doubtful_cell_that_diverged_is_no_miss(small):
@@ -66,7 +70,7 @@ def test_a_doubtful_cell_that_diverged_is_no_miss(small):
 
 def test_seeds_are_told_where_cells_have_different_ones(small):
     some = small({("BOBA", "IPM", 0): 80.0, ("BOBA", "IPM", 1): 90.0, ("BOBA", "LIE", 0): 84.0})
-    assert "cells measured, seeds 0, 1 (1 cell at 2, 1 cell at 1); 3 runs" in table_report.markdown(some)
+    assert "cells measured, seeds 0, 1 (1 cell at 2, 1 cell at 1); 3 runs" in whole(some)
 
 
 def test_a_target_not_reached(small):
@@ -77,8 +81,9 @@ def test_a_target_not_reached(small):
     put(made, ("BOBA", "LIE"), 1, [(10, 61.0)])
     assert table_report.cell_text(made, ("BOBA", "LIE"))[0] == "reached by 1 of 2"
     assert "  BOBA  reached by 1 of 2" in table_report.terminal(made, ["BOBA"], ["LIE"])
-    assert "BOBA & " in table_report.latex(made)
-    assert table_report.latex(made).count("reached by 1 of 2") == 1
+    latex = table_report.brief(made, list(made.table.rows), list(made.table.columns)).latex()
+    assert "BOBA & " in latex
+    assert latex.count("reached by 1 of 2") == 1
     assert table_report.figure(made) is None  # a mean of those that reached it would look fast
 
 
@@ -115,8 +120,8 @@ def test_numbers_that_no_paper_prints_have_the_digits_that_count(small):
 
 def test_what_stands_around_a_mean_is_named(small):
     half = "**measured mean** ± half of its 95 % interval over seeds (Student's t) and its difference"
-    assert half in table_report.markdown(small(everything(), interval="true"))
-    mine = table_report.markdown(small(everything(), published={}, doubtful=[]))
+    assert half in whole(small(everything(), interval="true"))
+    mine = whole(small(everything(), published={}, doubtful=[]))
     assert "(s.d.); `†` a run diverged: its accuracy counts as chance, 10." in mine
 
 
@@ -125,7 +130,7 @@ def test_doubtful_cells_are_marked_and_not_counted(small):
     text, miss = table_report.cell_text(made, ("BOBA", "Wst"))
     assert text == "**50.0** −41.5?"
     assert not miss
-    assert "- BOBA, Wst: a reason" in table_report.markdown(made)
+    assert "- BOBA, Wst: a reason" in whole(made)
 
 
 def test_processes_that_share_a_folder_keep_each_others_rows_and_seeds(small, tmp_path):
@@ -135,7 +140,7 @@ def test_processes_that_share_a_folder_keep_each_others_rows_and_seeds(small, tm
     put(first, ("Average", "IPM"), 0, [(10, 12.5)])
     put(second, ("BOBA", "Acc"), 1, [(10, 90.0)])
     for made in (first, second, first):
-        text = table_report.report(made).read_text()
+        text = table_report.write(made).read_text()
         assert "**12.5**" in text
         assert "**90.0**" in text
     rows = grid.read(tmp_path / "runs" / "small.csv")
@@ -156,7 +161,7 @@ def test_what_was_kept_with_other_settings_is_dropped_on_demand(small, composed_
     dropped = again.outdated(grid.read(path))
     assert dropped == [other, of_another_seed]
     again.drop(dropped)
-    assert [cell.title for cell in again.missing(["BOBA"], ["Acc", "IPM"], [0])] == ["IPM, BOBA, seed 0"]
+    assert [cell.title for cell in again.missing(again.cells(["BOBA"], ["Acc", "IPM"], [0]))] == ["IPM, BOBA, seed 0"]
     table_report.keep(again)
     assert len(grid.read(path)) == 4  # not yet measured anew
     table_report.keep(again, dropped)
@@ -175,7 +180,7 @@ def test_grids_elsewhere_keep_each_others_cells(small, tmp_path):
 
 def test_the_report(small):
     made = small({key: 91.6 for key in everything() if key[1] != "LIE" or key[0] == "BOBA"})
-    text = table_report.markdown(made)
+    text = whole(made)
     assert text.startswith("# A small table\n\nNobody. Measured by `python scripts/reproduce.py small`\n")
     assert "seeds 0, 1; 10 runs, 16 min 40 s of training." in text
     assert "| BOBA | **91.6** (0.0) −0.9*<br>92.5 (0.1) | **0.0** (0.0) −1.3<br>1.3 (1.7) |" in text
@@ -183,17 +188,17 @@ def test_the_report(small):
     assert "## Apart from the paper: 4 of 6 cells" in text
     rows = [line for line in text.splitlines() if line.startswith("|") and "<br>" in line]
     assert {line.count("|") for line in rows} == {7}
-    noted = table_report.markdown(small(claims=[SMALL["claims"][0] | {"text": "max |x| is best", "note": "a note"}]))
+    noted = whole(small(claims=[SMALL["claims"][0] | {"text": "max |x| is best", "note": "a note"}]))
     assert r"| max \|x\| is best | not measured yet | 1 not measured; a note |" in noted
-    empty = table_report.markdown(small(base=SMALL["base"] + " server.lr=0.3"))
+    empty = whole(small(base=SMALL["base"] + " server.lr=0.3"))
     assert "0 of 9 cells measured." in empty
     assert "<br>" not in empty
-    assert "its accuracy counts as chance; `?`" in table_report.markdown(small(everything(), chance="nan"))
+    assert "its accuracy counts as chance; `?`" in whole(small(everything(), chance="nan"))
 
 
 def test_rows_that_no_paper_prints_are_shown_and_counted_before_they_are_measured(small):
     rows = SMALL["rows"] | {"Mine": "aggregator=krum"}
-    text = table_report.markdown(small({("BOBA", "IPM", 0): 91.0}, rows=rows))
+    text = whole(small({("BOBA", "IPM", 0): 91.0}, rows=rows))
     assert "1 of 14 cells measured" in text  # 9 printed, 5 of one's own
     assert "| Mine | · |" in text
 
@@ -203,7 +208,7 @@ def test_kept_cells_need_no_run(small, tmp_path):
     assert table_report.keep(made) == tmp_path / "tables" / "measured" / "small.csv"
     (made.folder / "small.csv").unlink()
     again = small()
-    assert again.missing(["Average", "BOBA"], list(SMALL["columns"]), [0, 1]) == []
+    assert again.missing(again.cells(["Average", "BOBA"], list(SMALL["columns"]), [0, 1])) == []
     assert again.mean("BOBA", "Wst") == pytest.approx(90.1235)
     assert again.mean("BOBA", "MRD") == 0.0
     before = (tmp_path / "tables" / "measured" / "small.csv").read_text()
@@ -218,7 +223,7 @@ def test_scale_multiplies_the_rounds_and_the_schedules(small, tmp_path):
     expected = ("trainer.max_steps=20", "schedule.lr_lambda.start=10", "schedule.lr_lambda.interval=1", "seed=0")
     assert overrides[-4:] == expected
     assert made.stem == "small_scale_0.1_client.batch_size=8"
-    assert "**Not the paper's setting: `rounds times 0.1`, `client.batch_size=8`.**" in table_report.markdown(made)
+    assert "**Not the paper's setting: `rounds times 0.1`, `client.batch_size=8`.**" in whole(made)
     given = Table("small", SMALL | {"base": "experiment=raga_mnist_lenet"})
     made = Grid(given, 0.1, [], [0], tmp_path)
     run = made.compose(made.cell(("BOBA", "IPM"), 0))

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from lightning_fl import DataError, SettingError
+from lightning_fl import SettingError
 from lightning_fl.aggregator import median
 from lightning_fl.aggregator.median import Median
 from lightning_fl.errors import MissingError
@@ -15,6 +15,7 @@ from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import FileLock
 from lightning_fl.study import store
 from lightning_fl.study import tournament as module
+from lightning_fl.study.runner import Runner
 from lightning_fl.study.standings import standings
 from lightning_fl.study.tournament import Entries, Place, Tournament
 from lightning_fl.study.tournament_report import draw, panels_of, terminal, write
@@ -42,7 +43,7 @@ def nothing_kept(tmp_path, monkeypatch):
 
 
 def play(tournament, cells):
-    return list(tournament.play(cells, 1, "1.2.3"))
+    return list(tournament.play(cells, Runner(), "1.2.3"))
 
 
 def test_a_cell_s_settings_compose_whatever_the_rule_chooses(tmp_path):
@@ -88,7 +89,7 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
 )
 def test_wrong_entries_are_refused_before_anything_is_played(tmp_path, given, message):
     with pytest.raises(SettingError, match=message):
-        small(tmp_path / "out", **given).check(1, "x")
+        small(tmp_path / "out", **given).check(Runner(), "x")
     assert not (tmp_path / "out").exists()
 
 
@@ -109,7 +110,7 @@ def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
     found = {row["rule"]: row for row in csv.DictReader((tmp_path / "tournament.csv").read_text().splitlines())}
     assert set(found) == {"average", "krum"}
     for row in found.values():
-        rows = [one for one in store.read(again.file, []) if one["rule"] == row["rule"] and one["rate"] == 0.1]
+        rows = [one for one in store.read(again.store.path, []) if one["rule"] == row["rule"] and one["rate"] == 0.1]
         attacked = [one["accuracy"] for one in rows if one["attack"] == "sign_flip"]
         assert len(attacked) == 2
         assert float(row["worst"]) == pytest.approx(sum(attacked) / 2, abs=1e-6)
@@ -132,7 +133,7 @@ def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_
         assert tournament.rate("krum", "iid", 2) is None
         share = validated[cell.labels.rate].get(cell.labels.attack)
         row = {"status": "completed" if share else "diverged", "validation_accuracy": share}
-        tournament.rows[tournament.key(cell)] = row | {"accuracy": None if share is None else 1 - share}
+        tournament.records[tournament.key(cell)] = row | {"accuracy": None if share is None else 1 - share}
     assert tournament.rate("krum", "iid", 2) == 0.1
     assert {cell.labels.rate for cell in tournament.cells()} == {0.1}
 
@@ -161,7 +162,7 @@ def test_what_is_taken_from_a_run(monkeypatch):
 
 def test_a_run_is_found_by_its_settings_and_a_refused_one_is_told(tmp_path):
     tournament = small(tmp_path, rules=["bulyan"], skew=["iid"], seeds=[0])  # needs n >= 4f + 3 = 11 of 10
-    tournament.check(1, "x")
+    tournament.check(Runner(), "x")
     row, _ = play(tournament, tournament.cells())
     assert row["status"] == "refused"
     assert len(tournament.cells()) == 1  # the other attacks need not be tried
@@ -184,7 +185,7 @@ def test_what_another_process_plays_is_left_to_it(tmp_path):
     (tmp_path / "playing").mkdir()
     with FileLock(tmp_path / "playing" / f"{tournament.key(cell)}.lock"):
         assert play(tournament, [cell]) == [None]
-    assert store.read(tournament.file, []) == []
+    assert store.read(tournament.store.path, []) == []
 
 
 def test_a_signal_that_ends_a_run_ends_the_tournament(tmp_path, monkeypatch):
@@ -195,7 +196,7 @@ def test_a_signal_that_ends_a_run_ends_the_tournament(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
         play(tournament, tournament.cells())
     assert len(played) == 1
-    assert not tournament.rows
+    assert not tournament.records
     assert not list((tmp_path / "playing").iterdir())
 
 
@@ -208,7 +209,7 @@ def test_a_signal_in_the_last_round_ends_the_tournament_too(tmp_path, monkeypatc
     tournament = small(tmp_path, rules=["median"], skew=["iid"], seeds=[0])
     with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
         play(tournament, tournament.cells())
-    assert [row["status"] for row in store.read(tournament.file, [])] == ["completed"]
+    assert [row["status"] for row in store.read(tournament.store.path, [])] == ["completed"]
     assert not list((tmp_path / "playing").iterdir())
 
 
@@ -221,22 +222,10 @@ def test_a_killed_worker_is_told_in_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(module, "_played", killed)  # by name: workers import it
     tournament = small(tmp_path)
     with pytest.raises(SystemExit) as stop, explained():
-        list(tournament.play(tournament.cells(), 2, "1.2.3"))
+        list(tournament.play(tournament.cells(), Runner(2), "1.2.3"))
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith("Error: a worker was killed")
     assert not list((tmp_path / "playing").iterdir())
-
-
-def test_a_line_that_a_kill_has_cut_is_not_a_result(tmp_path):
-    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
-    assert play(tournament, tournament.cells())[0]["status"] == "completed"
-    whole = tournament.file.read_bytes()
-    tournament.file.write_bytes(whole[:-9])
-    again = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
-    assert len(again.missing(again.cells())) == 1
-    play(again, again.missing(again.cells()))
-    last = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
-    assert last.missing(last.cells()) == []
 
 
 def test_an_error_in_ones_own_rule_costs_its_runs_alone(tmp_path, monkeypatch):
@@ -270,7 +259,7 @@ def test_a_diverged_run_knows_its_classes():
 
 def test_an_attack_that_cannot_be_run_leaves_the_others(tmp_path):
     tournament = small(tmp_path, attacks=["sign_flip", "badnets"], skew=["iid"], seeds=[0])
-    tournament.check(1, "x")
+    tournament.check(Runner(), "x")
     assert {cell.labels.attack for cell in tournament.cells()} == {"none", "sign_flip"}
     play(tournament, tournament.cells())
     page = write(tournament).read_text()
@@ -281,68 +270,14 @@ def test_an_attack_that_cannot_be_run_leaves_the_others(tmp_path):
         assert one.worst.mean == row["accuracy"]
 
 
-def test_an_empty_file_has_no_results(tmp_path):
-    (tmp_path / "cells.csv").touch()
-    assert store.read(tmp_path / "cells.csv", []) == []
-
-
-def test_a_file_that_a_spreadsheet_has_saved_loses_nothing(tmp_path):
-    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
-    list(tournament.play(tournament.cells(), 1, "x"))
-    rows, written = store.read(tournament.file, []), tournament.file.read_bytes()
-    assert rows
-    tournament.file.write_bytes(b"\xef\xbb\xbf" + written)  # a byte order mark
-    assert store.read(tournament.file, []) == rows
-    list(small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[]).play([], 1, "x"))
-    assert tournament.file.read_bytes() == written
-    tournament.file.write_bytes(written.replace(b",", b";"))
-    with pytest.raises(DataError, match=r"cells\.csv has no column identity; restore it, remove it, or give another"):
-        list(tournament.play([], 1, "x"))
-    assert tournament.file.read_bytes() == written.replace(b",", b";")
-
-
-def test_a_line_cut_inside_quotes_takes_no_other_with_it(tmp_path):
-    tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[])
-    play(tournament, tournament.cells())
-    head, line = tournament.file.read_text().splitlines()
-    tournament.file.write_text(f'{head}\nkrum,none,iid,2,0.1,0,refused,"krum needs, n\n{line}\n')
-    assert [row["rule"] for row in store.read(tournament.file, [])] == ["average"]
-
-
 def test_what_this_machine_lacks_is_no_result(tmp_path):
     more = [*SMALL, f"updates_dir={tmp_path / 'missing'}"]
     tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[], more=more)
     with pytest.raises(MissingError, match="updates_dir needs a folder"):
         play(tournament, tournament.cells())
-    assert store.read(tournament.file, []) == []
+    assert store.read(tournament.store.path, []) == []
     (tmp_path / "missing").mkdir()
     assert play(tournament, tournament.missing(tournament.cells()))[0]["status"] == "completed"
-
-
-@pytest.mark.parametrize("damage", ["empty", "of fewer columns", "a line that is no number", "not text"])
-def test_a_damaged_file_costs_its_damaged_lines_alone(tmp_path, damage):
-    given = {"rules": ["average"], "skew": ["iid"], "seeds": [0]}
-    tournament = small(tmp_path, **given)
-    play(tournament, tournament.cells())
-    head, first, second = tournament.file.read_bytes().splitlines(keepends=True)
-    place = module.STORED.index("classes")
-
-    def without(line):
-        return b",".join(part for k, part in enumerate(line.split(b",")) if k != place)
-
-    content, left = {
-        "empty": (b"", 2),
-        "of fewer columns": (without(head) + without(first), 1),
-        "a line that is no number": (head + first.replace(b",0.1,0,", b",0.1,zero,") + second, 1),
-        "not text": (head + first + b"\xff\xfe" + second[:20], 1),
-    }[damage]
-    tournament.file.write_bytes(content)
-    again = small(tmp_path, **given)
-    missing = again.missing(again.cells())
-    assert len(missing) == left
-    play(again, missing)
-    last = small(tmp_path, **given)
-    assert last.missing(last.cells()) == []
 
 
 @pytest.mark.parametrize("skew", ["0", "nan", "inf", "-1"])
@@ -367,7 +302,7 @@ def test_a_rate_is_not_chosen_without_validation_samples(tmp_path):
 
 def test_the_picture_counts_the_attacks_that_could_be_run(tmp_path):
     tournament = small(tmp_path, rules=["average"], attacks=["sign_flip", "badnets"], seeds=[0])
-    tournament.check(1, "x")
+    tournament.check(Runner(), "x")
     play(tournament, tournament.cells())
     picture = draw(tournament, panels_of(tournament))["skew"]
     title = " ".join(picture.axes[0].get_title().split())

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,10 +21,9 @@ from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.run.train import train
-from lightning_fl.study import ray_pool, tournament
-from lightning_fl.study.engine import executor
-from lightning_fl.study.pool import Run, places
-from lightning_fl.study.ray_pool import Keeper, read_files, write_files
+from lightning_fl.study import ray_tasks, tournament
+from lightning_fl.study.ray_tasks import Keeper, read_files, write_files
+from lightning_fl.study.runner import Run, Runner, places
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("data=synthetic", "data.n_train=300", "model=logistic", "federation.n_clients=10", "adversary=none")
@@ -54,7 +52,7 @@ def test_a_run_s_files_are_read_checkpoint_first_and_written_summary_last(tmp_pa
         (tmp_path / name).write_bytes(b"not the run's")
     assert list(read_files(tmp_path).items()) == list(contents.items())
     written = []
-    monkeypatch.setattr(ray_pool.files, "write", lambda path, content: written.append(path.name))
+    monkeypatch.setattr(ray_tasks.files, "write", lambda path, content: written.append(path.name))
     write_files(tmp_path, contents)
     assert written == ["config.yaml", "metrics.csv", "last.ckpt", "summary.json"]
 
@@ -74,12 +72,16 @@ def test_a_keeper_gives_what_is_new_once_and_forgets():
 
 
 def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_pool, "find_spec", lambda name: None)
+    monkeypatch.setattr(ray_tasks, "find_spec", lambda name: None)
     with pytest.raises(SettingError, match=r"--on ray needs ray, got none; pip install"):
-        next(executor(1, "ray")([listed("x", tmp_path)]))
-    assert list(executor(1, "ray")([])) == []
-    with pytest.raises(SettingError, match="workers must be at least 1, got 0"):
-        next(executor(0, "ray")([]))
+        next(Runner(1, "ray").train([listed("x", tmp_path)]))
+    assert list(Runner(1, "ray").train([])) == []
+
+
+@pytest.mark.parametrize(("on", "address"), [("ray", None), ("ray://head:10001", "ray://head:10001")])
+def test_ray_is_asked_at_its_address(monkeypatch, on, address):
+    monkeypatch.setattr(ray_tasks, "Tasks", lambda *given: given)
+    assert Runner(3, on)._engine(fresh=True) == (3, True, address)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +150,7 @@ def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    for outcome in executor(2, "ray")([long, broken]):
+    for outcome in Runner(2, "ray").train([long, broken]):
         found[outcome.run.label] = outcome
     killer.join()
     assert found["broken"].summary is None
@@ -166,7 +168,7 @@ def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
     assert [row["loss"] for row in there.metrics] == [row["loss"] for row in here.metrics]
     assert there.summary["recall"] == here.summary["recall"]
     # A finished run is not trained again.
-    (again,) = executor(1, "ray")([long])
+    (again,) = Runner(1, "ray").train([long])
     assert again.seconds == 0
     assert again.summary == found["long"].summary
 
@@ -176,7 +178,7 @@ def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
 def test_closing_stops_the_runs_after_their_round_and_they_go_on(cluster, tmp_path):
     long = listed("long", tmp_path, "trainer.max_steps=100000", "checkpoint_every=5")
     quick = listed("quick", tmp_path, "trainer.max_steps=200")
-    with closing(executor(2, "ray")([long, quick])) as outcomes:
+    with closing(Runner(2, "ray").train([long, quick])) as outcomes:
         assert next(outcomes).run is quick
         with pytest.raises(Timeout):
             FileLock(long.folder / ".lock", timeout=0).acquire()
@@ -184,17 +186,6 @@ def test_closing_stops_the_runs_after_their_round_and_they_go_on(cluster, tmp_pa
     assert (long.folder / "checkpoints" / "last.ckpt").exists()
     with held(long.folder):
         pass
-
-
-@needs_ray
-@pytest.mark.slow
-def test_a_run_under_two_labels_is_trained_once(cluster, tmp_path):
-    run = listed("one", tmp_path, "trainer.max_steps=3")
-    found = list(executor(2, "ray")([run, replace(run, label="two")]))
-    assert [outcome.run.label for outcome in found] == ["one", "two"]
-    assert found[0].summary == found[1].summary
-    assert found[0].seconds > found[1].seconds == 0
-    assert (run.folder / "train.log").read_text().count("completed after 3 rounds") == 1
 
 
 @needs_ray
@@ -223,8 +214,8 @@ def test_a_tournament_s_runs_are_as_here(cluster, tmp_path, monkeypatch):
     given = {"skew": ["iid"], "byzantine": [2], "seeds": [0], "rates": [0.1]}
     entries = tournament.Entries.choose(["average", "bulyan"], ["sign_flip"], more=more, **given)
     here, there = (tournament.Tournament(entries, tmp_path / name) for name in ("here", "there"))
-    rows = list(there.play(there.cells(), 2, "1.2.3", on="ray"))
-    expected = list(here.play(here.cells(), 1, "1.2.3"))
+    rows = list(there.play(there.cells(), Runner(2, "ray"), "1.2.3"))
+    expected = list(here.play(here.cells(), Runner(), "1.2.3"))
     for key in ("status", "accuracy", "worst_recall", "reason"):
         assert {row["identity"]: row[key] for row in rows} == {row["identity"]: row[key] for row in expected}
     assert {row["status"] for row in rows} == {"completed", "refused"}

@@ -6,10 +6,10 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lightning_fl import SettingError
@@ -18,7 +18,8 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import last_checkpoint
-from lightning_fl.study import pool
+from lightning_fl.study import runner
+from lightning_fl.study.runner import Outcome, Progress, Run, Runner
 from tests.holding import elsewhere
 from tests.study import fake as stand_in
 
@@ -26,8 +27,8 @@ from tests.study import fake as stand_in
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     """Replace the training; gives a maker of runs."""
-    monkeypatch.setattr(pool, "work", stand_in.work)
-    return lambda what, name=None: pool.Run(what, (what,), tmp_path / (name or what))
+    monkeypatch.setattr(runner, "work", stand_in.work)
+    return lambda what, name=None: Run(what, (what,), tmp_path / (name or what))
 
 
 @pytest.mark.parametrize("override", ["ckpt_path=free.ckpt", "run_dir=x", "++run_name=x", "hydra.run.dir=x"])
@@ -38,7 +39,7 @@ def test_runs_lie_and_start_where_they_are_put(override):
 
 def test_a_folder_s_name_reaches_hydra_as_it_is(tmp_path):
     folder = tmp_path / "o'brien, ${x} = (1)"
-    (read,) = OverridesParser.create().parse_overrides([f"hydra.run.dir={pool._quoted(folder)}"])
+    (read, *_) = OverridesParser.create().parse_overrides(runner.places(folder))
     assert read.value() == str(folder)
 
 
@@ -58,7 +59,7 @@ def test_what_train_refuses_is_refused_here(override, message):
 
 def test_each_run_ends_as_it_does_and_the_rest_goes_on(fake):
     planned = [fake("fail"), fake("complete"), fake("diverge")]
-    found = {outcome.run.label: outcome for outcome in pool.execute(planned, workers=2)}
+    found = {outcome.run.label: outcome for outcome in Runner(2).train(planned)}
     assert found["complete"].summary["status"] == "completed"
     assert found["diverge"].summary["status"] == "diverged"
     assert found["fail"].summary is None
@@ -66,31 +67,30 @@ def test_each_run_ends_as_it_does_and_the_rest_goes_on(fake):
     assert "Traceback" in (found["fail"].run.folder / "train.log").read_text()
 
 
-def test_a_finished_run_is_not_trained_again(fake):
-    planned = [fake("complete")]
-    (first,) = pool.execute(planned)
-    (planned[0].folder / "given.json").unlink()
-    (second,) = pool.execute(planned)
+def test_a_finished_run_is_not_trained_again_nor_one_under_two_labels(fake):
+    one = fake("complete")
+    first, other = Runner().train([one, replace(one, label="other")])
+    assert (other.run.label, other.summary, other.seconds) == ("other", first.summary, 0)
+    (one.folder / "given.json").unlink()
+    (second,) = Runner().train([one])
     assert second.summary == first.summary
-    assert not (planned[0].folder / "given.json").exists()
+    assert not (one.folder / "given.json").exists()
 
 
 def test_a_worker_that_dies_costs_one_run(fake):
-    dead, done = pool.execute([fake("die"), fake("complete")])
+    dead, done = Runner().train([fake("die"), fake("complete")])
     assert (dead.summary, done.summary["status"]) == (None, "completed")
-    assert dead.error.startswith("no output (exit code -9; ")
+    assert dead.error.startswith("no output (killed; ")
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     """In this process: what a worker does once it has begun."""
     overrides, told = ("data=synthetic", "seed=3"), []
-    run = pool.Run("x", overrides, tmp_path / "it's" / identity(checked(overrides)))
+    run = Run("x", overrides, tmp_path / "it's" / identity(checked(overrides)))
     run.folder.mkdir(parents=True)
-    monkeypatch.setattr(pool, "begin", lambda *_: None)
-    monkeypatch.setattr(torch, "set_num_threads", told.append)
     monkeypatch.setattr(command, "carry_out", told.append)
-    pool.work(run, 1, tmp_path, {})
-    _, config = told
+    runner.work(run)
+    (config,) = told
     assert (config.seed, config.ckpt_path, config.run_dir) == (3, "auto", str(run.folder))
     assert not config.get("logger")
     assert config.data["_target_"].endswith(".Synthetic")
@@ -100,12 +100,12 @@ def test_a_run_whose_code_has_changed_since_it_was_listed_is_not_trained(tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     file, overrides = tmp_path / "listed_rule.py", ["aggregator=median", "aggregator._target_=listed_rule.Mine"]
     file.write_text("from lightning_fl.aggregator.median import Median as Mine")
-    run = pool.Run("mine", tuple(overrides), tmp_path / identity(checked(overrides)), "cup")
-    config = pool.settings(run)
+    run = Run("mine", tuple(overrides), tmp_path / identity(checked(overrides)), "cup")
+    config = runner.settings(run)
     assert (config.run_dir, config.run_name, config.run_group) == (str(run.folder), "mine", "cup")
     file.write_text("from lightning_fl.aggregator.average import Average as Mine")
     with pytest.raises(SettingError, match="code or settings have changed since this run was listed"):
-        pool.settings(run)
+        runner.settings(run)
 
 
 def test_a_worker_is_where_and_what_the_asking_process_is(fake, tmp_path, monkeypatch):
@@ -114,31 +114,31 @@ def test_a_worker_is_where_and_what_the_asking_process_is(fake, tmp_path, monkey
         monkeypatch.chdir(tmp_path / name)
         monkeypatch.setenv("A_VARIABLE", name)
         run = fake("complete", f"run {name}")
-        list(pool.execute([run]))
+        list(Runner().train([run]))
         given = json.loads((run.folder / "given.json").read_text())
-        assert (given["place"], given["here"], given["variable"]) == (*[str(tmp_path / name)] * 2, name)
+        assert (given["here"], given["variable"]) == (str(tmp_path / name), name)
 
 
 def test_a_run_that_another_process_trains_comes_last(fake):
     planned = [fake("complete", "theirs"), fake("complete", "ours")]
     with elsewhere(planned[0].folder):
-        ours, theirs = pool.execute(planned)
+        ours, theirs = Runner().train(planned)
     assert ours.summary
     assert (theirs.run, theirs.summary, theirs.error) == (planned[0], None, None)
-    assert pool.Progress(1, 1).line(theirs) == "[1/1] complete: another process trains it"
+    assert Progress(1, 1).line(theirs) == "[1/1] complete: another process trains it"
 
 
 @pytest.mark.slow
 def test_the_log_of_a_run_that_another_process_trains_stays(tmp_path):
     """By real workers."""
     overrides = ("data=synthetic", "model=logistic", "trainer.max_steps=1", "federation.n_clients=20", "f=3")
-    run = pool.Run("x", overrides, tmp_path / identity(checked(overrides)))
+    run = Run("x", overrides, tmp_path / identity(checked(overrides)))
     log = run.folder / "train.log"
     with elsewhere(run.folder):
         log.write_text("theirs\n")
-        (outcome,) = pool.execute([run])
+        (outcome,) = Runner().train([run])
         assert (outcome.summary, outcome.error, log.read_text()) == (None, None, "theirs\n")
-    (outcome,) = pool.execute([run])
+    (outcome,) = Runner().train([run])
     assert outcome.error is None
     assert outcome.summary["status"] == "completed"
     assert "theirs" not in log.read_text()
@@ -151,13 +151,13 @@ def test_a_stopped_run_whose_checkpoint_is_gone_begins_anew(tmp_path):
     for there in (True, False):
         (tmp_path / "summary.json").touch()
         checkpoint.touch() if there else checkpoint.unlink()
-        pool.clear(tmp_path)
+        runner.clear(tmp_path)
         assert (tmp_path / "summary.json").exists() == there
 
 
 def test_stopping_ends_the_running_ones_gently(fake):
     planned = [fake("complete"), fake("wait")]
-    outcomes = pool.execute(planned, workers=2)
+    outcomes = Runner(2).train(planned)
     next(outcomes)
     while not (planned[1].folder / "started").exists():
         time.sleep(0.01)
@@ -171,45 +171,46 @@ def test_stopping_ends_the_running_ones_gently(fake):
 
 
 def test_workers_share_the_cores(fake, monkeypatch):
-    monkeypatch.setattr(pool, "n_threads", lambda: 7)
-    monkeypatch.setattr(pool, "n_cores", lambda: 8)
-    assert pool.sharing(1) == ""
-    assert pool.sharing(3) == "; 3 workers, 2 threads each, share 8 cores"
-    assert pool.sharing(7) == "; 7 workers, 1 thread each, share 8 cores"
+    monkeypatch.setattr(runner, "n_threads", lambda: 7)
+    monkeypatch.setattr(runner, "n_cores", lambda: 8)
+    assert str(Runner()) == ""
+    assert str(Runner(3)) == "; 3 workers, 2 threads each, share 8 cores"
+    assert str(Runner(7)) == "; 7 workers, 1 thread each, share 8 cores"
+    assert str(Runner(7, "ray")) == " on ray"
     runs = {workers: fake("complete", f"run{workers}") for workers in (1, 2, 20)}
     for workers, run in runs.items():
-        list(pool.execute([run], workers))
+        list(Runner(workers).train([run]))
     given = [json.loads((run.folder / "given.json").read_text())["threads"] for run in runs.values()]
     assert given == [7, 3, 1]
     with pytest.raises(SettingError, match="workers must be at least 1, got 0"):
-        next(pool.execute([], 0))
+        Runner(0)
 
 
 def test_progress_says_how_long_the_rest_takes(fake):
-    progress = pool.Progress(112, workers=2)
+    progress = Progress(112, workers=2)
     summary = {"status": "completed", "rounds": 200, "last_evaluation": {"accuracy": 0.918}}
-    line = progress.line(pool.Outcome(fake("IPM, BOBA, seed 0"), summary, seconds=122.0))
+    line = progress.line(Outcome(fake("IPM, BOBA, seed 0"), summary, seconds=122.0))
     assert line == "[  1/112] IPM, BOBA, seed 0: 91.8 % in 2 min 2 s; about 1 h 52 min left"
-    line = progress.line(pool.Outcome(fake("x"), None, "ValueError: no"))
+    line = progress.line(Outcome(fake("x"), None, "ValueError: no"))
     assert line == "[  2/112, 1 failed] x: failed: ValueError: no; about 1 h 51 min left"
-    line = progress.line(pool.Outcome(fake("y"), {**summary, "status": "diverged"}, seconds=2.0))
+    line = progress.line(Outcome(fake("y"), {**summary, "status": "diverged"}, seconds=2.0))
     assert "y: diverged after 200 rounds in 2 s" in line
 
 
 def test_calls_in_this_process_and_in_others(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert list(pool.each(divmod, [(7, 2), (9, 2)])) == [(3, 1), (4, 1)]
-    assert sorted(pool.each(divmod, iter([(7, 2), (9, 2), (11, 2), (13, 2)]), 2)) == [(3, 1), (4, 1), (5, 1), (6, 1)]
-    assert [path.samefile(tmp_path) for path in pool.each(Path.cwd, [()], 2)] == [True]
+    assert list(Runner().each(divmod, [(7, 2), (9, 2)])) == [(3, 1), (4, 1)]
+    assert sorted(Runner(2).each(divmod, iter([(7, 2), (9, 2), (11, 2), (13, 2)]))) == [(3, 1), (4, 1), (5, 1), (6, 1)]
+    assert [path.samefile(tmp_path) for path in Runner(2).each(Path.cwd, [()])] == [True]
     with pytest.raises(ZeroDivisionError):
-        list(pool.each(divmod, [(1, 0)], 2))
+        list(Runner(2).each(divmod, [(1, 0)]))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="Linux")
 def test_workers_end_with_a_killed_parent_and_leave_nothing(tmp_path):
     work = "import os, time; open(f'{os.getpid()}', 'w').write(open('/proc/self/maps').read()); time.sleep(99)"
-    code = f"from lightning_fl.study import pool\nlist(pool.each(exec, [({work!r},)] * 2, 2))"
+    code = f"from lightning_fl.study.runner import Runner\nlist(Runner(2).each(exec, [({work!r},)] * 2))"
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     deadline = time.monotonic() + 120
     while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:

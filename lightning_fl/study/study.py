@@ -1,0 +1,75 @@
+"""A study: cells, and what is known of their runs."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from lightning_fl.run.lock import held
+from lightning_fl.study.cell import Cell, keys
+from lightning_fl.study.store import Record, Store
+
+
+class Study:
+    """Cells and their records, found by what a cell asks for; what tables and tournaments have in common.
+
+    Args:
+        path: Of the records of runs trained here; several processes may add to them.
+        fields: Their columns.
+    """
+
+    labels: Sequence[str]
+    """Columns that have a cell's labels."""
+
+    def __init__(self, path: Path, fields: Sequence[str]):
+        self.store, self.records = Store(path, fields), dict[str, Record]()
+        self._key, self._keys = keys(), dict[Cell, str]()
+
+    def cell_of(self, row: Record) -> Cell | None:
+        """Give the cell of a record; None if the study has none of its labels."""
+        raise NotImplementedError
+
+    def key(self, cell: Cell) -> str:
+        """Tell what a cell asks for; see `keys`."""
+        if cell not in self._keys:
+            self._keys[cell] = self._key(cell)
+        return self._keys[cell]
+
+    def put(self, row: Record, kept: bool = False) -> bool:
+        """Let a record count for its cell, and for others that ask for the same.
+
+        Args:
+            row: The record.
+            kept: Whether it is of scripts/tables, whose settings a test compares.
+
+        Returns:
+            Whether it does: what other settings have measured under these labels does not.
+        """
+        cell = self.cell_of(row)
+        counts = cell is not None and (kept or row["key"] == self.key(cell))
+        if cell is not None and counts:
+            self.records[self.key(cell)] = row
+        return counts
+
+    def refresh(self) -> None:
+        """Load results that any process has finished since, also of cells that only it was asked for."""
+        for row in self.store.refresh():
+            self.put(row)
+
+    def row(self, cell: Cell) -> Record | None:
+        """Get what is known of a cell's run."""
+        return self.records.get(self.key(cell))
+
+    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Leave out what is known, and of cells that ask for the same all but the first."""
+        left: dict[str, Cell] = {}
+        for cell in cells:
+            if self.row(cell) is None:
+                left.setdefault(self.key(cell), cell)
+        return list(left.values())
+
+    def add(self, cell: Cell, record: Record) -> None:
+        """Keep what a cell's run measured."""
+        place = dict(zip(self.labels, cell.labels, strict=True))
+        with held(self.store.path.parent, wait=True):  # a report may write the file anew
+            self.store.begin()
+            self.store.add(record | place | {"seed": cell.seed, "key": self.key(cell)})
+        self.put(self.store.rows[-1])
