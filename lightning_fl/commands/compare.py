@@ -8,7 +8,7 @@ python scripts/compare.py runs --metric mrd                                     
 A row, column or panel is a value of a setting, as on the command line of train.  Runs that differ only in
 the seed are one group: mean and 95 % interval (Student's t).  Other settings that differ make further panels.
 
-It writes compare.md, .csv, .tex and .png and curves.png; with more than seven rows or twelve panels also
+It writes compare.md, .csv, .tex, .html and .png and curves.png; with more than seven rows or twelve panels also
 curves_2.png and so on.
 """
 

@@ -9,8 +9,8 @@ python scripts/reproduce.py raga_2 data=mnist_5k                    further over
 python scripts/reproduce.py my_table.yaml                           a table of your own: rules x attacks, over seeds
 
 Tables are files of scripts/tables, which an installed package brings along; scripts/tables/measured holds finished
-cells (--keep writes them).  FOLDER/TABLE.md, .csv, .tex and .png show what is measured so far, beside what the paper
-prints.  CONTRIBUTING.md shows a table of your own.
+cells (--keep writes them).  FOLDER/TABLE.md, .csv, .tex, .html and .png show what is measured so far, beside what the
+paper prints.  CONTRIBUTING.md shows a table of your own.
 """
 
 import argparse

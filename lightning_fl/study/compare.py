@@ -72,7 +72,7 @@ def half_interval(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Group:
     """The runs of one place in the table.
 
     Args:
@@ -227,7 +227,7 @@ class Comparison:
         self.columns_by = columns or (free.pop(0) if free and rows is None else None)
         self.panels_by = list(panels)
         keys: list[Key] = [(plain(panel), plain(row), plain(column)) for panel, row, column in self._keys(configs)]
-        self.cells: dict[Key, Cell] = {}
+        self.cells: dict[Key, Group] = {}
         for key in dict.fromkeys(keys):
             own = [run for run, other in zip(chosen, keys, strict=True) if other == key]
             self.cells[key] = self._cell(own)
@@ -290,7 +290,7 @@ class Comparison:
         age = inf if isinstance(run, SavedRun) else (run / "config.yaml").stat().st_mtime_ns
         return completed, completed and self._value(summary) is not None, age
 
-    def _cell(self, runs: Sequence[Path | SavedRun]) -> Cell:
+    def _cell(self, runs: Sequence[Path | SavedRun]) -> Group:
         values, lost, curves = [], Counter[str](), []
         for given in runs:
             if not (isinstance(given, SavedRun) or (given / "summary.json").exists()):
@@ -306,7 +306,7 @@ class Comparison:
             rows = run.evaluations if self.metric == "accuracy" else run.metrics
             points = {int(row["round"]): self._scale * row[column] for row in rows if column in row}
             curves.append((points, run.diverged))
-        return Cell(values, lost, curves, self._scale == 100)
+        return Group(values, lost, curves, self._scale == 100)
 
     def worst(self, panel: str, row: str) -> str:
         """Give the worst cell over the columns; a diverged run is worse than any number."""

@@ -93,6 +93,7 @@ class Grid(Study):
             raise SettingError(
                 "a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...; leave it out."
             )
+        self._cells: dict[tuple[Place, int], Cell] = {}
         self._composed: dict[tuple[str, ...], tuple[DictConfig, list[str]]] = {}
         super().__init__(folder / f"{self.stem}.csv", STORED)
         for row in sorted([*self.kept_elsewhere(), *read(self.kept)], key=lambda row: int(row["seed"])):
@@ -102,7 +103,9 @@ class Grid(Study):
 
     def cell(self, place: Place, seed: int) -> Cell:
         """Give the cell of a row and a column at a seed."""
-        return Cell(place, self.overrides[place], seed, f"{place[1]}, {place[0]}, seed {seed}")
+        if (place, seed) not in self._cells:  # a report asks thousands of times
+            self._cells[place, seed] = Cell(place, self.overrides[place], seed, f"{place[1]}, {place[0]}, seed {seed}")
+        return self._cells[place, seed]
 
     def cell_of(self, row: Record) -> Cell | None:
         """Give the cell of a record; see `Study`."""

@@ -18,10 +18,9 @@ from lightning_fl.commands import sweep as script
 from lightning_fl.commands import train
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
-from lightning_fl.run.lock import BusyError, held
+from lightning_fl.run.lock import held
 from lightning_fl.study import runner, sweep, sweep_file
 from tests.commands.command import outcome
-from tests.holding import elsewhere
 from tests.logger import offline
 
 SMALL = {
@@ -69,13 +68,10 @@ def trained(monkeypatch):
 
     def start(self, run):
         future = Future()
-        try:
-            with held(run.folder):
-                if len(started) == start.kill_at:
-                    raise KeyboardInterrupt
-                future.set_result(_exit_code(run))
-        except BusyError:
-            future.set_result(runner.HELD)
+        with held(run.folder):
+            if len(started) == start.kill_at:
+                raise KeyboardInterrupt
+            future.set_result(_exit_code(run))
         self.busy[future] = ThreadPoolExecutor()
         return future
 
@@ -245,19 +241,6 @@ def test_failed_and_diverged_runs_are_told_and_only_failed_ones_tried_again(comm
     random = content("random", {"adversary": {"values": ["gaussian"]}, "server.lr": RATE}, run_cap=3)
     assert command(random, "--folder", "diverged")[0] == 0
     assert [row["status"] for row in table(tmp_path / "diverged")] == ["diverged"] * 3
-
-
-def test_what_another_process_trains_is_left_to_it(command, tmp_path, trained):
-    file = content("random", {"server.lr": RATE}, run_cap=2)
-    trained[1].kill_at = 0
-    command(file)
-    (first, *_) = [path for path in (tmp_path / "runs/sweeps/x").iterdir() if path.is_dir()]
-    trained[1].kill_at = None
-    with elsewhere(first):
-        code, out, _ = command(None)
-    assert code == 0
-    assert "another process trains it" in out
-    assert sorted(row["status"] for row in table(tmp_path / "runs/sweeps/x")) == ["completed", "unfinished"]
 
 
 def test_a_file_without_a_command_has_that_of_wandb(command, trained):

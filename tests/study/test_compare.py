@@ -15,7 +15,7 @@ from torch import nn
 from lightning_fl import DataError, SettingError, plot
 from lightning_fl.run.python import Run
 from lightning_fl.run.saved import SavedRun
-from lightning_fl.study.compare import Cell, Comparison, compare, find, t_quantile, varying
+from lightning_fl.study.compare import Comparison, Group, compare, find, t_quantile, varying
 from tests import saved
 
 PICTURES = ["compare.png", "compare.pdf", "curves.png", "curves.pdf"]
@@ -61,7 +61,7 @@ def test_students_t(degrees, expected):
 
 def test_mean_and_interval_by_hand():
     # Deviations -2, 0, 2: s = 2, half = 4.303 * 2 / sqrt(3).
-    cell = Cell([70.0, 72.0, 74.0], Counter())
+    cell = Group([70.0, 72.0, 74.0], Counter())
     assert cell.mean == 72
     assert cell.half == pytest.approx(4.3027 * 2 / sqrt(3), rel=1e-4)
     assert str(cell) == "72.0 ± 5.0"
@@ -78,11 +78,11 @@ def test_mean_and_interval_by_hand():
     ],
 )
 def test_lost_runs_are_marked(values, lost, shown):
-    assert str(Cell(values, Counter(lost))) == shown
+    assert str(Group(values, Counter(lost))) == shown
 
 
 def test_a_kappa_has_three_digits():
-    assert str(Cell([0.01234, 0.01234], Counter(), percent=False)) == "0.0123 ± 0"
+    assert str(Group([0.01234, 0.01234], Counter(), percent=False)) == "0.0123 ± 0"
 
 
 def test_rows_columns_and_worst_case(grid):
