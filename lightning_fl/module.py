@@ -49,6 +49,7 @@ from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.text import many
 from lightning_fl.updates.exchange import Block
+from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.rows import broken_rows, check_shape
 from lightning_fl.updates.storage import Storage
 from lightning_fl.updates.updates import Updates
@@ -168,8 +169,8 @@ class FederatedModule(pl.LightningModule):
         if data.n_classes < 2:
             raise SettingError(f"a classifier needs at least 2 classes, the data have {data.n_classes}; choose others.")
         with concerning("aggregator"):
-            self.aggregator.check(data.federation.n, data.n_classes)
             self.aggregator.check_clients(data.federation)
+            self.aggregator.check(data.federation.n, data.n_classes)
             check_server_data(self.aggregator, self.client, len(data.server), "set data.server_samples to at least 1")
         honest, byzantine = data.federation.participants(0)
         if self.adversary is not None:
@@ -267,7 +268,7 @@ class FederatedModule(pl.LightningModule):
             clock.mark("clients")
             moments = self._attack(batch, rows, columns, server)
             clock.mark("attack")
-            updates = _updates(batch, rows, columns)
+            updates = _updates(batch, rows, columns, self.model)
             aggregation = aggregated(self.aggregator, updates, server)
             clock.mark("aggregator")
             measured, trust = _measure(updates, aggregation, h, moments)
@@ -333,11 +334,11 @@ class FederatedModule(pl.LightningModule):
         h, b = len(batch.honest), len(batch.byzantine)
         if self.adversary is None or not b:
             return None
-        everybody = _updates(batch, rows, columns)
+        everybody = _updates(batch, rows, columns, self.model)
 
         def ask(updates: Updates) -> Aggregation:
             asked = copy(updates)
-            asked.data_weights, asked.ids = everybody.data_weights, everybody.ids
+            asked.data_weights, asked.ids, asked.layout = everybody.data_weights, everybody.ids, everybody.layout
             with server.guessed():
                 return aggregated(self.aggregator, asked, server)
 
@@ -350,7 +351,7 @@ class FederatedModule(pl.LightningModule):
             previous_update=None if self._previous_update is None else self._previous_update.to(rows),
             honest_ids=batch.honest.ids,
         )
-        honest = _updates(batch, rows[:h], columns)
+        honest = _updates(batch, rows[:h], columns, self.model)
         forged = self.adversary.attack(honest, b, context)
         check_shape(f"the result of {type(self.adversary).__name__}.attack", forged, b, honest.d)
         rows[h:] = forged if columns is None else columns.own(forged)
@@ -501,10 +502,10 @@ def begin_anew(part: pl.Callback | None) -> None:
         vars(part)["_state_at_first"] = deepcopy(part.state_dict())
 
 
-def _updates(batch: RoundBatch, rows: Float[Tensor, "k _"], columns: Block | None) -> Updates:
+def _updates(batch: RoundBatch, rows: Float[Tensor, "k _"], columns: Block | None, model: nn.Module) -> Updates:
     """The updates of the round's first k clients."""
     data_weights, ids = batch.data_weights[: len(rows)], batch.ids[: len(rows)]
-    return Updates(rows, data_weights, ids, columns)
+    return Updates(rows, data_weights, ids, columns, layout_of(trainable(model)))
 
 
 def _measure(

@@ -240,6 +240,11 @@ class Aggregator(Checked, pl.Callback, ABC):
         return False
 
     @property
+    def needs_layout(self) -> bool:
+        """Whether the rule goes by the tensors of the model (`Updates.layout`), so that it must see all of them."""
+        return False
+
+    @property
     def needs_server(self) -> ServerNeed | None:
         """What the rule asks of the server's data, so that a run without it is refused before it starts.
 
@@ -371,6 +376,11 @@ class Wrapper(Aggregator):
         return self.rule.needs_model
 
     @property
+    def needs_layout(self) -> bool:
+        """Whether the wrapped rule goes by the model's tensors; see the base class."""
+        return self.rule.needs_layout
+
+    @property
     def needs_server(self) -> ServerNeed | None:
         """What the wrapped rule needs; see the base class."""
         return self.rule.needs_server
@@ -386,6 +396,45 @@ class Wrapper(Aggregator):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Give the rule back what it remembered."""
         self.rule.load_state_dict(state_dict)
+
+
+class RememberingWrapper(Wrapper):
+    """A wrapper that at the end of a round remembers what its last call left, as `Remembering` does."""
+
+    remembers = True
+
+    def __init__(self, rule: Aggregator):
+        super().__init__(rule)
+        self._remembered: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember what this round's last call left, and tell the rule."""
+        self._remembered = self._last
+        super().on_train_batch_end(*args)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What both remember."""
+        return {"own": self._remembered, "rule": super().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._remembered = self._last = state_dict["own"]
+        super().load_state_dict(state_dict["rule"])
+
+
+def clients_of(updates: Updates, rule: str) -> list[int]:
+    """Tell whose the rows are.
+
+    Raises:
+        SettingError: If they are not single clients'.
+    """
+    if updates.ids is None:
+        raise SettingError(
+            f"{rule} remembers clients and needs their numbers, got rows that are not single clients; use it by "
+            f"itself, without buckets."
+        )
+    return [int(client) for client in updates.ids]
 
 
 def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggregation:

@@ -127,6 +127,11 @@ class Gas(Wrapper, Weighting):
                 f"gas shows its rule some coordinates at a time, {type(rule).__name__} compares whole updates with the "
                 f"server's {'model' if rule.needs_model else 'data'}; use another, such as krum."
             )
+        if rule.needs_layout:
+            raise SettingError(
+                f"gas draws its groups across the model's tensors, {type(rule).__name__} goes by these; use "
+                f"another, such as krum."
+            )
         self.f = f
         self.n_groups = n_groups
 

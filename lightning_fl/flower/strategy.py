@@ -41,6 +41,7 @@ from lightning_fl.run.config import check_choices, compose
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.text import settings as settings_of
+from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.updates import Updates
 
 FILE = "strategy.pt"
@@ -361,6 +362,7 @@ class RobustStrategy(FedAvg):
         server = ModelOracle(self._module, self.client, self.classes, Round(number - 1, self._rate, self.seed))
         for refused in [True, False] if answers.refused else [True]:
             updates = answers.updates(refused)
+            updates.layout = layout_of(trainable(self._module))
             self.rule.check(updates.n, self.n_classes)
             try:
                 result = aggregated(self.rule, updates, server)
@@ -448,7 +450,8 @@ class RobustStrategy(FedAvg):
         server = ModelOracle(self._module, self.client, self.classes, Round(0, self._rate, self.seed))
         first = self.rule.needs_client or 0
         with suppress(DivergedError):  # of such updates
-            aggregated(self.rule, Updates(rows, ids=range(first, first + self._least)), server)
+            layout = layout_of(trainable(self._module))
+            aggregated(self.rule, Updates(rows, ids=range(first, first + self._least), layout=layout), server)
 
     def _arrays(self) -> ArrayRecord:
         """The global model."""

@@ -260,6 +260,11 @@ class Centred:
         gram, both, broken = _finite_part(self.with_origin, _with_sum(torch.stack([a, b])))
         return (both[0] @ gram @ both[1]).masked_fill(broken.any(), torch.nan)
 
+    def squares(self, matrix: Float64[Tensor, "m n"]) -> Float64[Tensor, " m"]:
+        """Compute ||sum_j matrix_ij x_j||^2 for each i; NaN if a row that is not finite takes part."""
+        gram, rows, broken = _finite_part(self.with_origin, _with_sum(matrix))
+        return (rows @ gram).mul_(rows).sum(1).clamp_(min=0).masked_fill_(broken, torch.nan)
+
     def from_mean(self, weights: Float64[Tensor, " n"], h: int) -> Float64[Tensor, "3"]:
         """Compare sum_i a_i x_i with the mean of the first h rows.
 

@@ -11,11 +11,12 @@ from functools import cached_property
 from math import isfinite
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.updates.columns import Columns
+from lightning_fl.updates.layout import Layer, Layout
 from lightning_fl.updates.products import (
     LONGEST,
     Centred,
@@ -104,6 +105,7 @@ class Updates:
             None: equal shares.
         ids: Number of each client, for a rule that remembers clients.  None: the rows are not single clients.
         columns: Which columns of the rows these are.  None: all.
+        layout: Which columns belong to which tensor of the model.  None: all to one, of one dimension.
 
     Raises:
         SettingError: If rows are not a floating-point matrix, or the weights do not fit them.
@@ -119,6 +121,7 @@ class Updates:
         data_weights: Float[Tensor, " n"] | None = None,
         ids: Sequence[int] | None = None,
         columns: Columns | None = None,
+        layout: Layout | None = None,
     ):
         if columns is None or not columns.partial:
             check_rows(rows, "updates")
@@ -128,12 +131,24 @@ class Updates:
         self.n, self.d = len(rows), self.held.d
         self.data_weights = as_shares(data_weights, self.n, rows.device)
         self._positive = positive(self.data_weights, data_weights)
+        self._layout = layout
+
+    _layout: Layout | None = None
 
     _positive: Tensor | None = None
     """The data weights, if all of them are known to be above 0."""
 
     mixture: "tuple[Updates, Float64[Tensor, 'n m']] | None" = None
     """The rows that these are mixed from, and the matrix; see `mixed`."""
+
+    @property
+    def layout(self) -> Layout:
+        """Which of all d columns belong to which tensor of the model."""
+        return self._layout or (Layer("", 0, self.d, 1),)
+
+    @layout.setter
+    def layout(self, layout: Layout | None) -> None:
+        self._layout = layout
 
     @property
     def here(self) -> Float[Tensor, "n _"]:
@@ -168,7 +183,7 @@ class Updates:
         return torch.zeros(1, dtype=self.dtype, device=self.device).expand(self.n, self.d)
 
     def by_column(
-        self, function: Callable[..., Tensor], *vectors: Float[Tensor, " d"], mark_broken: bool = False
+        self, function: Callable[..., Tensor], *vectors: Shaped[Tensor, " d"], mark_broken: bool = False
     ) -> Float[Tensor, "*b d"]:
         """Apply a function that treats every column by itself, on each process to the columns that it holds.
 
@@ -186,7 +201,7 @@ class Updates:
         """
         return self.held.whole(function(self._marked() if mark_broken else self.here, *map(self.held.own, vectors)))
 
-    def over_columns(self, function: Callable[..., Tensor], *vectors: Float[Tensor, " d"]) -> Tensor:
+    def over_columns(self, function: Callable[..., Tensor], *vectors: Shaped[Tensor, " d"]) -> Tensor:
         """Apply a function that sums over columns; see `by_column`.
 
         Args:
@@ -285,6 +300,22 @@ class Updates:
         for columns in float64_columns(self.here, self.held.own(vector)[None]):
             products += columns[:-1] @ columns[-1]
         return self.held.total(products)
+
+    def squares_about(self, answer: Float[Tensor, " d"] | Combination) -> Float64[Tensor, " n"]:
+        """Compute ||x_i - answer||^2: from inner products where the answer combines these rows, else in one pass.
+
+        >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).squares_about(torch.tensor([1.0, 6.0]))
+        tensor([16.,  4.], dtype=torch.float64)
+        """
+        if isinstance(answer, Combination):
+            source, matrix = self._unmixed(torch.eye(self.n).to(self.data_weights))
+            if answer.updates is source and answer.extra is None:
+                return source.centred.squares(matrix - answer.coefficients)
+            answer = answer.vector
+        squares = self.here.new_zeros(self.n, dtype=torch.float64)
+        for columns in float64_columns(self.here, self.held.own(answer)[None]):
+            squares += (columns[:-1] - columns[-1]).square_().sum(1)
+        return self.held.total(squares)
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
@@ -425,7 +456,7 @@ class _Mixed(Updates):
 
     def __init__(self, source: Updates, matrix: Tensor, data_weights: Tensor | None, ids: Sequence[int] | None):
         self.mixture = self.source, self.matrix = source, matrix
-        self.ids, self.held = ids, source.held
+        self.ids, self.held, self._layout = ids, source.held, source._layout
         self.n, self.d = len(matrix), source.d
         self.data_weights = as_shares(data_weights, self.n, matrix.device)
 
