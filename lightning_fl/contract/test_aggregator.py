@@ -172,7 +172,7 @@ def test_hostile_rows_leave_it_finite_and_near(name, h, values, entries, seed, i
         return
     honest = world.honest_updates(h, seed=seed)
     rows = hostile.rows(honest, values, entries)
-    aggregation = rule.aggregate(Updates(rows), world.oracle(index=index))
+    aggregation = rule.aggregate(Updates(rows, ids=range(h + f)), world.oracle(index=index))
     assert aggregation.update.isfinite().all()
     assert aggregation.update.norm() <= (h + f if rule.sums else 10) * honest.norm(dim=1).max()
     if aggregation.weights is not None:

@@ -12,10 +12,11 @@ RULES = conf.names("aggregator")
 H, F = 15, 3
 # Rules with a length of their own (a radius, a price, the server's gradient); averages that no length is too long for.
 ABSOLUTE = {"average_rejection", "boba", "bygars", "centred_clipping", "clipped_clustering", "clipped_sum", "clipping"}
-ABSOLUTE |= {"fltrust", "monna", "norm_bounding", "normalized", "rfa", "self_rejection", "sequential_centred_clipping"}
-ABSOLUTE |= {"server_mixture", "server_only", "sign_vote", "zeno"}
-BY_COLUMN = {"average", "meamed", "median", "phocas", "server_mixture", "server_only", "sign_vote", "trimmed_mean"}
-NOT_ROBUST = {"average", "average_rejection", "foolsgold", "self_rejection"}
+ABSOLUTE |= {"crfl", "fltrust", "huber", "monna", "norm_bounding", "normalized", "rfa", "self_rejection"}
+ABSOLUTE |= {"server_mixture", "sequential_centred_clipping", "server_only", "sign_vote", "zeno"}
+BY_COLUMN = {"average", "crfl", "meamed", "median", "phocas", "rlr", "server_mixture", "server_only", "sign_vote"}
+BY_COLUMN |= {"trimmed_mean"}
+NOT_ROBUST = {"alignins", "average", "average_rejection", "crfl", "foolsgold", "rlr", "self_rejection"}
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,17 @@ BASE = [
 ]
 DATA = {"_target_": "tests.processes.Pictures", "server_samples": 4, "seed": 0, "partition_seed": 0}
 # Who asks every process for all columns of all updates: as much memory as one process alone needs.
-WHOLE = {"rule foolsgold", "rule gas", "attack adaptive", "attack one_coordinate", "attack opt_alie", "attack opt_ipm"}
+WHOLE = {
+    "rule delayed_momentum",
+    "rule fldetector",
+    "rule foolsgold",
+    "rule gas",
+    "rule rosdhb",
+    "attack adaptive",
+    "attack one_coordinate",
+    "attack opt_alie",
+    "attack opt_ipm",
+}
 HOSTILE = {"_target_": "tests.processes.Hostile"}
 SMALL = {"client.batch_size": 4, "client.steps": 3, "adversary.evaluations": 90, "aggregator.n_groups": 40}
 

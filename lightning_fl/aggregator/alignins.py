@@ -1,0 +1,122 @@
+"""AlignIns: keep updates that point like the others, by angle to the model and by their main signs.
+
+Jiahao Xu, Zikai Zhang, Rui Hu. Detecting Backdoor Attacks in Federated Learning via Direction Alignment Inspection.
+CVPR 2025. arXiv:2503.07978.
+"""
+
+from functools import partial
+from math import floor
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Gt, Le
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
+from lightning_fl.aggregator.mixing import clipping_scales, finite_shares
+from lightning_fl.aggregator.rlr import sign_sums
+from lightning_fl.aggregator.signguard import middle
+from lightning_fl.ranges import PositiveFloat
+from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.products import kth_smallest
+from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.updates import Updates
+
+MedianOf = Literal["middle", "lower"]
+# Relative size of a deviation, and of what a score lacks of its limit, that rounding alone can make.
+_FLAT, _SAME = 1e-12, 1e-9
+
+
+def median_of(norms: Float64[Tensor, " n"], median: MedianOf) -> Float64[Tensor, ""]:
+    """Return the mean of the middle two where n is even, or the lower one, as torch.median does."""
+    return middle(norms) if median == "middle" else norms.median()
+
+
+def usual(values: Float64[Tensor, "..."], limit: float) -> Bool[Tensor, "..."]:
+    """Find what is less than ``limit`` standard deviations from the median.
+
+    Args:
+        values: Finite, one row per client; each column is judged by itself.
+        limit: lambda.  All are usual where the deviation, over n, is rounding; a score that is lambda up to rounding is
+            not below it.
+
+    >>> usual(torch.tensor([1.0, 2.0, 3.0, 9.0]).double(), limit=1.0)
+    tensor([ True,  True,  True, False])
+    """
+    n, ordered = len(values), values.sort(0).values
+    away = (values - (ordered[(n - 1) // 2] / 2 + ordered[n // 2] / 2)).abs()
+    deviation = values.std(0, correction=0)
+    flat = deviation <= _FLAT * values.abs().amax(0)
+    return flat | (away < limit * (1 - _SAME) * deviation)
+
+
+def _largest(row: Float[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
+    """Mark the k entries of largest size, of equal ones the first."""
+    size = row.abs().to(torch.promote_types(row.dtype, torch.float32))
+    least = kth_smallest(size[None].clone(), len(row) - k + 1)
+    above, ties = size > least, size == least
+    return above | (ties & (ties.cumsum(0) <= k - above.sum()))
+
+
+def _agreement(rows: Float[Tensor, "m d"], signs: Float[Tensor, " d"], k: int) -> Float64[Tensor, " m"]:
+    """The share of each row's k largest entries whose sign is the given one."""
+    return torch.stack([((row.sign() == signs) & _largest(row, k)).sum() for row in rows]).double() / k
+
+
+class Alignins(Aggregator):
+    """Average the updates that are usual in two ways, clipped to the median norm of these (Algorithm 1).
+
+    With p_j = sign(sum_i sign(x_ij)), each update has the cosine TDA_i with the global model w, and MPSA_i, the share
+    of its largest entries whose sign is p_j.  An update stays where both are less than lambda_c and lambda_s standard
+    deviations from the median over clients.
+
+    Args:
+        lambda_c: Limit on TDA, > 0.
+        lambda_s: Limit on MPSA, > 0.
+        sparsity: Share of the entries that are looked at for MPSA, 0 < sparsity <= 1.
+        median: Of the norms: "middle", the mean of the middle two of an even number, or "lower", as the authors' code
+            takes it.
+
+    Note:
+        Where nobody stays the update is zero, as in the authors' code; ``aggregator/kept`` counts those that stay.  A
+        zero update has cosine 0; the code divides by at least 1e-6, which moves cosines of tiny updates.  Buffers such
+        as running means, which the code counts among the entries, play no part.  Those kept count by their data
+        weights.  An update with NaN or inf is left out of everything.  The length is the median of those kept only:
+        attackers who are more than half of these set it, so that nothing bounds the result.
+    """
+
+    needs_model = True
+    robust = False  # see the note
+    moves_with = ()
+
+    def __init__(
+        self,
+        lambda_c: PositiveFloat = 1.0,
+        lambda_s: PositiveFloat = 1.0,
+        sparsity: Annotated[float, Gt(0), Le(1)] = 0.3,
+        median: MedianOf = "middle",
+    ):
+        self.lambda_c = lambda_c
+        self.lambda_s = lambda_s
+        self.sparsity = sparsity
+        self.median: MedianOf = median
+
+    def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
+        """Aggregate one round; see the base class."""
+        norms, model = updates.squares.sqrt(), server.parameters.to(updates.device)
+        rows = finite_rows(norms, "alignins")
+        k = max(floor(self.sparsity * updates.d), 1)
+        signs = updates.by_column(sign_sums, mark_broken=True).sign_().to(updates.dtype)
+        main = updates.by_row(partial(_agreement, signs=signs, k=k))[rows]
+        lengths = norms[rows] * torch.linalg.vector_norm(model, dtype=torch.float64)
+        cosines = torch.where(lengths > 0, updates.products(model)[rows] / lengths, 0)
+        kept = usual(cosines, self.lambda_c) & usual(main, self.lambda_s)
+        weights = torch.zeros_like(norms)
+        if kept.any():
+            rows = rows[kept]
+            shares = finite_shares(updates.data_weights, rows)[rows]
+            radius = median_of(norms[rows], self.median)
+            weights[rows] = shares / shares.sum() * clipping_scales(norms[rows], radius)
+        trust = equal_shares(torch.zeros_like(norms).index_fill(0, rows, 1)) if kept.any() else weights
+        return Aggregation(updates.combination(weights), weights, {"kept": int(kept.sum())}, trust)

@@ -1,0 +1,188 @@
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_fl import SettingError, Updates
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.fldetector import (
+    Fldetector,
+    hessian_product,
+    least_squares_in_runs,
+    malicious,
+    number_of_clusters,
+)
+from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.nnm import Nnm
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
+from lightning_fl.server_oracle import GivenServer
+from tests.aggregator import reference_field as field
+
+MOVES = np.array([[0.5, -0.2, 0.1], [-0.1, 0.4, 0.2]])
+CHANGES = np.array([[0.9, -0.1, 0.3], [0.1, 1.1, 0.5]])
+BEFORE = np.array([[1, 0, 0.5], [0, 1, 0.5], [1, 1, 0], [0.5, 0.5, 1]])
+NOW = np.array([[1.3, 0.1, 0.2], [0.2, 1.3, 0.3], [-1.5, 2, 0.4], [0.9, 0.7, 0.9]])
+DRAWN = np.array(
+    [
+        [0.05, 0.21, 0.33, 0.48, 0.62, 0.77, 0.93],
+        [0.11, 0.18, 0.40, 0.55, 0.59, 0.83, 0.97],
+        [0.02, 0.30, 0.36, 0.44, 0.70, 0.74, 0.88],
+    ]
+)
+APART = np.array([0.10, 0.12, 0.11, 0.13, 0.40, 0.42, 0.09])
+TOGETHER = np.array([0.10, 0.15, 0.20, 0.12, 0.18, 0.13, 0.165])
+
+
+class Server(GivenServer):
+    """A server with a model, in some round."""
+
+    parameters = None
+
+    def __init__(self, w, index=0):
+        super().__init__(None)
+        self.parameters = torch.as_tensor(w)
+        self.round = type(self.round)(index, 0.1, 0)
+
+
+@pytest.mark.parametrize("pairs", [slice(0, 2), slice(1, 2), slice(0, 1)])
+def test_the_hessian_is_that_of_bfgs(pairs):
+    v = np.array([0.3, 0.1, -0.2])
+    s, y = (torch.as_tensor(part[pairs]) for part in (MOVES, CHANGES))
+    expected, _ = field.bfgs_product(MOVES[pairs], CHANGES[pairs], v)
+    np.testing.assert_allclose(hessian_product(s, y, torch.as_tensor(v)), expected, rtol=1e-10)
+    torch.testing.assert_close(hessian_product(s, y, s[-1]), y[-1])  # the secant equation, of H and not its inverse
+
+
+def test_the_hessian_of_many_pairs(draw):
+    a = torch.randn(30, 30, generator=draw, dtype=torch.float64)
+    s = torch.randn(10, 30, generator=draw, dtype=torch.float64)
+    y, v = s @ (a @ a.T + torch.eye(30)), torch.randn(30, generator=draw, dtype=torch.float64)
+    expected, _ = field.bfgs_product(s.numpy(), y.numpy(), v.numpy())
+    np.testing.assert_allclose(hessian_product(s, y, v), expected, rtol=1e-6)
+
+
+def known(shares, window):
+    """A rule that remembers two pairs and the rows, models and shares before."""
+    rule = Fldetector(Average(), window)
+    w_then = torch.as_tensor(-np.array([0.3, 0.1, -0.2]))
+    rule.load_state_dict(
+        {
+            "own": {
+                "rows": {i: (torch.as_tensor(row), w_then) for i, row in enumerate(BEFORE)},
+                "pairs": [tuple(map(torch.as_tensor, pair)) for pair in zip(MOVES, CHANGES, strict=True)],
+                "shares": dict(enumerate(shares)),
+            },
+            "rule": {},
+        }
+    )
+    return rule
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_scores_of_the_small_problem(window):
+    product, _ = field.bfgs_product(MOVES, CHANGES, np.array([0.3, 0.1, -0.2]))
+    errors = [field.length(before + product - now) for before, now in zip(BEFORE, NOW, strict=True)]
+    shares = np.array(errors) / sum(errors)
+    rule = known([[0.2, 0.1], [0.25, 0.2], [0.3, 0.5], [0.25, 0.2]], window)
+    rule.aggregate(Updates(torch.as_tensor(NOW), ids=range(4)), Server(np.zeros(3)))
+    found = rule._last["shares"]
+    for i, earlier in enumerate([[0.2, 0.1], [0.25, 0.2], [0.3, 0.5], [0.25, 0.2]]):
+        np.testing.assert_allclose(found[i], [*earlier, shares[i]][-window:], rtol=1e-9)
+    assert np.argmax(shares) == 2
+
+
+def test_who_was_not_there_is_not_judged():
+    rule = known([[0.2]] * 4, 3)
+    rows = torch.as_tensor(np.concatenate([NOW[:2], NOW[:1]]))
+    rule.aggregate(Updates(rows, ids=[1, 0, 9]), Server(np.zeros(3)))
+    found = rule._last["shares"]
+    assert 9 not in found
+    assert sum(found[i][-1] for i in (0, 1)) == pytest.approx(2 / 3)
+    assert found[2] == [0.2]
+
+
+@pytest.mark.parametrize("scores", [APART, TOGETHER])
+def test_gap_statistics_of_the_small_problem(scores):
+    count, w, _, _ = field.gap_statistics(scores, DRAWN, 4)
+    given, drawn = torch.as_tensor(scores), torch.as_tensor(DRAWN)
+    scaled = (given.sort().values - given.min()) / (given.max() - given.min())
+    np.testing.assert_allclose(least_squares_in_runs(scaled, 4), w, atol=1e-12)
+    assert number_of_clusters(given, drawn, 4) == count
+    assert malicious(given, drawn, 4) == ([4, 5] if scores is APART else [])
+
+
+def test_gap_statistics_of_many(draw):
+    for _ in range(10):
+        scores = torch.rand(8, generator=draw, dtype=torch.float64)
+        drawn = torch.rand(5, 8, generator=draw, dtype=torch.float64)
+        count, *_ = field.gap_statistics(scores.tolist(), drawn.numpy(), 5)
+        assert number_of_clusters(scores, drawn, 5) == count
+
+
+def test_equal_scores_and_lone_clients_are_nobody_s_fault():
+    drawn = torch.as_tensor(DRAWN)
+    assert malicious(torch.full((7,), 0.3).double(), drawn) == []
+    assert malicious(torch.tensor([0.3]).double(), drawn[:, :1]) == []
+    assert malicious(torch.tensor([0.0, 0, 0, 1, 1, 1, 1]).double(), drawn) == [3, 4, 5, 6]
+
+
+def play(rule, n_rounds, liars=(), start=0):
+    """Clients whose gradients are w - a_i; liars send noise.  Gives the clients left and the rule."""
+    draw = torch.Generator().manual_seed(1)
+    a = torch.randn(9, 4, generator=draw, dtype=torch.float64)
+    w, detected = torch.zeros(4, dtype=torch.float64), []
+    for t in range(start + n_rounds):
+        rows = w - a
+        for i in liars:
+            rows[i] += torch.randn(4, generator=draw, dtype=torch.float64)
+        if t < start:
+            continue
+        rule.aggregate(Updates(rows - 5, ids=range(9)), Server(w, t))  # a trial
+        found = rule.aggregate(Updates(rows, ids=range(9)), Server(w, t))
+        rule.on_train_batch_end(*[None] * 5)
+        detected.append(found.diagnostics["detected"])
+        w = w - 0.1 * found.update
+    return detected, rule
+
+
+@pytest.mark.parametrize("inner", [Average, lambda: TrimmedMean(2), lambda: Nnm(Krum(2, "n-f-1"), 2)])
+def test_who_sends_noise_is_found_and_stays_out(inner):
+    """Honest gradients of quadratic losses are predicted exactly, whatever the others do."""
+    detected, rule = play(Fldetector(inner(), start=5), 9, liars=(0, 7))
+    assert detected == [0] * 5 + [2] * 4
+    assert rule._remembered["excluded"] == [0, 7]
+    assert getattr(rule.rule, "f", 2) == 2  # as it was told
+    detected, rule = play(Fldetector(inner(), start=5, after="round"), 9, liars=(0, 7))
+    assert detected[5:] == [2] * 4
+    assert rule._remembered["excluded"] == []
+
+
+def test_the_others_are_aggregated_with_a_lower_f():
+    _, rule = play(Fldetector(TrimmedMean(2), start=5), 9, liars=(0, 7))
+    rows = torch.arange(36.0, dtype=torch.float64).view(9, 4) ** 2
+    found = rule.aggregate(Updates(rows, ids=range(9)), Server(torch.zeros(4).double(), 9))
+    torch.testing.assert_close(found.update, rows[[1, 2, 3, 4, 5, 6, 8]].mean(0))
+    weighted = Fldetector(Average())
+    weighted.load_state_dict(rule.state_dict())
+    found = weighted.aggregate(Updates(rows, ids=range(9)), Server(torch.zeros(4).double(), 9))
+    assert found.weights.tolist() == pytest.approx([0, *[1 / 7] * 6, 0, 1 / 7])
+
+
+def test_a_checkpoint_keeps_everything():
+    whole, _ = play(Fldetector(Average(), start=5), 9, liars=(0, 7))
+    _, first = play(Fldetector(Average(), start=5), 5, liars=(0, 7))
+    later = Fldetector(Average(), start=5)
+    later.load_state_dict(deepcopy(first.state_dict()))
+    found = later.aggregate(Updates(torch.randn(9, 4).double(), ids=range(9)), Server(torch.ones(4).double(), 5))
+    assert whole[5] == 2
+    assert "detected" in found.diagnostics
+
+
+def test_errors():
+    with pytest.raises(SettingError, match="fldetector remembers clients and needs their numbers"):
+        Fldetector(Average()).aggregate(Updates(torch.eye(3)), Server(torch.zeros(3)))
+    rule = Fldetector(Krum(1))
+    rule.load_state_dict({"own": {"excluded": [0, 1, 2]}, "rule": {}})
+    with pytest.raises(SettingError, match="fldetector needs 3 updates for its rule, got 1 of clients"):
+        rule.aggregate(Updates(torch.eye(4), ids=range(4)), Server(torch.zeros(4)))
