@@ -7,6 +7,9 @@ import argparse
 from html import escape
 from pathlib import Path
 
+from hydra.utils import get_class, instantiate
+from omegaconf import OmegaConf
+
 from lightning_fl.run.config import sentence
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,9 +43,21 @@ def catalogue() -> str:
         "`conf/GROUP/CHOICE.yaml` names its settings. `python scripts/catalogue.py` writes this page.",
     ]
     for group, paths in files.items():
-        lines += ["", f"## `{group}=`", "", "| choice | what it is |", "|---|---|"]
-        lines += [f"| [`{path.stem}`](conf/{group}/{path.name}) | {_cell(sentence(path))} |" for path in paths]
+        more = group == "adversary"
+        lines += ["", f"## `{group}=`", "", "| choice | what it is |" + " knows |" * more, "|---|---|" + "---|" * more]
+        for path in paths:
+            row = f"| [`{path.stem}`](conf/{group}/{path.name}) | {_cell(sentence(path))} |"
+            lines.append(f"{row} {knowledge(path)} |" if more else row)
     return "\n".join([*lines, ""])
+
+
+def knowledge(path: Path) -> str:
+    """What an attack goes by at most; see `Adversary.knows`."""
+    config = OmegaConf.create({"adversary": OmegaConf.load(path)}).adversary
+    if not config or "_target_" not in config:
+        return "-"
+    # One that reads a file of the user's cannot be made here.
+    return str((get_class(config._target_) if "path" in config else instantiate(config)).knows)
 
 
 def _cell(text: str) -> str:

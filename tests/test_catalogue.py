@@ -24,10 +24,21 @@ def test_everything_is_in_the_catalogue_once():
     text = catalogue.catalogue()
     rows = [line for line in text.splitlines() if line.startswith("| [")]
     assert len(rows) == len(FILES)
-    assert all(line.count(" | ") == 1 for line in rows)
+    assert all(line.count(" | ") == 1 + ("(conf/adversary/" in line) for line in rows)
     assert all(f"(conf/{path.parent.name}/{path.name})" in text for path in FILES)
     assert {path.parent.name for path in FILES} == set(catalogue.GROUPS)
     assert f"{len(conf.names('aggregator'))} rules, {len(conf.names('adversary'))} attacks" in text
+
+
+def test_what_attacks_know():
+    known = {name: catalogue.knowledge(CONF / "adversary" / f"{name}.yaml") for name in conf.names("adversary")}
+    assert {known[name] for name in ("adaptive", "opt_ipm", "opt_alie", "one_coordinate")} == {"rule"}
+    assert (known["none"], known["edge_case"], known["gaussian"], known["gaussian_models"]) == (
+        "-",
+        "data",
+        "nothing",
+        "models",
+    )
 
 
 def test_the_first_sentence_of_the_first_comment(tmp_path):

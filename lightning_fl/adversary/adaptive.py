@@ -83,6 +83,7 @@ class Adaptive(Adversary):
     """
 
     least_honest = 2
+    knows = "rule"
     varies_with = ("weights",)
 
     def __init__(

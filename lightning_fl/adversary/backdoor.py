@@ -42,6 +42,7 @@ class Backdoor(Adversary):
             Byzantine clients have no samples (of the source class).
     """
 
+    knows = "data"
     varies_with = ("seed",)
 
     def __init__(

@@ -23,6 +23,7 @@ from lightning_fl.server_oracle import GivenServer, ServerOracle
 from lightning_fl.updates.updates import Combination, Updates
 
 Momentum = Literal["own", "none"]
+Knowledge = Literal["rule", "updates", "data", "models", "nothing"]
 # What a round knows besides the updates; a matrix of these does not.
 _OF_A_ROUND = {
     "model": "the global model",
@@ -148,6 +149,10 @@ class Adversary(Checked, pl.Callback, ABC):
     if once per run, the clients' data "weights" if it asks the rule."""
     finite: bool = True
     """Whether it sends finite numbers only."""
+
+    knows: Knowledge = "updates"
+    """The most that it goes by: "rule", it asks the run's rule about honest updates; "updates", the honest ones;
+    "data", samples of its own, on which it trains; "models", the global ones; "nothing" of these."""
 
     def __call__(
         self,

@@ -27,6 +27,8 @@ class BitFlip(Adversary):
         sends -factor times the mean of the *others'* updates.
     """
 
+    knows = "data"
+
     def __init__(self, factor: FiniteFloat = 1.0, momentum: Momentum = "own"):
         self.factor = factor
         self.momentum: Momentum = momentum

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.adversary.base import Adversary, AttackContext, Knowledge
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.ranges import NonNegativeFloat
@@ -43,6 +43,7 @@ class Gaussian(Adversary):
     def __init__(self, std: NonNegativeFloat = 200.0, space: Space = "parameters"):
         self.std = std
         self.space = space
+        self.knows: Knowledge = "models" if space == "models" else "nothing"
 
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

@@ -27,6 +27,8 @@ Among = Literal["all", "others"]
 class _Relabelling(Adversary):
     """Let the Byzantine clients do what honest ones do, on their own data with other labels."""
 
+    knows = "data"
+
     def __init__(self, momentum: Momentum = "own"):
         self.momentum: Momentum = momentum
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.adversary.base import Adversary, AttackContext, Knowledge
 from lightning_fl.errors import check_choice
 from lightning_fl.updates.updates import Updates
 
@@ -32,6 +32,7 @@ class NonFinite(Adversary):
     def __init__(self, kind: Kind | float = "nan"):
         check_choice("non_finite's kind", str(kind), get_args(Kind))
         self.kind: Kind = str(kind)  # type: ignore[assignment]
+        self.knows: Knowledge = "updates" if kind == "one_coordinate" else "nothing"
 
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

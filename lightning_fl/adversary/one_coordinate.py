@@ -44,6 +44,7 @@ class OneCoordinate(Adversary):
     """
 
     least_honest = 2
+    knows = "rule"
     varies_with = ("weights",)
 
     def __init__(self, direction: Direction = "one", evaluations: Annotated[int, Ge(2)] = 20):

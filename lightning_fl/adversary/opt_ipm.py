@@ -42,6 +42,7 @@ class OptIpm(Adversary):
     tensor([[-140.]])
     """
 
+    knows = "rule"
     varies_with = ("weights",)
 
     def __init__(

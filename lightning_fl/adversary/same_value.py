@@ -24,6 +24,8 @@ class SameValue(Adversary):
     tensor([[1., 1.]])
     """
 
+    knows = "nothing"
+
     def __init__(self, value: FiniteFloat = 1.0):
         self.value = value
 

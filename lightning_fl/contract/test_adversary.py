@@ -120,6 +120,31 @@ def test_data_weights_count_only_if_it_says_so(name):
 
 
 @EVERY
+def test_it_sends_the_same_whatever_it_does_not_know(name):
+    """Over two rounds, other honest updates change nothing if it does not see them; the rule is there to be asked."""
+    asked, knows = [], adversary(name).knows
+
+    def rule(updates):
+        asked.append(updates)
+        return world.context().aggregation(updates)
+
+    def sent(shift):
+        attacker, found = adversary(name), []
+        for t in range(2):
+            honest, b, context = situation(round=Round(t, 0.1, 0), aggregation=rule)
+            with torch.no_grad():
+                next(context.model.parameters()).add_(t)  # as a server's step does
+            found.append(attacker.attack(Updates(honest.rows * (1 + shift) + shift), b, context).clone())
+            attacker.on_train_batch_end(None, None, None, None, t)
+        return found
+
+    here, there = sent(0), sent(1)
+    if knows in ("data", "models", "nothing"):
+        assert all(map(same, here, there)), f"honest updates change what it sends; declare another knows than {knows!r}"
+    assert knows == "rule" or not asked, 'it asks the rule; declare knows = "rule"'
+
+
+@EVERY
 def test_a_round_that_does_not_end_is_not_remembered(name):
     """Memory moves at the end of a round only, travels in state_dict, and decides the next round."""
     asked, whole, resumed = adversary(name), adversary(name), adversary(name)

@@ -162,3 +162,62 @@ def mimic_rounds(z, rounds):
         products = [sum(row * z) for row in x]
         learned.append((z, products.index(max(products))))
     return learned
+
+
+def poisonedfl_round(s, h, a, c):
+    """The wished movement of PoisonedFL, entry by entry; a: None before the first one."""
+    long, far = np.sqrt(sum(h**2)), 0 if a is None else np.sqrt(sum(a**2))
+    v = np.array([abs(h[j] - (0 if a is None else a[j]) * long / (far + 1e-9)) for j in range(len(h))])
+    return c * long * v * s / (np.sqrt(sum(v**2)) + 1e-9)
+
+
+def poisonedfl(honest, s, n_rounds, rate, c, period):
+    """A run of plain averages with one forged row; gives forged rows, models and c of each round."""
+    from math import comb
+
+    d = len(s)
+    enough = next(k for k in range(d + 1) if sum(comb(d, i) for i in range(k + 1)) / 2**d >= 0.99)
+    models, a, found = [np.zeros(d)], None, []
+    for t in range(n_rounds):
+        w = models[t]
+        if t and t % period == 0:
+            total = w - models[(t // period - 1) * period + 1]
+            total = np.where(total == 0, w, total)
+            if sum(np.sign(total) == s) < enough and 0.7 * c >= 0.5:
+                c = 0.7 * c
+        h = w - models[t - 1] if t else np.zeros(d)
+        m = np.zeros(d)
+        if h.any():
+            m = a = poisonedfl_round(s, h, a, c)
+        forged = -m / rate
+        found.append((forged, w, c))
+        models.append(w - rate * (sum(honest) + forged) / (len(honest) + 1))
+    return found
+
+
+def sparse_hybrid(honest, mask, z, scale=1.5, inverse=False, cap=None):
+    """mean - factor std sign, coordinate by coordinate."""
+    mean, std = honest.mean(0), honest.std(0, ddof=1)
+    if cap == "iqr":
+        low, high = np.percentile(std[mask], [25, 75])
+        std = np.where(mask, np.minimum(std, high + 1.5 * (high - low)), std)
+    elif cap == "z_score":
+        std = np.where(mask, np.minimum(std, std[mask].mean() + 2 * std[mask].std(ddof=1)), std)
+    e = np.sign(mean) if inverse else 1.0
+    return mean - std * e * np.where(mask, scale, z)
+
+
+def best_sparse_factor(honest, mask, scale):
+    """The halving search with all distances computed anew."""
+    z = step = 10.0
+    best = 0.0
+    limit = min(((honest - row) ** 2).sum() for row in honest)
+    for _ in range(60):
+        if abs(z - best) <= 1e-5:
+            break
+        if ((honest - sparse_hybrid(honest, mask, z, scale)) ** 2).sum() <= limit:
+            best, z = z, z + step / 2
+        else:
+            z -= step / 2
+        step /= 2
+    return best

@@ -1,0 +1,141 @@
+"""PoisonedFL: push the model the same way in every round, by as much as it is seen to give way.
+
+Yueqi Xie, Minghong Fang, Neil Zhenqiang Gong. Model Poisoning Attacks to Federated Learning via Multi-Round
+Consistency. CVPR 2025. arXiv:2404.15611.
+"""
+
+from math import exp, lgamma, log
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Gt, Lt
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from lightning_fl import seeding
+from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.errors import SettingError
+from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.ranges import PositiveFloat, PositiveInt
+from lightning_fl.updates.updates import Updates
+
+_NOT_ZERO = 1e-9
+
+
+def quantile_of_signs(d: int, share: float = 0.99) -> int:
+    """Find the smallest k with P(Bin(d, 1/2) <= k) >= share, at least 1/2: how many of d signs agree by chance.
+
+    >>> quantile_of_signs(4), quantile_of_signs(20)
+    (4, 15)
+    """
+    k = d // 2
+    chance = exp(lgamma(d + 1) - lgamma(k + 1) - lgamma(d - k + 1) - d * log(2))  # P(k)
+    total = 0.5 + (chance / 2 if d % 2 == 0 else 0)
+    while total < share:
+        chance *= (d - k) / (k + 1)
+        k += 1
+        total += chance
+    return k
+
+
+class Poisonedfl(Adversary):
+    """Send what would move the model along signs s, fixed for the run, in proportion to how it moves by itself.
+
+    h = w_t - w_{t-1} is how the model moved, and a how the last forged updates would have moved it alone.  With
+    v = |h - a ||h|| / ||a||| the wished movement is c ||h|| (v s) / ||v||, and the update is that over minus the
+    server's rate.  Every ``period`` rounds, c is multiplied by ``shrink`` unless more entries of the movement since
+    agree with s than would by chance (99 %).
+
+    It goes by the global models only, of which every client has two: no honest update, no data, no rule.
+
+    Args:
+        factor: c at first, > 0: 8 in the authors' scripts.
+        period: Rounds between two looks at the movement, at least 1.
+        shrink: In (0, 1).
+        least: c does not shrink below this, > 0.
+
+    Note:
+        In the first round, and where the model stayed, the updates are zero.  Forged updates are known as sent, not as
+        a rule may have clipped them.  Of rounds without an attack only the mean movement is known.
+
+    In a first round there is no movement yet:
+
+    >>> attack = Poisonedfl()
+    >>> attack.forged(torch.tensor([1.0, -1.0]), torch.tensor([3.0, 4.0]), None, 8.0)
+    tensor([ 24., -32.])
+    """
+
+    knows = "models"
+
+    def __init__(
+        self,
+        factor: PositiveFloat = 8.0,
+        period: PositiveInt = 50,
+        shrink: Annotated[float, Gt(0), Lt(1)] = 0.7,
+        least: PositiveFloat = 0.5,
+    ):
+        self.factor = factor
+        self.period = period
+        self.shrink = shrink
+        self.least = least
+        self._remembered: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+
+    def forged(
+        self, s: Float[Tensor, " d"], h: Float[Tensor, " d"], a: Float[Tensor, " d"] | None, factor: float
+    ) -> Float[Tensor, " d"]:
+        """Compute the wished movement; see the class.
+
+        Args:
+            s: The signs.
+            h: How the model moved.
+            a: How the last forged updates alone would have moved it.  None: there were none.
+            factor: c.
+        """
+        length = h.norm()
+        v = h.abs() if a is None else (h - a * (length / (a.norm() + _NOT_ZERO))).abs()
+        return factor * length * v * s / (v.norm() + _NOT_ZERO)
+
+    def look(
+        self, s: Float[Tensor, " d"], movement: Float[Tensor, " d"], w: Float[Tensor, " d"], factor: float
+    ) -> float:
+        """Shrink the factor if the movement, or where it is 0 the model, does not follow the signs."""
+        followed = int((torch.where(movement == 0, w, movement).sign() == s).sum())
+        return self._shrunk(factor) if followed < quantile_of_signs(len(s)) else factor
+
+    def _shrunk(self, factor: float) -> float:
+        return self.shrink * factor if self.shrink * factor >= self.least else factor
+
+    @override
+    def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
+        t, rate, known = context.round.index, context.round.learning_rate, self._remembered
+        if not rate > 0:
+            raise SettingError(f"poisonedfl needs a learning rate > 0, got {rate}; change the schedule.")
+        w = flatten(trainable(context.model).values()).to(honest.device, honest.dtype)
+        draw = seeding.generator(context.round.seed, "poisonedfl")
+        s = torch.randn(len(w), generator=draw).sign().to(w)
+        factor, a, mark = known.get("factor", self.factor), known.get("a"), known.get("mark")
+        if t > 0 and t % self.period == 0 and mark is not None:
+            factor = self.look(s, w - mark.to(w), w, factor)
+        if mark is None or (t - 1) % self.period == 0:
+            mark = w.clone()
+        wished = torch.zeros_like(w)
+        if "model" in known:
+            h = (w - known["model"].to(w)) / max(t - known["round"], 1)
+            if h.any():
+                wished = a = self.forged(s, h, None if a is None else a.to(w), factor)
+        self._last = {"model": w.clone(), "round": t, "factor": factor, "a": a, "mark": mark if t > 0 else None}
+        return (-wished / rate).expand(n_byzantine, -1)
+
+    @override
+    def on_train_batch_end(self, *args: Any) -> None:
+        self._remembered = self._last
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return self._remembered
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._remembered = self._last = state_dict
