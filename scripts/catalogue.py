@@ -6,6 +6,7 @@ python scripts/catalogue.py
 import argparse
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
@@ -57,7 +58,8 @@ def knowledge(path: Path) -> str:
     if not config or "_target_" not in config:
         return "-"
     # One that reads a file of the user's cannot be made here.
-    return str((get_class(config._target_) if "path" in config else instantiate(config)).knows)
+    attack: Any = get_class(config._target_) if "path" in config else instantiate(config)
+    return str(attack.knows)
 
 
 def _cell(text: str) -> str:

@@ -197,7 +197,7 @@ class Fldetector(RememberingWrapper):
         result = self._ask(updates, server, kept)
         anew = bool(found) and self.after == "exclude"
         rows = {} if anew else dict(known.get("rows", {}))
-        rows |= {clients[i]: (updates.rows[i].clone(), model) for i in inside if finite[i]}
+        rows |= {clients[i]: [updates.rows[i].clone(), model] for i in inside if finite[i]}
         self._last = {
             "excluded": sorted(out | {clients[i] for i in found}) if self.after == "exclude" else [],
             "rows": rows,
@@ -234,14 +234,14 @@ class Fldetector(RememberingWrapper):
             shares[clients[i]] = [*shares.get(clients[i], []), share][-self.window :]
         return shares, judged
 
-    def _pairs(self, model: Tensor, answer: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def _pairs(self, model: Tensor, answer: Tensor) -> list[list[Tensor]]:
         """Add the newest pair to the remembered ones; a model that stayed tells nothing."""
         known = self._remembered
         pairs = list(known.get("pairs", []))
         if "model" in known:
             move = model - known["model"].to(model)
             if move.any():
-                pairs.append((move, answer - known["answer"].to(answer)))
+                pairs.append([move, answer - known["answer"].to(answer)])
         return pairs[-self.window :]
 
     def _ask(self, updates: Updates, server: ServerOracle, kept: Sequence[int]) -> Aggregation:

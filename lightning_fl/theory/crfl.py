@@ -66,9 +66,8 @@ def trigger_radius(
         SettingError: If a number is out of range.
     """
     check_numbers("crfl", least=0, p_a=p_a, p_b=p_b)
-    numbers = {"limits": limits, "shares": shares, "learning_rate": learning_rate, "n_steps": n_steps}
-    numbers |= {"poisoned": poisoned, "factor": factor, "sigma": sigma, "sigma_of_votes": sigma_of_votes}
-    check_numbers("crfl", above=0, **numbers)
+    check_numbers("crfl", above=0, limits=limits, shares=shares, learning_rate=learning_rate, n_steps=n_steps)
+    check_numbers("crfl", above=0, poisoned=poisoned, factor=factor, sigma=sigma, sigma_of_votes=sigma_of_votes)
     unmet = not_guaranteed(
         {
             f"p_a > p_b, got {p_a:g} and {p_b:g}": p_a > p_b,

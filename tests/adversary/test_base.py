@@ -29,6 +29,7 @@ from lightning_fl.adversary.same_value import SameValue
 from lightning_fl.adversary.sign_flip import SignFlip
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import conf, world
+from lightning_fl.contract import test_adversary as laws
 from lightning_fl.round import Round
 
 SEARCHING = [Adaptive(), OneCoordinate(), OptIpm(), OptAlie()]
@@ -171,3 +172,18 @@ def test_samples_change_their_class(kind):
 def test_conf_is_the_papers(name, settings):
     attack = conf.make("adversary", name)
     assert {key: getattr(attack, key) for key in settings} == settings
+
+
+def test_an_attack_that_knows_more_than_it_says_is_found_out(monkeypatch):
+    class Sly(Ipm):
+        knows = "nothing"
+
+    class Asks(Ipm):
+        def attack(self, honest, n_byzantine, context):
+            context.rule(honest)
+            return super().attack(honest, n_byzantine, context)
+
+    for kind, message in [(Sly, "declare another knows than 'nothing'"), (Asks, 'declare knows = "rule"')]:
+        monkeypatch.setattr(laws, "adversary", lambda name, kind=kind: kind())
+        with pytest.raises(AssertionError, match=message):
+            laws.test_it_sends_the_same_whatever_it_does_not_know("mine")
