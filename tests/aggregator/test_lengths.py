@@ -12,10 +12,11 @@ RULES = conf.names("aggregator")
 H, F = 15, 3
 # Rules with a length of their own (a radius, a price, the server's gradient); averages that no length is too long for.
 ABSOLUTE = {"average_rejection", "boba", "bygars", "centred_clipping", "clipped_clustering", "clipped_sum", "clipping"}
+ABSOLUTE |= {"delayed_momentum"}
 ABSOLUTE |= {"crfl", "fltrust", "huber", "monna", "norm_bounding", "normalized", "rfa", "self_rejection"}
 ABSOLUTE |= {"server_mixture", "sequential_centred_clipping", "server_only", "sign_vote", "zeno"}
 BY_COLUMN = {"average", "crfl", "meamed", "median", "phocas", "rlr", "server_mixture", "server_only", "sign_vote"}
-BY_COLUMN |= {"trimmed_mean"}
+BY_COLUMN |= {"rosdhb", "step_clipping", "trimmed_mean"}
 NOT_ROBUST = {"alignins", "average", "average_rejection", "crfl", "foolsgold", "rlr", "self_rejection"}
 
 
