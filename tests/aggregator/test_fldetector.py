@@ -69,8 +69,8 @@ def known(shares, window):
     rule.load_state_dict(
         {
             "own": {
-                "rows": {i: (torch.as_tensor(row), w_then) for i, row in enumerate(BEFORE)},
-                "pairs": [tuple(map(torch.as_tensor, pair)) for pair in zip(MOVES, CHANGES, strict=True)],
+                "rows": {i: [torch.as_tensor(row), w_then] for i, row in enumerate(BEFORE)},
+                "pairs": [list(map(torch.as_tensor, pair)) for pair in zip(MOVES, CHANGES, strict=True)],
                 "shares": dict(enumerate(shares)),
             },
             "rule": {},
