@@ -84,11 +84,20 @@ def settle_threads(environment: Mapping[str, str] = os.environ) -> str | None:
     threads, before = n_threads(environment), torch.get_num_threads()
     if threads == before:
         return None
-    torch.set_num_threads(threads)
+    set_threads(threads)
     return (
         f"Threads    {threads}: this process may use {n_cores()} of {os.cpu_count()} cores; OMP_NUM_THREADS sets "
         f"another number"
     )
+
+
+def set_threads(threads: int) -> None:
+    """Let torch, and NumPy's products, use so many threads."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(threads)
+    threadpool_limits(threads, "blas")
 
 
 @contextmanager

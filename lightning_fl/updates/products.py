@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
@@ -18,7 +19,7 @@ from torch import Tensor
 # many times as many as they go into 32.  A GPU wants more.
 _COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 32, 2**24
 # Rows of the Gram matrix at a time: at least this many, in at most this many parts.
-_ROWS, _PARTS = 32, 64
+_ROWS, _PARTS = 512, 64
 # Entries of an n x n matrix worked on at a time: beside n x n itself, a part of 2^20 doubles is nothing.
 _PART = 2**20
 # Columns added up to one for the choice of a block's middle row.
@@ -82,11 +83,19 @@ def as_broken(gram: Float64[Tensor, "n n"], squares: Float64[Tensor, " n"]) -> F
 
 
 def _add_products(gram: Tensor, columns: Tensor) -> None:
-    """Add some columns' inner products to the sum, on and below the diagonal, where half of the work is."""
+    """Add some columns' inner products to the sum, on and below the diagonal."""
     size = max(_ROWS, len(columns) // _PARTS)
     for i in range(0, len(columns), size):
-        rows = slice(i, i + size)
-        gram[rows, : i + size] += columns[rows] @ columns[: i + size].T  # addmm_ into the sum rounds more
+        rows, before = columns[i : i + size], columns[: i + size]
+        gram[i : i + size, : i + size] += _product(rows, before)  # addmm_ into the sum rounds more
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b.T, on a CPU by NumPy, which computes half of it where b is a."""
+    if a.device.type != "cpu":
+        return a @ b.T
+    with np.errstate(all="ignore"):  # NaN and inf are no surprise
+        return torch.from_numpy(a.numpy() @ b.numpy().T)
 
 
 def _mirrored(gram: Tensor) -> Tensor:
