@@ -91,7 +91,7 @@ def _add_products(gram: Tensor, columns: Tensor) -> None:
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b.T, on a CPU by NumPy, which computes half of it where b is a."""
+    """Compute a @ b.T, on a CPU by NumPy, which does half of the work where b is a."""
     if a.device.type != "cpu":
         return a @ b.T
     with np.errstate(all="ignore"):  # NaN and inf are no surprise
