@@ -21,6 +21,7 @@ from torch import Tensor
 from lightning_fl.data.tensor_data import TensorData
 from lightning_fl.device.agreement import ALONE, QUIET
 from lightning_fl.network.parameters import trainable
+from lightning_fl.network.threads import set_threads
 from lightning_fl.partition.iid import Iid
 from lightning_fl.run.assemble import make, make_module, make_trainer
 from lightning_fl.run.config import compose
@@ -220,7 +221,7 @@ _barrier: Any = None
 def _ready(barrier: Any) -> None:
     global _barrier
     _barrier = barrier
-    torch.set_num_threads(1)
+    set_threads(1)
 
 
 def _one(*job: Any) -> Record:

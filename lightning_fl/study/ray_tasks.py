@@ -19,10 +19,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from lightning_fl import files
 from lightning_fl.errors import SettingError, install
+from lightning_fl.network.threads import set_threads
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import last_checkpoint
 from lightning_fl.study import runner
@@ -143,7 +142,7 @@ def called(function: Callable[..., Any], arguments: tuple[Any, ...], threads: in
     """Call a function like the process that asks: in its working folder, where that exists."""
     if Path(place).is_dir():
         os.chdir(place)
-    torch.set_num_threads(threads)
+    set_threads(threads)
     return function(*arguments)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from lightning_fl.errors import SettingError
-from lightning_fl.network.threads import n_cores, n_threads
+from lightning_fl.network.threads import n_cores, n_threads, set_threads
 from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
@@ -239,8 +239,6 @@ def _begin(threads: int, place: Path, environment: Mapping[str, str]) -> None:
 
     It ends with that process, however that ends: a run after its round, anything else at once.
     """
-    import torch
-
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -256,7 +254,7 @@ def _begin(threads: int, place: Path, environment: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(place)
-    torch.set_num_threads(threads)
+    set_threads(threads)
 
 
 def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
