@@ -124,7 +124,7 @@ def shown(part: str, records: list[Record]) -> str:
     failed = [record for record in records if "error" in record and isinstance(record["error"], str)]
     lines = []
     if part == "agreement":
-        worst = {}
+        worst: dict[tuple[str, str], float] = {}
         for record in records:
             kind, difference = (record["kind"], record["type"]), record["difference"]
             worst[kind] = max(worst.get(kind, 0.0), difference if difference is not None else 0.0)

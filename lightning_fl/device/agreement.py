@@ -148,7 +148,7 @@ def differences(device: torch.device, enough: Callable[[], bool]) -> Iterator[di
                 for name in names:
                     if enough():
                         return
-                    record = {"kind": kind, "name": name, "type": str(dtype).removeprefix("torch.")}
+                    record: dict[str, Any] = {"kind": kind, "name": name, "type": str(dtype).removeprefix("torch.")}
                     try:
                         expected, found = (_asked(place, kind, name, rare) for place in (here, there))
                         gaps = [gap(a, b.to(CPU)) / spread for a, b in zip(expected, found, strict=True)]
@@ -156,7 +156,7 @@ def differences(device: torch.device, enough: Callable[[], bool]) -> Iterator[di
                     except Exception as error:  # a user's own part may raise anything
                         record |= {"difference": None, "error": f"{type(error).__name__}: {error}"[:300]}
                     difference = record["difference"]
-                    within = isinstance(difference, float) and difference <= TOLERANCE[dtype]
+                    within = difference is not None and difference <= TOLERANCE[dtype]
                     yield record | {"agrees": within and not record["elsewhere"]}
 
 

@@ -224,12 +224,12 @@ def _ready(barrier: Any) -> None:
     set_threads(1)
 
 
-def _one(*job: Any) -> Record:
+def _one(shape: tuple[int, ...], n_samples: int, overrides: list[str], accelerator: str, seconds: float) -> Record:
     def begin() -> None:
         with suppress(BrokenBarrierError):  # another one has failed, which says why
             _barrier.wait()
 
-    return rounds_of(*job, begin)
+    return rounds_of(shape, n_samples, overrides, accelerator, seconds, begin)
 
 
 def reset_peak(device: torch.device) -> float | None:
