@@ -7,6 +7,7 @@ python scripts/compare.py runs --metric mrd                                     
 
 A row, column or panel is a value of a setting, as on the command line of train.  Runs that differ only in
 the seed are one group: mean and 95 % interval (Student's t).  Other settings that differ make further panels.
+A run with twin=1 is no run of its own beside that without: how far such pairs are apart is said below the table.
 
 It writes compare.md, .csv, .tex, .html and .png and curves.png; with more than seven rows or twelve panels also
 curves_2.png and so on.

@@ -6,6 +6,7 @@ python scripts/reproduce.py boba_2_mnist --rows BOBA,Average --columns IPM --see
 python scripts/reproduce.py fed_nga_3 --scale 0.1 --workers 2       a tenth of the rounds
 python scripts/reproduce.py boba_2_mnist --on ray --workers 8       on a cluster of Ray's, or here by Ray
 python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train
+python scripts/reproduce.py boba_2_mnist --twins 0.2                and a fifth of them moved by rounding alone
 python scripts/reproduce.py my_table.yaml                           a table of your own: rules x attacks, over seeds
 
 Tables are files of scripts/tables, which an installed package brings along; scripts/tables/measured holds finished
@@ -23,7 +24,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spell, spelled, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.grid import Grid, read
-from lightning_fl.study.options import add_running, check_keep, seeds_of
+from lightning_fl.study.options import add_running, add_twins, check_keep, seeds_of, share_of_twins
 from lightning_fl.study.runner import Progress, Runner, stop_when_told
 from lightning_fl.study.table import Table
 from lightning_fl.study.table_report import keep, overview, terminal, write
@@ -53,6 +54,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
     add_running(parser, "runs/tables")
+    add_twins(parser)
     parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
     parser.add_argument("--prune", action="store_true", help="with --keep: drop cells measured with other settings")
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
@@ -64,7 +66,7 @@ def reproduce(given: argparse.Namespace) -> int:
     seeds = seeds_of(given.seeds or (str(table.seeds) if table.own else "1"))
     if not 0 < given.scale < inf:
         raise SettingError(f"--scale must be above 0 and finite, got {given.scale:g}.")
-    runner = Runner(given.workers, given.on)
+    runner, share = Runner(given.workers, given.on), share_of_twins(given)
     if given.prune and not given.keep:
         raise SettingError("--prune drops rows of the kept file and needs --keep; give both, or neither.")
     check_keep(given)
@@ -76,20 +78,26 @@ def reproduce(given: argparse.Namespace) -> int:
     grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder)
     dropped = grid.outdated(read(grid.kept)) if given.prune else []
     grid.drop(dropped)
-    missing = grid.missing(grid.cells(rows, columns, seeds))
-    planned = [] if given.dry_run else [(cell, grid.compose(cell)) for cell in missing]
-    total = len({run.folder for _, run in planned})
+    missing = [(grid, cell) for cell in grid.missing(grid.cells(rows, columns, seeds))]
+    twins = grid.twin_cells(rows, columns, seeds[0], share) if share else []
+    missing += [(grid.twins, cell) for cell in grid.twins.missing(twins)] if twins else []
+    planned = [] if given.dry_run else [(own, cell, own.compose(cell)) for own, cell in missing]
+    total = len({run.folder for *_, run in planned})
     print(f"{many(len(missing), 'cell') if given.dry_run else many(total, 'run')} to do", flush=True)
-    for cell in missing if given.dry_run else []:
-        command = cell.command if given.scale == 1 else grid.compose(cell).overrides
+    for own, cell in missing if given.dry_run else []:
+        command = cell.command if given.scale == 1 else own.compose(cell).overrides
         print(f"  {cell.title}: {spell('train', *command)}")
     progress = Progress(total, given.workers)
     try:
-        progress.follow(grid.train(planned, runner))
+        for part in (grid, grid.twins):
+            progress.follow(part.train([(cell, run) for own, cell, run in planned if own is part], runner))
     finally:
         found = write(grid)
         print(terminal(grid, rows, columns), end="")
-        print(f"Report: {found}" + (f"; kept: {keep(grid, dropped)}" if given.keep else ""))
+        kept = f"; kept: {keep(grid, dropped)}" if given.keep else ""
+        if given.keep and grid.twins.records:
+            keep(grid.twins)
+        print(f"Report: {found}{kept}")
     return 1 if progress.failed else 0
 
 

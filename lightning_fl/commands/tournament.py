@@ -25,7 +25,7 @@ from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.version import version
 from lightning_fl.study.cell import Cell
-from lightning_fl.study.options import add_running, add_selection, check_keep, selected
+from lightning_fl.study.options import add_running, add_selection, add_twins, check_keep, selected, share_of_twins
 from lightning_fl.study.runner import Runner, duration, resumable, stop_when_told
 from lightning_fl.study.store import Record
 from lightning_fl.study.tournament import FAILED, Tournament, keep
@@ -40,6 +40,7 @@ def arguments() -> argparse.Namespace:
     parser = parser_of(__doc__)
     add_selection(parser)
     add_running(parser, "runs/tournament")
+    add_twins(parser)
     parser.add_argument("--keep", action="store_true", help="add finished runs to scripts/tables, of a checkout")
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
@@ -67,7 +68,7 @@ def main() -> None:
     stop_when_told()
     with explained(), resumable():
         given = arguments()
-        runner = Runner(given.workers, given.on)
+        runner, share = Runner(given.workers, given.on), share_of_twins(given)
         check_keep(given)
         tournament = Tournament(selected(given), given.folder)
         if given.keep and not tournament.standing:
@@ -94,6 +95,11 @@ def main() -> None:
                     break
                 failed += play(tournament, missing, runner, "Playing")
                 begun.update(missing)
+            twins = tournament.missing(tournament.twins(share)) if share else []
+            if twins:
+                print(f"{many(len(twins), 'twin')} to play", flush=True)
+            if twins and not given.dry_run:
+                failed += play(tournament, twins, runner, "Twins")
         finally:
             found = write(tournament)
             kept = f"; kept: {keep(tournament)}" if given.keep else ""

@@ -29,6 +29,7 @@ from lightning_fl.run.saved import (
     texts,
 )
 from lightning_fl.study.report import Report, Section
+from lightning_fl.study.twins import Pair, conclusion
 from lightning_fl.text import Place, best_places, many, plain
 from lightning_fl.text import cell as markdown_cell
 
@@ -216,6 +217,9 @@ class Comparison:
         saved = [run.config if isinstance(run, SavedRun) else saved_config(run / "config.yaml") for run in runs]
         kept = self._distinct(runs, saved)
         self.repeated = len(runs) - len(kept)
+        plain_runs = {alike(saved[i]): i for i in kept if not saved[i].get("twin")}
+        twins = {i: plain_runs.get(alike(saved[i] | {"twin": None})) for i in kept if saved[i].get("twin")}
+        kept = [i for i in kept if twins.get(i) is None]  # a twin is beside its run, if that is there
         chosen, configs = [runs[i] for i in kept], comparable([saved[i] for i in kept])
         varied = varying(configs)
         for axis in [rows, columns, *panels]:
@@ -231,6 +235,9 @@ class Comparison:
         for key in dict.fromkeys(keys):
             own = [run for run, other in zip(chosen, keys, strict=True) if other == key]
             self.cells[key] = self._cell(own)
+        places = dict(zip(kept, keys, strict=True))
+        pairs = [self._pair(runs[i], runs[twin], places[i]) for twin, i in twins.items() if i is not None]
+        self.pairs = [pair for pair in pairs if pair is not None]
         self.rows_by, self.columns_by = plain(self.rows_by), self.columns_by and plain(self.columns_by)
         self.panels, self.rows, self.columns = (_ordered(part) for part in zip(*self.cells, strict=True))
 
@@ -308,6 +315,13 @@ class Comparison:
             curves.append((points, run.diverged))
         return Group(values, lost, curves, self._scale == 100)
 
+    def _pair(self, run: Path | SavedRun, twin: Path | SavedRun, place: Key) -> Pair | None:
+        """Pair a run with its twin; None where one has no result, or results are no percentages."""
+        values = [value for which in (run, twin) for value in self._cell([which]).values]
+        if self._scale != 100 or len(values) < 2:
+            return None
+        return Pair(", ".join(filter(None, place)), values[0], values[1], self.cells[place].half)
+
     def worst(self, panel: str, row: str) -> str:
         """Give the worst cell over the columns; a diverged run is worse than any number."""
         cells = [self.cells.get((panel, row, column)) for column in self.columns]
@@ -355,6 +369,7 @@ class Comparison:
         columns, rows = self.records()
         records = [columns, *([*row[:-1], " ".join(f"{value:.6g}" for value in row[-1])] for row in rows)]
         sections = [Section(*parts) for parts in self.tables(worst)]
+        sections += [Section("", remarks=conclusion(self.pairs))] if self.pairs else []
         return Report("Runs compared", [markdown_cell(self.caption)], sections, records)
 
     def text(self, worst: bool = False) -> str:

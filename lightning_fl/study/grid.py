@@ -6,6 +6,7 @@ trained here.  Only what is to be trained is composed; a run with the same `iden
 
 import re
 from collections.abc import Collection, Generator, Iterable, Sequence
+from functools import cached_property
 from hashlib import sha256
 from itertools import product
 from math import inf, isnan
@@ -23,7 +24,8 @@ from lightning_fl.study.cell import Cell
 from lightning_fl.study.runner import Outcome, Run, Runner
 from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
-from lightning_fl.study.table import MORE_IS_BETTER, TABLES, Place, Table
+from lightning_fl.study.table import MORE_IS_BETTER, POINTS, TABLES, Place, Table
+from lightning_fl.study.twins import SETTING, drawn
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
@@ -104,8 +106,14 @@ class Grid(Study):
     def cell(self, place: Place, seed: int) -> Cell:
         """Give the cell of a row and a column at a seed."""
         if (place, seed) not in self._cells:  # a report asks thousands of times
-            self._cells[place, seed] = Cell(place, self.overrides[place], seed, f"{place[1]}, {place[0]}, seed {seed}")
+            title = f"{place[1]}, {place[0]}, seed {seed}" + ", twin" * (SETTING in self.more)
+            self._cells[place, seed] = Cell(place, self.overrides[place], seed, title)
         return self._cells[place, seed]
+
+    @cached_property
+    def twins(self) -> "Grid":
+        """The twins of the table's runs, which have files of their own."""
+        return Grid(self.table, self.scale, [*self.more, SETTING], [], self.folder, self.kept_only)
 
     def cell_of(self, row: Record) -> Cell | None:
         """Give the cell of a record; see `Study`."""
@@ -162,6 +170,14 @@ class Grid(Study):
     def cells(self, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
         """List the cells that rows and columns need, one seed of everything first."""
         return [self.cell(place, seed) for seed, place in product(seeds, self.table.trained(rows, columns))]
+
+    def twin_cells(self, rows: Sequence[str], columns: Sequence[str], seed: int, share: float) -> list[Cell]:
+        """List the cells of `twins` for a drawn share of those that show points."""
+        shown = [place for place in self.table.trained(rows, columns) if self.table.columns[place[1]].value in POINTS]
+        places = drawn(shown, share)
+        drops = [place for place in places if self.table.columns[place[1]].value == "mrd"]
+        places += [(self.table.reference[row], column) for row, column in drops]
+        return [self.twins.cell(place, seed) for place in places]
 
     def compose(self, cell: Cell) -> Run:
         """Compose a cell's run: all its settings, and its `identity`, which names its folder.

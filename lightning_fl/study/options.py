@@ -51,6 +51,22 @@ def add_running(parser: argparse.ArgumentParser, folder: str) -> None:
     parser.add_argument("--dry-run", action="store_true", help="train nothing: say what is missing")
 
 
+def add_twins(parser: argparse.ArgumentParser) -> None:
+    """Add the option that asks for twins."""
+    parser.add_argument(
+        "--twins",
+        nargs="?",
+        const="1",
+        metavar="SHARE",
+        help="also a twin of each run of the first seed, or of a share: how far rounding alone moves results",
+    )
+
+
+def share_of_twins(given: argparse.Namespace) -> float:
+    """Read --twins: the share of the runs that have one, 0 without the option."""
+    return 0.0 if given.twins is None else _share("--twins", given.twins)
+
+
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose what a tournament plays."""
     parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")

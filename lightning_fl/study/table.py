@@ -43,6 +43,7 @@ VALUES = {
     "loss_ratio": "trimmed loss of BOBA's fit over that of the best subset (BOBA-ES), mean over rounds",
     "loss_ratio_95": "the same ratio, 95 % quantile over rounds",
 }
+POINTS = {"accuracy", "best", "mrd"}  # percent that differ by percentage points
 MORE_IS_BETTER = {"accuracy", "best", "explained"}  # of the others less is
 Place = tuple[str, str]  # row and column
 Value = Callable[[str, str], float | None]

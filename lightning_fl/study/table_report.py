@@ -1,7 +1,8 @@
 """What a table's runs measured, as Markdown, CSV and a picture beside what the paper prints."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from itertools import product
 from math import isinf, isnan
 from pathlib import Path
@@ -17,7 +18,8 @@ from lightning_fl.study.grid import MISS, STORED, Grid, Record, read
 from lightning_fl.study.grid import write as write_kept
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.runner import duration
-from lightning_fl.study.table import MORE_IS_BETTER, TABLES, VALUES, Place, Table, judge, names
+from lightning_fl.study.table import MORE_IS_BETTER, POINTS, TABLES, VALUES, Place, Table, judge, names
+from lightning_fl.study.twins import MARK, MEANING, Pair, conclusion
 from lightning_fl.text import best_places, for_csv, many
 
 _DIVERGED = "diverged"
@@ -144,10 +146,41 @@ def _seeds_text(done: Sequence[tuple[Place, int]], seeds: Sequence[int]) -> str:
     return f"{named} ({', '.join(several)})"
 
 
+def pairs(grid: Grid) -> dict[Place, Pair]:
+    """Pair the cells that show points with their twins, each at the first seed at which there is one."""
+    found: dict[Place, Pair] = {}
+    for place in grid.overrides:
+        if grid.table.columns[place[1]].value not in POINTS:
+            continue
+        values, _ = grid.over_seeds(place)
+        half = half_interval(values) if len(values) > 1 else None
+        for seed in grid.twins.seeds:
+            run, twin = grid.value_of(place, seed), grid.twins.value_of(place, seed)
+            if run is not None and twin is not None:
+                found.setdefault(place, Pair(", ".join(place), run, twin, half))
+    return found
+
+
+def instrument(grid: Grid, found: Mapping[Place, Pair]) -> list[str]:
+    """Say how far the table's twins are from their runs, and whether it can carry its conclusions; nothing without."""
+    if not found:
+        return []
+    swapped, table = copy(grid), grid.table
+    swapped.records = dict(grid.records)
+    for place, seed in product(grid.overrides, grid.seeds):
+        twin = grid.twins.record(place, seed)
+        if twin is not None and grid.record(place, seed) is not None:
+            swapped.records[grid.key(grid.cell(place, seed))] = twin
+    turned = [c["text"] for c in table.claims if judge(table, c, grid.mean)[0] != judge(table, c, swapped.mean)[0]]
+    return conclusion(list(found.values()), turned if table.claims else None)
+
+
 def measured(grid: Grid) -> tuple[list[str], list[Section]]:
     """Write what is measured: what it shows, the table, and the claims."""
     table = grid.table
-    texts = {cell: cell_text(grid, cell)[0] for cell in product(table.rows, table.columns)}
+    twins = pairs(grid)
+    far = {cell for cell, pair in twins.items() if pair.far}
+    texts = {cell: cell_text(grid, cell)[0] + MARK * (cell in far) for cell in product(table.rows, table.columns)}
     own = [row for row in table.rows if not any((row, column) in table.published for column in table.columns)]
     asked = [] if grid.kept_only else own  # rows that a user waits for, before they are measured
     rows = [row for row in table.rows if row in asked or any(texts[row, column] for column in table.columns)]
@@ -200,6 +233,7 @@ def measured(grid: Grid) -> tuple[list[str], list[Section]]:
     ]
     return lines, [
         Section("", [table.corner or " ", *columns], cells),
+        Section("", remarks=[*instrument(grid, twins), *([f"{MEANING}."] if far else [])]),
         Section("", ["Claim", "Verdict", "Comparisons"], judged),
     ]
 
@@ -215,7 +249,8 @@ def brief(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Report:
 
 def terminal(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> str:
     """Write what is measured of some rows and columns for the terminal; nothing if nothing is."""
-    return f"\n{brief(grid, rows, columns).terminal()}\n\n" if _known(grid, rows, columns) else ""
+    lines = [brief(grid, rows, columns).terminal(), *instrument(grid, pairs(grid))]
+    return "\n" + "\n".join(lines) + "\n\n" if _known(grid, rows, columns) else ""
 
 
 def _known(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> list[str]:
@@ -261,7 +296,8 @@ def _drawn(grid: Grid, cell: Place) -> list[float]:
 def write(grid: Grid) -> Path:
     """Write the table's files: Markdown, CSV, LaTeX, HTML and picture; give the first."""
     with held(grid.folder, wait=True):  # several processes may share it
-        grid.refresh()
+        for part in (grid, grid.twins):
+            part.refresh()
         rows = grid.rows()
         shown = set(map(_place, rows))
         rows += [row for row in read(grid.store.path) if _place(row) not in shown]  # of other settings, or other rows

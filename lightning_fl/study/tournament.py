@@ -28,10 +28,12 @@ from lightning_fl.run.lock import held
 from lightning_fl.run.saved import COMPLETED
 from lightning_fl.study import store
 from lightning_fl.study.cell import Cell
+from lightning_fl.study.compare import half_interval
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
 from lightning_fl.study.table import TABLES
+from lightning_fl.study.twins import SETTING, Pair, drawn
 
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity"]
@@ -203,6 +205,7 @@ class Tournament(Study):
 
     def __init__(self, entries: Entries, folder: Path):
         self.entries, self.folder = entries, folder
+        self.twins_of: dict[str, Record] = {}  # by the run's key
         self.impossible: dict[tuple[str, int], Record] = {}  # by attack and number of Byzantine clients
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
         super().__init__(folder / "cells.csv", STORED)
@@ -226,6 +229,9 @@ class Tournament(Study):
         counts = super().put(row, kept)
         if counts and not row["rule"]:
             self.impossible[row["attack"], row["byzantine"]] = row
+        cell = None if kept or counts or not row["rule"] else self.cell_of(row)
+        if cell is not None and row["key"] == self.key(twin_of(cell)):
+            self.records[row["key"]] = self.twins_of[self.key(cell)] = row
         return counts
 
     def cell(self, place: Place, seed: int) -> Cell:
@@ -339,6 +345,28 @@ class Tournament(Study):
         """List the cells that are known by now."""
         return [cell for panel in self.panels() for rule in self.entries.rules for cell in self.of(rule, *panel)[0]]
 
+    def twins(self, share: float) -> list[Cell]:
+        """List the twins of a drawn share of the cells of the first seed that have been played."""
+        first = [cell for cell in self.cells() if cell.seed == self.entries.seeds[0] and self.row(cell) is not None]
+        by_place = {cell.labels: twin_of(cell) for cell in first}
+        return [by_place[place] for place in drawn(by_place, share)]
+
+    def pairs(self) -> list[Pair]:
+        """Pair the finished runs that have a twin with it, and with the interval of the seeds."""
+        found, values = [], dict[Place, list[float]]()
+        cells = self.cells() if self.twins_of else []
+        for cell in cells:
+            if (row := self.row(cell)) is not None:
+                values.setdefault(cell.labels, []).append(100 * accuracy(row))
+        for cell in cells:
+            row, twin = self.row(cell), self.twins_of.get(self.key(cell))
+            if row is not None and twin is not None:
+                own = values[cell.labels]
+                half = half_interval(own) if len(own) > 1 else None
+                label = f"{cell.labels.rule}, {cell.labels.attack}, {cell.labels.skew}"
+                found.append(Pair(label, 100 * accuracy(row), 100 * accuracy(twin), half))
+        return found
+
     @property
     def size(self) -> int:
         """How many cells there will be at most."""
@@ -403,6 +431,11 @@ class Tournament(Study):
             store.free(lock)
             return None
         return lock
+
+
+def twin_of(cell: Cell) -> Cell:
+    """Give the cell of a run's twin."""
+    return Cell(cell.labels, (*cell.overrides, SETTING), cell.seed, f"{cell.title}, twin")
 
 
 def _without_beside(overrides: Iterable[str]) -> list[str]:

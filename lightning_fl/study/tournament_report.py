@@ -12,6 +12,7 @@ from lightning_fl.run.lock import held
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Tournament, accuracy
+from lightning_fl.study.twins import conclusion
 from lightning_fl.text import many
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
@@ -93,6 +94,7 @@ def introduction(tournament: Tournament) -> list[str]:
         "distance from the honest mean over the honest variance, mean over rounds, under the attack where it is "
         "largest. ms: mean time of the rule per round, with other runs beside it. A run that diverges counts as "
         "guessing.",
+        *([" ".join(conclusion(pairs))] if (pairs := tournament.pairs()) else []),
     ]
 
 

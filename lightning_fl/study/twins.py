@@ -72,7 +72,7 @@ def percentile_95(values: Sequence[float]) -> float:
     return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
 
 
-def summary(pairs: Sequence[Pair], changed: Sequence[str] | None = None) -> list[str]:
+def conclusion(pairs: Sequence[Pair], changed: Sequence[str] | None = None) -> list[str]:
     """Say how far the twins are apart, and whether the table can carry its conclusions.
 
     It can where 95 % of twins end closer than the seeds' typical interval reaches, or than 1 point where there is one
@@ -85,7 +85,7 @@ def summary(pairs: Sequence[Pair], changed: Sequence[str] | None = None) -> list
     Returns:
         Two sentences, one per line.
 
-    >>> for line in summary([Pair("Krum", 80.0, 80.2, 1.5), Pair("BOBA", 85.0, 79.0, 2.5)], changed=[]): print(line)
+    >>> for line in conclusion([Pair("Krum", 80.0, 80.2, 1.5), Pair("BOBA", 85.0, 79.0, 2.5)], changed=[]): print(line)
     Twins of 2 cells: |run - twin| median 3.1, 95th percentile 5.7 points; farther than the seeds' interval: BOBA 6.0.
     These numbers cannot carry differences below 5.7 points: rounding alone moves a run by as much (2.0 at most).
     """

@@ -47,6 +47,17 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     assert files == ["small_server.lr=0.3.csv", *(f"small_server.lr=0.3.{ending}" for ending in ("html", "md", "tex"))]
 
 
+def test_twins_of_the_first_seed_are_trained_too(command):
+    """Six runs a seed: Acc and MRD share theirs; a drop also needs its reference's twin."""
+    out = command("small", "--seeds", "2", "--twins", "--dry-run")[1]
+    assert "18 cells to do" in out
+    twins = [line for line in out.splitlines() if " twin=1 " in line]
+    assert len(twins) == 6
+    assert all(line.endswith(" twin=1 seed=0") and ", seed 0, twin: " in line for line in twins)
+    few = command("small", "--twins", "0.3", "--dry-run")[1].count(" twin=1 ")
+    assert 3 <= few <= 4
+
+
 def test_the_list_counts_cells_of_other_settings(command, tmp_path):
     """A longer name that begins with a table's is another table's file, or nobody's."""
     kept = [
@@ -87,6 +98,7 @@ def test_options_have_their_whole_names(command):
         (["small", "--seeds", "x"], "--seeds needs how many (3) or which (0,1,2; one alone: 7,), got 'x'."),
         (["small", "--scale", "0"], "--scale must be above 0 and finite, got 0."),
         (["small", "--scale", "inf"], "--scale must be above 0 and finite, got inf."),
+        (["small", "--twins", "1.5"], "--twins needs a share from 0 to 1, got '1.5'."),
         (["small", "--prune"], "--prune drops rows of the kept file and needs --keep; give both, or neither."),
         (["small", "--workers", "0"], "--workers must be at least 1, got 0."),
         (["small", "server.rate=1"], "there is no setting server.rate;"),

@@ -50,6 +50,21 @@ def grid(tmp_path):
     return tmp_path / "runs"
 
 
+def test_a_twin_is_beside_its_run_and_no_run_of_its_own(grid):
+    """BOBA under IPM has 70, 72 and 74: 72.0 with 5.0 on each side."""
+    plain = Comparison(find([grid]), "aggregator", "adversary")
+    seeds = {"seed": 1, "data__seed": 1, "federation__seed": 1, "data__partition_seed": 1}
+    run(grid / "twin", 0.69, **seeds, twin=1)
+    beside = Comparison(find([grid]), "aggregator", "adversary")
+    assert beside.cells == plain.cells
+    first, second = map(str.strip, beside.text().removeprefix(plain.text()).strip().splitlines())
+    assert first.startswith("Twins of 1 cell: |run - twin| median 3.0, 95th percentile 3.0 points; farther")
+    assert second == "These numbers can carry their conclusions: rounding moves a run by less than 5.0."
+    assert second in beside.markdown()
+    shutil.rmtree(grid / "boba" / "ipm1")  # without its run, a twin is one
+    assert len(Comparison(find([grid]), "aggregator", "adversary").panels) == 2
+
+
 # From a printed table of Student's distribution.
 @pytest.mark.parametrize(
     ("degrees", "expected"),

@@ -271,3 +271,28 @@ def test_points_of_one_name_are_side_by_side(small):
 def test_one_seed_has_no_bars(small):
     axes = table_report.figure(small({("BOBA", "IPM", 0): 80.0}, published={})).axes[0]
     assert "bars" not in axes.get_xlabel()
+
+
+def test_twins_stand_beside_their_runs(small):
+    """The twin of BOBA under IPM is 12 points away: the interval of two seeds that are 2 apart is 12.7 on each side."""
+    made = small(everything() | {("BOBA", "IPM", 1): 92.0, ("BOBA", "LIE", 1): 91.0, ("Average", "LIE", 1): 90.5})
+    assert table_report.instrument(made, table_report.pairs(made)) == []
+    for place, accuracy in {("BOBA", "IPM"): 78.0, ("BOBA", "LIE"): 90.0, ("Average", "LIE"): 86.0}.items():
+        put(made.twins, place, 0, [(10, accuracy)])
+    assert {place: (pair.apart, pair.far) for place, pair in table_report.pairs(made).items()} == {
+        ("BOBA", "IPM"): (12.0, False),
+        ("BOBA", "LIE"): (0.0, False),
+        ("Average", "LIE"): (4.0, True),  # 3.2 on each side
+    }
+    page = whole(made)
+    assert page.count("‡") == 2  # in the cell and in the legend
+    assert "**90.2** (0.4) −2.2*‡<br>92.4 (0.1)" in page
+    assert "Twins of 3 cells: |run - twin| median 4.0, 95th percentile 11.2 points; farther than the seeds" in page
+    assert "Average, LIE 4.0" in table_report.terminal(made, ["BOBA"], ["IPM"])
+
+
+def test_a_claim_that_turns_with_the_twins_is_named(small):
+    made = small({place: accuracy for place, accuracy in everything().items() if place[2] == 0})
+    put(made.twins, ("BOBA", "IPM"), 0, [(10, 89.9)])
+    lines = table_report.instrument(made, table_report.pairs(made))
+    assert lines[1] == "These numbers cannot carry what turns with twins in place of runs: BOBA is best."

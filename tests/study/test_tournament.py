@@ -121,6 +121,22 @@ def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
     assert not list((tmp_path / "playing").glob("*"))
 
 
+def test_twins_stand_beside_their_runs(tmp_path):
+    given = {"rules": ["average"], "skew": ["iid"], "seeds": [0]}
+    tournament = small(tmp_path, **given)
+    assert tournament.twins(1.0) == []  # of nothing that is played
+    play(tournament, tournament.missing(tournament.cells()))
+    assert len(tournament.twins(0.4)) == 1
+    play(tournament, tournament.missing(tournament.twins(1.0)))
+    again = small(tmp_path, **given)
+    assert again.missing(again.twins(1.0)) == []
+    runs = {again.row(cell)["identity"] for cell in again.cells()}
+    twins = {again.row(cell)["identity"] for cell in again.twins(1.0)}
+    assert (len(runs), len(twins), runs & twins) == (2, 2, set())
+    assert {pair.label for pair in again.pairs()} == {"average, none, iid", "average, sign_flip, iid"}
+    assert "Twins of 2 cells: |run - twin| median" in write(again).with_suffix(".md").read_text()
+
+
 def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_attacks(tmp_path):
     """0.6, 0.55 and 0.475: a run that diverged counts as 0.  Test samples, and the last attack alone, prefer 0.5."""
     base = ["model=logistic", "data.validation_share=0.1"]

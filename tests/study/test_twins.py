@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lightning_fl.study.twins import Pair, drawn, percentile_95, summary
+from lightning_fl.study.twins import Pair, conclusion, drawn, percentile_95
 
 
 def pairs(*apart, half=None):
@@ -45,14 +45,14 @@ def test_a_draw_is_a_share_and_a_larger_one_holds_it():
 )
 def test_a_table_carries_what_rounding_does_not_move(found, changed, verdict):
     start, _, end = verdict.partition(".*")
-    line = summary(found, changed)[1]
+    line = conclusion(found, changed)[1]
     assert line.startswith(f"These numbers {start.strip()}")
     assert line.endswith(end.strip())
 
 
 def test_cells_whose_twins_are_far_are_named_farthest_first():
-    text = summary(pairs(3.0, 1.0, -9.0, 4.0, 5.0, half=2.0))[0]
+    text = conclusion(pairs(3.0, 1.0, -9.0, 4.0, 5.0, half=2.0))[0]
     assert text.endswith("farther than the seeds' interval: cell 2 9.0, cell 4 5.0, cell 3 4.0 and 1 more.")
     assert text.startswith("Twins of 5 cells: |run - twin| median 4.0, 95th percentile 8.2 points;")
-    assert "farther" not in summary(pairs(9.0))[0]
-    assert summary(pairs(0.0, half=1.0))[0].endswith("farther than the seeds' interval: none.")
+    assert "farther" not in conclusion(pairs(9.0))[0]
+    assert conclusion(pairs(0.0, half=1.0))[0].endswith("farther than the seeds' interval: none.")
