@@ -2,7 +2,8 @@
 
 A table stands between ``<!-- measured: TABLE [--scale X] [OVERRIDES...] -->``, which says what to show as the command
 line of reproduce.py does, and ``<!-- end -->``; a tournament's ones begin with ``<!-- tournament: [OPTIONS...] -->``,
-with the options of tournament.py.  Claims of which nothing is measured are left out.
+with the options of tournament.py.  Claims of which nothing is measured are left out.  ``<!-- verdicts: -->`` begins a
+table of all the page's claims: how many hold, and which do not.
 """
 
 import re
@@ -14,15 +15,16 @@ from lightning_fl.errors import SettingError
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.options import add_selection, selected
 from lightning_fl.study.report import Report
-from lightning_fl.study.table import Table
+from lightning_fl.study.table import Table, judge
 from lightning_fl.study.table_report import measured
 from lightning_fl.study.tournament import KEPT, Tournament
 from lightning_fl.study.tournament_report import panels_of, report
+from lightning_fl.text import cell as markdown_cell
 
 _END = "<!-- end -->"
-_BLOCK = re.compile(
-    r"(<!-- (measured|tournament):(.*?)-->)[ \t\r]*\n.*?(<!-- end -->|<!-- (?:measured|tournament):|\Z)", re.DOTALL
-)
+_KINDS = "measured|tournament|verdicts"
+_BLOCK = re.compile(rf"(<!-- ({_KINDS}):(.*?)-->)[ \t\r]*\n.*?(<!-- end -->|<!-- (?:{_KINDS}):|\Z)", re.DOTALL)
+_PART = re.compile(r"^(#{2,3}) (.*)$|<!-- measured:(.*?)-->", re.MULTILINE)
 
 
 def filled(page: str) -> str:
@@ -35,12 +37,13 @@ def filled(page: str) -> str:
     def fill(found: re.Match[str]) -> str:
         if found[4] != _END:
             raise SettingError(f"a table needs {_END} below it, {found[1].strip()} has none.")
-        return f"{found[1]}\n\n{_BLOCKS[found[2]](found[3].strip())}\n{_END}"
+        text = _verdicts(page) if found[2] == "verdicts" else _BLOCKS[found[2]](found[3].strip())
+        return f"{found[1]}\n\n{text}\n{_END}"
 
     return _BLOCK.sub(fill, page)
 
 
-def _measured(marker: str) -> str:
+def _grid(marker: str) -> Grid:
     parser = ArgumentParser()
     parser.add_argument("table")
     parser.add_argument("overrides", nargs="*")
@@ -49,7 +52,31 @@ def _measured(marker: str) -> str:
     grid = Grid(Table.load(given.table), given.scale, given.overrides, [], Path(), kept_only=True)
     if not grid.records:
         raise SettingError(f"nothing is kept of {marker}: {grid.kept} is not there.")
-    return Report("", *measured(grid)).markdown(level=2)
+    return grid
+
+
+def _verdicts(page: str) -> str:
+    """Count the claims that hold, table by table, and name those that do not."""
+    lines = ["| Claims of | Held | Missed | Open | `scripts/reproduce.py` |", "| --- | ---: | --- | ---: | --- |"]
+    headings = {"##": "", "###": ""}
+    for level, heading, marker in _PART.findall(page):
+        if level:
+            headings |= {"##": heading, "###": ""} if level == "##" else {"###": heading}
+            continue
+        grid, place = _grid(marker.strip()), headings["###"] or headings["##"]
+        verdicts = {claim["text"]: judge(grid.table, claim, grid.mean)[0] for claim in grid.table.claims}
+        held = [text for text, found in verdicts.items() if found == "passed"]
+        missed = [text for text, found in verdicts.items() if found == "failed"]
+        where = ": ".join(filter(None, headings.values()))
+        anchor = re.sub(r"[^\w -]", "", place.lower()).replace(" ", "-")
+        counted = f"{len(held)} of {len(verdicts)} | {markdown_cell('; '.join(missed)) or 'none'}"
+        left = len(verdicts) - len(held) - len(missed)
+        lines += [f"| [{where}](#{anchor}) | {counted} | {left} | `{marker.strip()}` |"] if verdicts else []
+    return "\n".join(lines) + "\n"
+
+
+def _measured(marker: str) -> str:
+    return Report("", *measured(_grid(marker))).markdown(level=2)
 
 
 def _tournament(marker: str) -> str:
