@@ -18,10 +18,12 @@ from lightning_fl.contract import conf
 from lightning_fl.data.tensor_data import TensorData
 from lightning_fl.federation import Federation
 from lightning_fl.model_oracle import ModelOracle
+from lightning_fl.network.parameters import trainable
 from lightning_fl.round import Round
 from lightning_fl.run.assemble import make_data, make_model, make_module, make_trainer
 from lightning_fl.run.config import compose
 from lightning_fl.run.memory import silence
+from lightning_fl.updates.layout import Layout, layout_of
 from lightning_fl.updates.updates import Updates
 
 CPU = torch.device("cpu")
@@ -71,6 +73,11 @@ class Situation:
         config = compose(["model=mlp", "model.in_features=144", "model.hidden=[32]"])
         self.model = make_model(config).to(self.device, self.dtype)
 
+    @property
+    def layout(self) -> Layout:
+        """Which columns belong to which tensor of the model."""
+        return layout_of(trainable(self.model))
+
     def client(self, name: str) -> Client:
         """A client of conf that is ready for its first round."""
         client: Client = conf.make("client", name, batch_size=4)
@@ -99,7 +106,7 @@ class Situation:
         """What a rule makes of some rounds."""
         rule, found = conf.make("aggregator", name, f=5), []
         for t in range(ROUNDS):
-            rows, server = Updates(self.rows(t), ids=range(25)), self.oracle(t)
+            rows, server = Updates(self.rows(t), ids=range(25), layout=self.layout), self.oracle(t)
             found.append(aggregated(rule, rows, server).update.clone())
             rule.on_train_batch_end(None, None, None, None, t)
         return found
@@ -115,7 +122,7 @@ class Situation:
 
             client = self.client("gradient")
             context = AttackContext(self.model, client, batch.byzantine, ask, server.round, honest_ids=batch.honest.ids)
-            honest = Updates(self.rows(t)[:20])
+            honest = Updates(self.rows(t)[:20], layout=self.layout)
             found.append(attack.attack(honest, 5, context).clone())
             attack.on_train_batch_end(None, None, None, None, t)
         return found
