@@ -16,6 +16,7 @@ from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 
 CLASSES, D = 3, 9
+CPU = torch.device("cpu")
 
 
 def samples(per_class: int = 6, seed: int = 0) -> Samples:
@@ -43,9 +44,15 @@ def class_clients(data: Samples) -> ClientBatch:
     return ClientBatch(data, indices, range(len(indices)))
 
 
-def oracle(learning_rate: float = 0.1, index: int = 0) -> ServerOracle:
+def oracle(learning_rate: float = 0.1, index: int = 0, device: torch.device = CPU) -> ServerOracle:
     """A server that holds six samples of each class, in the round of that number."""
-    return ModelOracle(model(), Gradient(), class_clients(samples()), Round(index, learning_rate, 0))
+    classes = moved(class_clients(samples()), device)
+    return ModelOracle(model().to(device), Gradient(), classes, Round(index, learning_rate, 0))
+
+
+def moved(batch: ClientBatch, device: torch.device) -> ClientBatch:
+    """Bring clients and their samples to a device."""
+    return batch.to(device, batch.samples.to(device))
 
 
 def context(
