@@ -64,4 +64,4 @@ class Aksel(Weighting):
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""
-        return aksel_weights(updates.by_block(_to_the_median, mark_broken=True).sum(0), self.f)
+        return aksel_weights(updates.by_block(_to_the_median, mark_broken=True).sum(0).cpu(), self.f)

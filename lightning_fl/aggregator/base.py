@@ -230,6 +230,11 @@ class Aggregator(Checked, pl.Callback, ABC):
         return True
 
     @property
+    def searches(self) -> bool:
+        """Whether the rule waits for a GPU more than twice a round, to decide by what it has computed how to go on."""
+        return False
+
+    @property
     def needs_ids(self) -> bool:
         """Whether the rule must know which client sent which row."""
         return False
@@ -364,6 +369,11 @@ class Wrapper(Aggregator):
     def moves_with(self) -> Collection[Motion]:
         """What the wrapped rule moves with."""
         return self.rule.moves_with
+
+    @property
+    def searches(self) -> bool:
+        """Whether the wrapped rule does."""
+        return self.rule.searches
 
     @property
     def needs_ids(self) -> bool:
@@ -543,4 +553,4 @@ def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
             names.append(f"{content} {copies[content]}")
             copies[content] += 1
     draws = [seeding.derive_seed(seed, name) for name in names]
-    return torch.tensor(draws, device=updates.device).argsort()
+    return torch.tensor(draws).argsort()

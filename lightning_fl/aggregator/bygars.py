@@ -82,6 +82,7 @@ class Bygars(Remembering):
     """
 
     needs_server = "samples"
+    searches = True
 
     def __init__(self, steps: PositiveInt = 3, step_size: PositiveFloat = 0.05, carry_over: bool = False):
         super().__init__()

@@ -104,6 +104,7 @@ class Dnc(Weighting):
     """
 
     moves_with = ("shift", "scale")  # it draws coordinates
+    searches = True
 
     def __init__(
         self,

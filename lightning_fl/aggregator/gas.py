@@ -45,14 +45,15 @@ def gas_weights(
     """
     norms = updates.norms()
     rows = finite_rows(norms, "gas")
-    broken = torch.ones(updates.n, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
-    scores = torch.zeros_like(norms)
+    broken = torch.ones(updates.n, dtype=torch.bool).index_fill(0, rows, False).to(updates.device)
+    scores = norms.new_zeros(updates.n, device=updates.device)
     groups, stand_for = updates.held.some_of(groups)
     for blocks in _blocks(updates.rows, groups):
         if len(rows) < updates.n:
             blocks = blocks.masked_fill(broken[:, None], torch.nan)
         shares, stand_for = stand_for.tensor_split([len(blocks)])
         scores += (shares[:, None] * distances(blocks)).sum(0)
+    scores = scores.cpu()
     if not scores[rows].isfinite().all():
         raise DivergedError("gas needs a rule that leaves out updates with NaN or inf, got one that passes them on.")
     kept = len(rows) - still_tolerated(f, updates.n, len(rows))
@@ -111,6 +112,7 @@ class Gas(Wrapper, Weighting):
 
     least = "2f + 1"
     exact = True
+    searches = True
     moves_with = ("shift", "scale")
 
     def __init__(self, rule: Aggregator, f: NonNegativeInt, n_groups: PositiveInt = 1000):

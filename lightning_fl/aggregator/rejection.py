@@ -78,7 +78,7 @@ def average_rejection_weights(
         # Nothing names the candidates: they are gone before the next ones are made.
         values = torch.cat(
             [_ask(losses, updates.by_column(mean).add_(other)) for mean, other in zip(own, rest, strict=True)]
-        )
+        ).cpu()
     else:
         values = _of_each(losses, updates)[clients]
     return _equal_weights(-values, clients, updates.n, f)
@@ -127,7 +127,7 @@ def _finite(updates: Updates, rule: str, order: Tensor | None) -> Int64[Tensor, 
 
 def _of_each(losses: Losses, updates: Updates) -> Float64[Tensor, " n"]:
     """The losses after each update."""
-    return _ask(updates.by_row(losses) if callable(losses) else losses, updates.like)
+    return _ask(updates.by_row(losses) if callable(losses) else losses, updates.like).cpu()
 
 
 def _ask(losses: Losses, candidates: Tensor) -> Float64[Tensor, " k"]:
@@ -136,7 +136,7 @@ def _ask(losses: Losses, candidates: Tensor) -> Float64[Tensor, " k"]:
         raise SettingError(
             f"losses must be one number for each of {len(candidates)} updates, got {tuple(values.shape)}."
         )
-    values = values.to(candidates.device, torch.float64)
+    values = values.to(torch.float64)
     return values.masked_fill(values.isnan(), torch.inf)
 
 

@@ -255,11 +255,13 @@ def ordered(updates: Updates, rule: str) -> Ordered:
         return updates.ordered(rule)
     source, matrix = updates.mixture or (updates, None)
     if matrix is not None:
-        norms = source.norms()
+        norms = source.lengths
         fine = norms.isfinite()
-        matrix = matrix[(matrix[:, ~fine] == 0).all(1)][:, fine].to(source.here)
+        matrix = matrix[(matrix[:, ~fine] == 0).all(1)][:, fine].to(source.dtype)
         if not len(matrix) or (matrix.abs().double() @ norms[fine]).max() > torch.finfo(matrix.dtype).max:
             source, matrix = updates, None  # sums overflow: look at the mixed rows themselves
+        else:
+            matrix = matrix.to(source.device)
     if matrix is not None:
         finite = fine.tolist()
     elif source.held.partial:

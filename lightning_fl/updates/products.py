@@ -197,8 +197,6 @@ def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"], in_place: b
     Returns:
         The matrix itself, not a copy, where nothing changes.
     """
-    if gram.device.type != "cpu":  # where asking costs more
-        return gram[first][:, first]
     changed = (first != torch.arange(len(gram))).nonzero().flatten()
     others = first[changed]
     if torch.equal(gram[changed], gram[others]):
@@ -209,7 +207,7 @@ def merged(gram: Float64[Tensor, "n n"], first: Int64[Tensor, " n"], in_place: b
     return gram
 
 
-def kth_smallest(values: Float[Tensor, "m n"], k: int) -> Float[Tensor, " m"]:
+def kth_smallest(values: Float[Tensor, "m n"], k: int | Int64[Tensor, ""]) -> Float[Tensor, " m"]:
     """Find the k-th smallest value of every row, on a CPU by NumPy's partition: a fourth of torch's time.
 
     Args:
@@ -220,9 +218,10 @@ def kth_smallest(values: Float[Tensor, "m n"], k: int) -> Float[Tensor, " m"]:
     tensor([2.])
     """
     if values.device.type != "cpu":
-        return values.kthvalue(k, dim=1).values
-    values.numpy().partition(k - 1, axis=1)
-    return values[:, k - 1]
+        place = torch.as_tensor(k - 1, device=values.device).expand(len(values), 1)
+        return values.sort(dim=1).values.gather(1, place)[:, 0]
+    values.numpy().partition(int(k) - 1, axis=1)
+    return values[:, int(k) - 1]
 
 
 @dataclass(frozen=True)
@@ -358,14 +357,13 @@ def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: 
     """
     finite = lengths.isfinite()
     eligible = finite[:n_middle]
-    half = int(eligible.sum()) // 2  # beside itself
-    if not eligible.any():
-        return finite.to(torch.uint8).argmax()
-    radii = by_parts(partial(_radii, lengths[:n_middle], products, half + 1), lengths.new_empty(n_middle))
-    return radii.masked_fill(~eligible, torch.inf).argmin()
+    k = eligible.sum() // 2 + 1  # itself and half of them
+    radii = by_parts(partial(_radii, lengths[:n_middle], products, k), lengths.new_empty(n_middle))
+    middle = radii.masked_fill(~eligible, torch.inf).argmin()
+    return torch.where(eligible.any(), middle, finite.to(torch.uint8).argmax())
 
 
-def _radii(lengths: Tensor, products: Callable[[slice], Tensor], k: int, rows: slice) -> Tensor:
+def _radii(lengths: Tensor, products: Callable[[slice], Tensor], k: Tensor, rows: slice) -> Tensor:
     """Some rows' squared distances to their k-th nearest, each being its own first."""
     distances = distances_of(rows, products(rows)[:, : len(lengths)], lengths)  # NaN and inf come last
     distances.diagonal(rows.start).zero_()
@@ -427,12 +425,12 @@ def centred_products(
     gram, offset, square = (rows.new_zeros(shape, dtype=torch.float64) for shape in [(n, n), (n,), ()])
     for columns in float64_columns(rows, *others):
         sums = _sums(columns)
-        origin = columns[_middle_row(*_inner(sums, len(rows)), len(rows))].clone()
+        origin = columns.index_select(0, _middle_row(*_inner(sums, len(rows)), len(rows)).view(1))[0]
         columns -= origin
         _add_products(gram, columns)
         offset += columns @ origin
         square += origin @ origin
-    sums = total(torch.cat([_mirrored(gram), offset[None], square.expand(1, n)]))
+    sums = total(torch.cat([_mirrored(gram), offset[None], square.expand(1, n)])).cpu()
     gram, offset, square = sums[:n], sums[n], sums[n + 1, 0]
     if rows.dtype == torch.float64:
         gram = as_broken(gram, gram.diagonal() + 2 * offset + square)

@@ -92,11 +92,15 @@ def broken_rows(rows: Float[Tensor, "n d"]) -> Bool[Tensor, " n"]:
     >>> broken_rows(torch.tensor([[1.0, 2.0], [3e38, 3e38], [0.0, torch.nan]]))
     tensor([False, False,  True])
     """
-    return torch.tensor([not fine for fine in which_finite(rows)], device=rows.device)
+    if rows.device.type == "cpu":
+        return torch.tensor([not fine for fine in which_finite(rows)])
+    return ~torch.linalg.vector_norm(rows, torch.inf, dim=1).isfinite()  # the largest entry: nobody waits
 
 
 def which_finite(rows: Float[Tensor, "n d"]) -> list[bool]:
     """Tell for each row whether it holds only finite numbers, looking at a GPU once."""
+    if rows.device.type != "cpu":
+        return (~broken_rows(rows)).tolist()
     finite = rows.sum(1).isfinite().tolist()  # one cheap pass: a finite sum has finite terms
     return [fine or bool(rows[i].isfinite().all()) for i, fine in enumerate(finite)]  # or the sum overflowed
 
@@ -170,33 +174,42 @@ def weighted_sum(rows: Float[Tensor, "n d"], weights: Float[Tensor, " n"]) -> Fl
 
 
 def combine_rows(rows: Float[Tensor, "n d"], weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
-    """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
-    combined = weighted_sum(rows, weights)
-    if not combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
-        used, width = weights != 0, max(1, _COPIED // len(rows))
-        combined = torch.cat([weights[used] @ columns[used] for columns in rows.split(width, dim=1)])
-    return combined
+    """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds.
+
+    Args:
+        rows: The rows, on any device.
+        weights: Of the rows' type, on the CPU, lest a GPU be waited for.
+    """
+    used = weights.nonzero().flatten()
+    if len(used) == len(rows):
+        return weighted_sum(rows, weights.to(rows))
+    if rows.device.type == "cpu":
+        combined = weighted_sum(rows, weights)
+        if combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
+            return combined
+    some, width = weights[used].to(rows), max(1, _COPIED // len(rows))
+    return torch.cat([some @ columns[used] for columns in rows.split(width, dim=1)])
 
 
-def as_shares(data_weights: Float[Tensor, " n"] | None, n: int, device: torch.device) -> Float64[Tensor, " n"]:
-    """Divide n weights by their sum, and bring them to the device; None: equal ones.
+def as_shares(data_weights: Float[Tensor, " n"] | None, n: int) -> Float64[Tensor, " n"]:
+    """Divide n weights by their sum, on the CPU; None: equal ones.
 
     Raises:
         SettingError: If they are not n finite numbers >= 0 with a positive sum.
     """
     if data_weights is None:
         data_weights = torch.ones(n)
-    weights = data_weights.double()
+    weights = data_weights.cpu().double()
     if weights.shape != (n,) or not (weights.isfinite().all() and (weights >= 0).all() and weights.sum() > 0):
         raise SettingError(
             f"weights must be {n} finite numbers >= 0 with a positive sum, one for each row of updates, "
             f"got {tuple(weights.shape)}: {weights.tolist()[:5]}..."
         )
-    return (weights / weights.sum()).to(device)  # looked at where it was: to look at a GPU's numbers is to wait for it
+    return weights / weights.sum()
 
 
 def row_norms(rows: Float[Tensor, "n d"], p: float = 2.0) -> Float64[Tensor, " n"]:
-    """Compute ||x_i||_p at the speed of float32, to about 1e-6.
+    """Compute ||x_i||_p at the speed of float32, to about 1e-6, and bring them to the CPU.
 
     A row whose powers overflow or vanish in float32 is computed again in float64, so a norm is NaN or inf only where
     the row holds such a number (or, of float64 rows, has p-th powers beyond float64).
@@ -216,8 +229,9 @@ def row_norms(rows: Float[Tensor, "n d"], p: float = 2.0) -> Float64[Tensor, " n
     head, tail = rows.tensor_split([blocks * _POWERS], dim=1)
     parts = torch.linalg.vector_norm(head.unflatten(1, (blocks, _POWERS)), p, dim=2, dtype=wide)
     rest = torch.linalg.vector_norm(tail, p, dim=1, keepdim=True, dtype=wide)
-    norms = torch.linalg.vector_norm(torch.cat([parts, rest], dim=1), p, dim=1, dtype=torch.float64)
+    norms = torch.linalg.vector_norm(torch.cat([parts, rest], dim=1), p, dim=1, dtype=torch.float64).cpu()
     doubtful = ~((norms > 1e-12) & norms.isfinite())
     if doubtful.any():
-        norms[doubtful] = torch.linalg.vector_norm(rows[doubtful], p, dim=1, dtype=torch.float64)
+        again = doubtful.nonzero().flatten()
+        norms[again] = torch.linalg.vector_norm(rows[again], p, dim=1, dtype=torch.float64).cpu()
     return norms

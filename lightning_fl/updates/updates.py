@@ -36,6 +36,7 @@ from lightning_fl.updates.rows import (
     row_deviation,
     row_norms,
     weighted_sum,
+    which_finite,
 )
 
 # Share of the squared lengths that a variance must exceed to be taken from inner products, or from sums in float32.
@@ -98,6 +99,9 @@ class Updates:
 
     A row longer than 1e75, which float64 alone can hold, has the inner products, lengths and distances of one of inf.
 
+    Numbers of whole rows (data weights, lengths, inner products) are on the CPU, wherever the rows are: a GPU is waited
+    for once to bring them there, and what a rule makes of them, step by step, waits for nothing.
+
     Args:
         rows: One update per row.  Updates are pseudo-gradients: the server subtracts them.  Autograd does not follow
             them through a rule.
@@ -129,7 +133,7 @@ class Updates:
         self.held = Columns(rows.shape[1]) if columns is None else columns
         """Which columns are here; sums over columns go through this."""
         self.n, self.d = len(rows), self.held.d
-        self.data_weights = as_shares(data_weights, self.n, rows.device)
+        self.data_weights = as_shares(data_weights, self.n)
         self._positive = positive(self.data_weights, data_weights)
         self._layout = layout
 
@@ -248,7 +252,7 @@ class Updates:
         return self._products()
 
     def _products(self, *extra: Tensor) -> Float64[Tensor, "m m"]:
-        gram = self.held.total(gram_matrix(self.here, *extra))
+        gram = self.held.total(gram_matrix(self.here, *extra)).cpu()
         return as_broken(gram, gram.diagonal()) if self.dtype == torch.float64 else gram
 
     @cached_property
@@ -281,9 +285,23 @@ class Updates:
 
     def norms(self, p: float = 2.0) -> Float64[Tensor, " n"]:
         """Compute ||x_i||_p for p = 1, 2 or inf at the speed of float32; see `row_norms`."""
-        parts = self.by_block(lambda rows: row_norms(rows, p))
-        norms = parts[0] if len(parts) == 1 else torch.linalg.vector_norm(parts, p, dim=0)
+        if self.held.partial:
+            parts = self.by_block(lambda rows: row_norms(rows, p).to(rows.device)).cpu()
+            norms = torch.linalg.vector_norm(parts, p, dim=0)
+        else:
+            norms = row_norms(self.here, p)
         return norms.where(norms <= LONGEST, torch.inf)
+
+    @property
+    def lengths(self) -> Float64[Tensor, " n"]:
+        """||x_i||, from what has been asked for already if that tells, else `norms`."""
+        if "centred" in vars(self):
+            about = self.centred
+            squares = (about.gram.diagonal() + 2 * about.offset + about.square).clamp(min=0)
+            return squares.sqrt().where(squares <= LONGEST**2, torch.inf)
+        if "gram" in vars(self):
+            return self.gram.diagonal().sqrt()
+        return self.squares.sqrt() if "squares" in vars(self) else self.norms()
 
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
@@ -291,7 +309,7 @@ class Updates:
         squares = self.here.new_zeros(self.n, dtype=torch.float64)
         for columns in float64_columns(self.here):
             squares += columns.square().sum(1)
-        squares = self.held.total(squares)
+        squares = self.held.total(squares).cpu()
         return squares.where(squares <= LONGEST**2, torch.inf)
 
     def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
@@ -299,7 +317,7 @@ class Updates:
         products = self.here.new_zeros(self.n, dtype=torch.float64)
         for columns in float64_columns(self.here, self.held.own(vector)[None]):
             products += columns[:-1] @ columns[-1]
-        return self.held.total(products)
+        return self.held.total(products).cpu()
 
     def squares_about(self, answer: Float[Tensor, " d"] | Combination) -> Float64[Tensor, " n"]:
         """Compute ||x_i - answer||^2: from inner products where the answer combines these rows, else in one pass.
@@ -321,7 +339,7 @@ class Updates:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
         if weights is self._positive:
             return self.by_column(lambda rows: weighted_sum(rows, weights.to(rows)))
-        return self.by_column(lambda rows: combine_rows(rows, weights.to(rows)))
+        return self.by_column(lambda rows: combine_rows(rows, weights.to("cpu", rows.dtype)))
 
     def combination(
         self,
@@ -401,17 +419,17 @@ class Updates:
         """
         centred = vars(self).get("centred")
         gram = vars(self).get("gram") if centred is None else centred.gram
-        lengths = 0 if gram is None else gram.diagonal()[:h].mean()
+        lengths = torch.zeros(()) if gram is None else gram.diagonal()[:h].mean()
         rows, vector = self.here[:h], self.held.own(answer.vector if isinstance(answer, Combination) else answer)
         if centred is not None and isinstance(answer, Combination) and answer.updates is self and answer.extra is None:
             error, variance, square = centred.from_mean(answer.coefficients, h)
             least = _CLEAR * lengths
         elif gram is not None and moments is None:
-            variance = lengths - gram[:h, :h].mean()
+            variance = (lengths - gram[:h, :h].mean()).to(rows.device)
             mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
             sums = [(vector - mean).double().square().sum(), mean.double().square().sum()]
             error, square = self.held.total(torch.stack(sums))
-            least = _CLEAR * (lengths + square)
+            least = _CLEAR * (lengths.to(rows.device) + square)
         else:
             mean, squares = mean_and_squares(rows) if moments is None else moments
             sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]
@@ -458,7 +476,7 @@ class _Mixed(Updates):
         self.mixture = self.source, self.matrix = source, matrix
         self.ids, self.held, self._layout = ids, source.held, source._layout
         self.n, self.d = len(matrix), source.d
-        self.data_weights = as_shares(data_weights, self.n, matrix.device)
+        self.data_weights = as_shares(data_weights, self.n)
 
     @cached_property
     def rows(self) -> Float[Tensor, "n d"]:
@@ -485,7 +503,7 @@ class _Mixed(Updates):
         matrix = self.matrix
         mixed = matrix.to(rows) @ rows
         if not mixed.sum().isfinite():  # 0 * inf is NaN: leave those rows out
-            finite = ~broken_rows(rows)
+            finite = torch.tensor(which_finite(rows))
             mixed = matrix[:, finite].to(rows) @ rows[finite]
             mixed[(matrix[:, ~finite] != 0).any(1)] = torch.nan
         return mixed

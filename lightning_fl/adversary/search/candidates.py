@@ -57,7 +57,7 @@ class Candidates:
         self, rows: Updates, vectors: Float[Tensor, "k d"], copies: int, data_weights: Float[Tensor, " n"]
     ) -> None:
         self.rows, self.vectors, self.copies = rows, vectors, copies
-        self.data_weights = as_shares(data_weights, rows.n + copies, vectors.device)
+        self.data_weights = as_shares(data_weights, rows.n + copies)
         self.norms = cache(rows.norms)
         self.ordered = cache(partial(ordered, rows))
         self._asked: list[_Beside] = []
