@@ -77,12 +77,13 @@ class ClassCounts(Metric):
 
     def update(self, outputs: Float[Tensor, "n c"], targets: Int64[Tensor, " n"]) -> None:
         """Count one batch; the class predicted is the one of the largest output, the first of several."""
-        c, predicted = len(self.total), outputs.argmax(1)
+        predicted = outputs.argmax(1)
+        right = (predicted == targets).long()
         self.broken += (~outputs.isfinite().all(1)).sum()
-        self.total += targets.bincount(minlength=c)
-        self.right += targets[predicted == targets].bincount(minlength=c)
+        self.total.index_add_(0, targets, torch.ones_like(right))  # bincount would wait for a GPU
+        self.right.index_add_(0, targets, right)
         if len(self.confusion):
-            self.confusion += (c * targets + predicted).bincount(minlength=c * c).view(c, c)
+            self.confusion.view(-1).index_add_(0, len(self.total) * targets + predicted, torch.ones_like(right))
 
     def compute(self) -> Counted:
         """Give the counts."""

@@ -85,6 +85,7 @@ class Adaptive(Adversary):
     least_honest = 2
     knows = "rule"
     varies_with = ("weights",)
+    searches = True
 
     def __init__(
         self,

@@ -131,12 +131,13 @@ class Backdoor(Adversary):
         """
         own = batch.samples
         inputs, targets = [], []
-        for client, indices in zip(batch.ids, batch.indices, strict=True):
+        attacked = self._attacked(own)[torch.cat(list(batch.indices))].cpu().split(batch.sizes)
+        for client, indices, some in zip(batch.ids, batch.indices, attacked, strict=True):
             generator = seeding.generator(seed, "backdoor", client)
             held = replace(own, inputs=own.inputs.index_select(0, indices), targets=own.targets[indices])
-            eligible = self._attacked(held).nonzero().flatten()
+            eligible = some.nonzero().flatten()
             count = max(round(self.share * len(eligible)), 1)
-            chosen = eligible[torch.randperm(len(eligible), generator=generator)[:count].to(eligible.device)]
+            chosen = eligible[torch.randperm(len(eligible), generator=generator)[:count]].to(indices.device)
             held.inputs[chosen] = self.mark(held.inputs[chosen], client, generator)
             inputs.append(held.inputs)
             targets.append(held.targets.index_copy(0, chosen, self._goals(held)[chosen]))

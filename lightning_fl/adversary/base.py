@@ -147,6 +147,8 @@ class Adversary(Checked, pl.Callback, ABC):
     varies_with: Collection[str] = ()
     """What changes what it sends, other than updates and samples: "seed" and "round" if it draws in each round, "seed"
     if once per run, the clients' data "weights" if it asks the rule."""
+    searches: bool = False
+    """Whether it waits for a GPU more than twice a round, to decide by what it has computed how to go on."""
     finite: bool = True
     """Whether it sends finite numbers only."""
 

@@ -96,10 +96,9 @@ class Direction:
         mean = (1 - share) * self.mean + share * honest.by_column(lambda rows: rows.mean(0))
         lengths = _near_one(honest.over_columns(_lengths_along, mean, self.z))
         u = _near_one(honest.by_column(partial(_variation, lengths), mean))
-        z, length = self.z, u.norm()
-        if length > 0:
-            z = (1 - share) * z + share * u / length
-            z = z / z.norm() if z.norm() > 0 else self.z
+        length = u.norm()
+        z = (1 - share) * self.z + share * u / length
+        z = torch.where((length > 0) & (z.norm() > 0), z / z.norm(), self.z)
         return Direction(z, mean, self.rounds + 1, self.target)
 
     def choose(self, honest: Updates, ids: Sequence[int]) -> "Direction":

@@ -46,6 +46,7 @@ class OneCoordinate(Adversary):
     least_honest = 2
     knows = "rule"
     varies_with = ("weights",)
+    searches = True
 
     def __init__(self, direction: Direction = "one", evaluations: Annotated[int, Ge(2)] = 20):
         self.direction: Direction = direction

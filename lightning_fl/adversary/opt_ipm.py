@@ -44,6 +44,7 @@ class OptIpm(Adversary):
 
     knows = "rule"
     varies_with = ("weights",)
+    searches = True
 
     def __init__(
         self, evaluations: PositiveInt = 20, start: FiniteFloat = 0.0, step: FiniteFloat = 10.0, ratio: Fraction = 0.8

@@ -70,7 +70,7 @@ class Rop(Adversary):
         along = _unit((self.reference * last + (1 - self.reference) * mean).double())
         # A projection of rounding is none: ones along the reference have nothing across it.
         across = 1 - along.sum() * along
-        across = _unit(across) if across.norm() > 1e-6 * len(mean) ** 0.5 else torch.zeros_like(across)
+        across = torch.where(across.norm() > 1e-6 * len(mean) ** 0.5, _unit(across), 0)
         theta = radians(self.angle)
         # At unit length, as these two are orthogonal.
         perturbation = (sin(theta) * across + cos(theta) * along).to(mean)
@@ -83,4 +83,4 @@ class Rop(Adversary):
 
 def _unit(vector: Tensor) -> Tensor:
     length = vector.norm()
-    return vector / length if length > 0 else torch.zeros_like(vector)
+    return torch.where(length > 0, vector / length, 0)

@@ -81,7 +81,7 @@ class Momentum(LocalSgd):
         rows = rows_of(batch, self.m, "momentum")
         share = self.m.new_full((len(batch), 1), 1.0 if self.start == "undamped" else 1 - self.beta)
         if self.start == "first":
-            share[~self.started[rows]] = 1.0
+            share.masked_fill_(~self.started[rows], 1.0)
         for some in in_cache(result.updates):
             m = self.beta * self.m[rows[some]] + share[some] * result.updates[some]
             self.m[rows[some]] = result.updates[some] = m
