@@ -266,17 +266,18 @@ class FederatedModule(pl.LightningModule):
             honest = server.client.updates(self.model, batch.honest, server.round, out=rows[:h])
             loss = self._place(honest, rows[:h], batch.data_weights[:h])
             clock.mark("clients")
-            moments = self._attack(batch, rows, columns, server)
-            clock.mark("attack")
-            updates = _updates(batch, rows, columns, self.model)
-            aggregation = aggregated(self.aggregator, updates, server)
-            clock.mark("aggregator")
-            measured, trust = _measure(updates, aggregation, h, moments)
+            with _explaining(loss):
+                moments = self._attack(batch, rows, columns, server)
+                clock.mark("attack")
+                updates = _updates(batch, rows, columns, self.model)
+                aggregation = aggregated(self.aggregator, updates, server)
+                clock.mark("aggregator")
+                measured, trust = _measure(updates, aggregation, h, moments, loss)
             clock.mark("robustness")
-            self._server_step(aggregation.update, loss)
+            self._server_step(aggregation.update, measured["loss"])
             clock.mark("server")
             metrics = {
-                "loss": loss,
+                "loss": measured["loss"],
                 "learning_rate": server.round.learning_rate,
                 **measured,
                 "communication/floats_up": float(updates.n * updates.d),
@@ -311,20 +312,20 @@ class FederatedModule(pl.LightningModule):
         this_round = Round(batch.index, self.trainer.optimizers[0].param_groups[0]["lr"], batch.seed)
         return columns, rows, ModelOracle(self.model, client, batch.server, this_round)
 
-    def _place(self, honest: ClientResult, rows: Float[Tensor, "h _"], data_weights: Float[Tensor, " h"]) -> float:
+    def _place(self, honest: ClientResult, rows: Float[Tensor, "h _"], data_weights: Float[Tensor, " h"]) -> Tensor:
         """Put what the clients computed into the rows, where they need not have written it; return their mean loss.
 
         Raises:
-            DivergedError: If it is not finite: what rule and attack make of such updates would say nothing.
+            DivergedError: If it is on the CPU and not finite; on a GPU, which is waited for less, `_measure` raises it.
         """
         check_result(honest, rows, self.client)
         updates = honest.updates
         if updates.data_ptr() != rows.data_ptr() or updates.stride() != rows.stride():
             rows.copy_(updates)
         shares = data_weights / data_weights.sum()
-        loss = (honest.losses @ shares.to(honest.losses)).item()
-        if not isfinite(loss):
-            raise DivergedError(f"the honest clients' mean loss is {loss}")
+        loss = honest.losses @ shares.to(honest.losses)
+        if loss.device.type == "cpu":
+            _check_loss(loss.item())
         return loss
 
     def _attack(
@@ -509,7 +510,7 @@ def _updates(batch: RoundBatch, rows: Float[Tensor, "k _"], columns: Block | Non
 
 
 def _measure(
-    updates: Updates, aggregation: Aggregation, h: int, moments: tuple[Tensor, Tensor] | None
+    updates: Updates, aggregation: Aggregation, h: int, moments: tuple[Tensor, Tensor] | None, loss: Float[Tensor, ""]
 ) -> tuple[dict[str, float], list[float] | None]:
     """Measure a round's update.
 
@@ -518,21 +519,24 @@ def _measure(
         aggregation: The rule's answer to them.
         h: Number of honest updates.
         moments: `Updates.known_moments` of the honest ones.  None: not known.
+        loss: Mean loss of the honest clients.
 
     Returns:
         Metrics, and the rule's trust in each client, if it is a weighting.
 
     Raises:
-        DivergedError: If the update is not finite.
+        DivergedError: If the loss or the update is not finite.
     """
     update, trust = aggregation.update, aggregation.trusted
-    read = _read(  # a GPU is waited for here and for the loss, and nowhere else in a round of plain averaging
+    read = _read(  # a GPU is waited for here, and nowhere else in a round of plain averaging
         norm=update.norm(),
+        loss=loss,
         finite=update.isfinite().all(),
         deviation=updates.quick_deviation(aggregation.answer, h, moments),
         trust=update.new_empty(0) if trust is None else trust,
         sums=update.new_empty(0) if trust is None else torch.stack([trust[:h].sum(), trust[h:].sum()]),
     )
+    _check_loss(read["loss"][0])
     if not read["finite"][0]:
         marks = updates.by_block(lambda rows: broken_rows(rows).double()).sum(0)
         broken = [i for i, mark in enumerate(marks.tolist()) if mark]
@@ -542,8 +546,30 @@ def _measure(
     sums = dict(zip(["weight/honest", "weight/byzantine"][: 1 + (h < updates.n)], read["sums"], strict=False))
     diagnostics = {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
     kappa = measured_kappa(updates, update, h, read["deviation"])
-    metrics = {"update_norm": read["norm"][0], **sums, **diagnostics, "robustness/kappa": kappa}
+    metrics = {
+        "loss": read["loss"][0],
+        "update_norm": read["norm"][0],
+        **sums,
+        **diagnostics,
+        "robustness/kappa": kappa,
+    }
     return metrics, None if trust is None else read["trust"]
+
+
+def _check_loss(loss: float) -> None:
+    """Refuse a loss that is not finite: what rule and attack make of such updates would say nothing."""
+    if not isfinite(loss):
+        raise DivergedError(f"the honest clients' mean loss is {loss}")
+
+
+@contextmanager
+def _explaining(loss: Float[Tensor, ""]) -> Iterator[None]:
+    """Say that the loss is not finite in place of any error that may come of it."""
+    try:
+        yield
+    except Exception:
+        _check_loss(loss.item())
+        raise
 
 
 class _Clock:

@@ -1,8 +1,8 @@
 import copy
 import csv
 import re
-import traceback
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +12,7 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.plugins.precision import MixedPrecision
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_fl import FederatedDataModule, FederatedModule, Federation, SettingError, TensorData, Updates
@@ -31,6 +30,7 @@ from lightning_fl.aggregator.clipped_clustering import ClippedClustering
 from lightning_fl.aggregator.clipped_sum import ClippedSum
 from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.aggregator.foolsgold import Foolsgold
+from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.nnm import Nnm
@@ -40,6 +40,7 @@ from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.rsa import Rsa
 from lightning_fl.contract import world
+from lightning_fl.contract.device import PretendedDevice, Waits
 from lightning_fl.errors import ProcessError
 from lightning_fl.partition.iid import Iid
 from lightning_fl.schedule.late_decay import late_decay
@@ -772,66 +773,50 @@ def test_needs_a_number_of_rounds(tmp_path):
         trainer(tmp_path, -1, Ipm(1.0)).fit(module(), datamodule=data())
 
 
-LOOKING = {"item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__contains__", "cpu", "numpy", "equal"}
-LOOKING |= {"nonzero", "argwhere", "unique"}
-LOOKING = {getattr(owner, name) for owner in (Tensor, torch) for name in LOOKING if hasattr(owner, name)}
-
-
-class Looks(TorchFunctionMode):
-    """Notes which of our functions look at a tensor's numbers, for which the processor would wait for a GPU."""
-
-    def __init__(self):
-        super().__init__()
-        self.places = []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in LOOKING or (func is Tensor.__getitem__ and masks(args[1])):
-            frames = [frame.name for frame in traceback.extract_stack() if "lightning_fl/" in frame.filename]
-            self.places.append(frames[-1])
-        return func(*args, **(kwargs or {}))
-
-
-def masks(index):
-    """Whether an index says which entries by True and False, so that how many there are depends on the numbers."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
-
-
-# Look at what lies on the host, wherever the rest is: shares of the data; and NumPy's sorting, for processors only.
-HOST = {"as_shares", "positive", "work"}
-
-
 @pytest.mark.parametrize(
     ("rule", "more"),
     [
         (Average(), []),
-        # Each asks which rows are finite, and whether a row without weight broke the sum; Fed-NGA's lengths are looked
-        # at, too.
-        (Normalized(), ["row_norms", "finite_rows", "combine_rows"]),
+        (Normalized(), ["row_norms"]),
+        (Krum(2), ["centred_products"]),
+        (GeometricMedian(), ["centred_products"]),
+        (Boba(2), ["centred_products"]),
+        (Nnm(TrimmedMean(2), 2), ["centred_products"]),
         (Median(), ["which_finite"]),
     ],
 )
 @pytest.mark.parametrize("client", [Gradient(), Gradient(batch_size=4), Gradient(client_chunk=1)])
-def test_a_gpu_is_waited_for_twice_a_round(rule, more, client, tmp_path, monkeypatch):
-    """For the loss and at the end.
-
-    It is waited for wherever numbers are looked at; this is the last round of three, as the first ones try out how to
-    compute.
-    """
-    looks = []
-    step = FederatedModule.training_step
-
-    def watched(self, batch, batch_idx):
-        with Looks() as mode:
-            output = step(self, batch, batch_idx)
-        looks.append([place for place in mode.places if place not in HOST])
-        return output
-
-    monkeypatch.setattr(FederatedModule, "training_step", watched)
+def test_a_gpu_is_waited_for_twice_a_round(rule, more, client):
+    """By a rule, once, and at the end; this is the last round of three, as the first ones try out how to compute."""
     fitted = module()
     fitted.client = client
-    trainer(tmp_path, 3, rule, Lie(0.7)).fit(fitted, datamodule=data())
-    assert looks[-1] == ["_place", *more, "_read"]
+    with PretendedDevice() as gpu:
+        seen = Waits(gpu)
+        training.trainer([rule, Lie(0.7), seen], 3, accelerator="auto", strategy=gpu.strategy()).fit(
+            fitted, datamodule=data()
+        )
+    assert seen.waits == [*more, "_read"]
+    assert seen.places == {gpu.device}
+
+
+class Overflowing(Gradient):
+    """Clients whose losses and updates are not numbers."""
+
+    def updates(self, *args, **settings):
+        result = super().updates(*args, **settings)
+        result.updates.fill_(torch.nan)
+        return replace(result, losses=result.losses * torch.nan)
+
+
+def test_a_loss_that_is_not_finite_is_told_of_on_a_gpu_too():
+    """It is read at the end of the round, after a rule that can make nothing of such updates."""
+    broken = module()
+    broken.client = Overflowing()
+    with PretendedDevice() as gpu:
+        training.trainer([Krum(2), Lie(0.7)], 3, accelerator="auto", strategy=gpu.strategy()).fit(
+            broken, datamodule=data()
+        )
+    assert broken.diverged == "round 1: the honest clients' mean loss is nan"
 
 
 class Seen(pl.Callback):

@@ -1,5 +1,6 @@
 """Laws of every attack in conf/adversary, found by looking there."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from lightning_fl import Updates
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.arguments import arguments
 from lightning_fl.contract import conf, world
+from lightning_fl.contract.device import PretendedDevice
 from lightning_fl.contract.images import pictures, seeing
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
@@ -32,21 +34,22 @@ def _rare(tmp_path_factory):
             config.path = str(path)
 
 
-def model(dtype=torch.float32):
-    return seeing(world.model(n_classes=CLASSES)).to(dtype)
+def model(dtype=torch.float32, device=world.CPU):
+    return seeing(world.model(n_classes=CLASSES)).to(device, dtype)
 
 
 def honest_updates(dtype=torch.float32):
     return 0.3 + torch.randn(12, D, generator=torch.Generator().manual_seed(0), dtype=dtype)
 
 
-def situation(b=3, dtype=torch.float32, **changes):
+def situation(b=3, dtype=torch.float32, device=world.CPU, **changes):
     """Honest updates, b, and a context with b Byzantine clients, who hold pictures of ten classes."""
     features = world.samples(30, seed=1).inputs.to(dtype)
     samples = pictures(Samples(features, torch.arange(len(features)) % CLASSES, CLASSES))
     byzantine = ClientBatch(samples, torch.arange(len(samples)).split(len(samples) // b)[:b], range(12, 12 + b))
-    context = replace(world.context(), model=model(dtype), byzantine=byzantine, **changes)
-    return Updates(honest_updates(dtype)), b, context
+    byzantine = world.moved(byzantine, device)
+    context = replace(world.context(), model=model(dtype, device), byzantine=byzantine, **changes)
+    return Updates(honest_updates(dtype).to(device)), b, context
 
 
 def adversary(name):
@@ -157,6 +160,36 @@ def test_a_round_that_does_not_end_is_not_remembered(name):
     expected = whole.attack(*second)
     assert same(asked.attack(*second), expected)
     assert same(resumed.attack(*second), expected)
+
+
+@EVERY
+def test_stays_on_the_gpu_where_the_updates_are(name):
+    """One that is pretended, with its laws; what it remembers goes there from a checkpoint, and back."""
+    whole, first, second, third = (adversary(name) for _ in range(4))
+    given = [{}, {"round": Round(1, 0.1, 0), "previous_update": honest_updates()[0]}, {"round": Round(2, 0.1, 0)}]
+    expected = [attacked(whole, **changes) for changes in given]
+    attacked(first, **given[0])
+    second.load_state_dict(deepcopy(first.state_dict()))
+    with PretendedDevice() as gpu:
+        given[1]["previous_update"] = honest_updates()[0].to(gpu.device)
+        now = situation(device=gpu.device, **given[1])
+        second.attack(*now)  # the first time, clients try out how to compute
+        before = len(gpu.waits)
+        found = second.attack(*now)
+        second.on_train_batch_end(None, None, None, None, 0)
+        waits = gpu.waits[before:]
+        assert found.device == gpu.device
+        assert len(waits) <= 2 or second.searches, f"it waits for the GPU in {waits}; do so less, or declare searches"
+        torch.testing.assert_close(found.cpu(), expected[1], rtol=1e-4, atol=1e-5, equal_nan=True)
+        third.load_state_dict(deepcopy(second.state_dict()))
+    torch.testing.assert_close(attacked(third, **given[2]), expected[2], rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def attacked(attacker, **changes):
+    """One round of the attack."""
+    forged = attacker.attack(*situation(**changes)).clone()
+    attacker.on_train_batch_end(None, None, None, None, 0)
+    return forged
 
 
 @EVERY

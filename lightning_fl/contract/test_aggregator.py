@@ -17,6 +17,7 @@ from lightning_fl import Aggregation, Aggregator, SettingError, Updates
 from lightning_fl.aggregator.base import Motion
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf, hostile, world
+from lightning_fl.contract.device import PretendedDevice
 from lightning_fl.samples import ClientBatch
 from lightning_fl.server_oracle import GivenServer
 
@@ -101,12 +102,12 @@ def test_asking_twice_gives_the_same_answer(name):
     assert torch.equal(apply(rule, rows), first)
 
 
-def rounds(rule: Aggregator, numbers: Iterable[int]) -> list[torch.Tensor]:
+def rounds(rule: Aggregator, numbers: Iterable[int], device: torch.device = world.CPU) -> list[torch.Tensor]:
     """What the rule makes of the rounds of these numbers."""
     found = []
     for t in numbers:
-        rows = Updates(world.honest_updates(H, seed=t), ids=range(H))
-        found.append(rule.aggregate(rows, world.oracle(index=t)).update.clone())
+        rows = Updates(world.honest_updates(H, seed=t).to(device), ids=range(H))
+        found.append(rule.aggregate(rows, world.oracle(index=t, device=device)).update.clone())
         rule.on_train_batch_end(None, None, None, None, t)
     return found
 
@@ -118,6 +119,46 @@ def test_its_memory_goes_on_from_a_checkpoint(name):
     rounds(first, range(2))
     later.load_state_dict(deepcopy(first.state_dict()))
     assert all(torch.equal(a, b) for a, b in zip(rounds(later, (2, 3)), whole[2:], strict=True))
+
+
+@pytest.mark.parametrize("bad", ["nobody", "broken"])
+@pytest.mark.parametrize("name", RULES)
+def test_stays_on_the_gpu_where_the_rows_are(name, bad):
+    """One that is pretended, with its laws (`PretendedDevice`); the answer is that on the CPU up to rounding."""
+    rows = torch.cat([world.honest_updates(H), torch.tensor(BAD[bad])[:, None].expand(-1, world.D)])
+    expected = make(name).aggregate(Updates(rows, ids=range(len(rows))), world.oracle())
+    with PretendedDevice() as gpu:
+        updates, server = Updates(rows.to(gpu.device), ids=range(len(rows))), world.oracle(device=gpu.device)
+        found = make(name).aggregate(updates, server)
+        assert found.update.device == gpu.device
+        update, trusted = found.update.cpu(), None if found.trusted is None else found.trusted.cpu()
+    torch.testing.assert_close(update, expected.update, rtol=1e-4, atol=1e-5, equal_nan=True)
+    torch.testing.assert_close(trusted, expected.trusted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", those(lambda rule: not rule.searches))
+def test_waits_for_a_gpu_twice_at_most(name):
+    """Whatever n and d: to look at numbers there, one after the other, takes longer than to compute with them."""
+    with PretendedDevice() as gpu:
+        rule, server = make(name), world.oracle(device=gpu.device)
+        for _ in range(2):  # the first time, the server tries out how to compute
+            updates = Updates(world.honest_updates(H).to(gpu.device), ids=range(H))
+            before = len(gpu.waits)
+            assert rule.aggregate(updates, server).update.device == gpu.device
+    waits = gpu.waits[before:]
+    assert len(waits) <= 2, f"it waits in {waits}; bring what it decides by to the CPU at once, or declare searches"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_its_memory_goes_on_from_a_checkpoint_on_another_device(name):
+    whole, first, later, last = rounds(make(name), range(4)), make(name), make(name), make(name)
+    rounds(first, [0])
+    later.load_state_dict(deepcopy(first.state_dict()))
+    with PretendedDevice() as gpu:
+        (second,) = rounds(later, [1], gpu.device)
+        last.load_state_dict(deepcopy(later.state_dict()))
+        torch.testing.assert_close(second.cpu(), whole[1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(rounds(last, [2])[0], whole[2], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["clients", "rows"])

@@ -10,6 +10,7 @@ from lightning_fl import SettingError
 from lightning_fl.arguments import arguments
 from lightning_fl.client.base import Client
 from lightning_fl.contract import conf, world
+from lightning_fl.contract.device import PretendedDevice
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -154,6 +155,24 @@ def test_its_memory_goes_on_from_a_checkpoint(name):
     later.load_state_dict({key: value.clone() for key, value in client.state_dict().items()})
     after = [later.updates(model(), clients(), Round(t, 0.1, 0)) for t in (2, 3)]
     assert alike(after, whole[2:])
+
+
+@EVERY
+@pytest.mark.parametrize("chunk", [None, 1, 2])
+def test_stays_on_the_gpu_where_the_model_is(name, chunk):
+    """One that is pretended, with its laws; three rounds there are those on the CPU up to rounding."""
+    expected = rounds(prepared(name, client_chunk=chunk))
+    with PretendedDevice() as gpu:
+        net, batch = model().to(gpu.device), world.moved(clients(), gpu.device)
+        client = conf.make("client", name, batch_size=2, steps=3, client_chunk=chunk)
+        client.prepare(net, batch)
+        for t, result in enumerate(expected):
+            before = len(gpu.waits)
+            found = client.updates(net, batch, Round(t, 0.1, 0))
+            assert not t or not gpu.waits[before:]  # the first time, it tries out how to compute
+            assert found.updates.device == found.losses.device == gpu.device
+            torch.testing.assert_close(found.updates.cpu(), result.updates, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found.losses.cpu(), result.losses, rtol=1e-4, atol=1e-5)
 
 
 @EVERY

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 
 from lightning_fl import ClientBatch, Samples
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf, world
+from lightning_fl.contract.device import PretendedDevice
 from lightning_fl.loss.base import minimizing
 
 every_loss = pytest.mark.parametrize("name", conf.names("loss"))
@@ -28,6 +30,19 @@ def test_one_loss_per_sample(name):
     torch.testing.assert_close(losses, alone)
     assert torch.equal(outputs, kept[0])
     assert torch.equal(targets, kept[1])
+
+
+@every_loss
+def test_losses_are_on_the_gpu_where_the_outputs_are(name):
+    """One that is pretended, with its laws; nobody waits for it."""
+    loss, (outputs, targets) = conf.make("loss", name), logits(7)
+    expected = loss(outputs, targets)
+    with PretendedDevice() as gpu:
+        loss = loss.to(gpu.device) if isinstance(loss, nn.Module) else loss
+        found = loss(outputs.to(gpu.device), targets.to(gpu.device))
+        assert found.device == gpu.device
+        assert gpu.waits == []
+        torch.testing.assert_close(found.cpu(), expected)
 
 
 @every_loss

@@ -11,6 +11,7 @@ from lightning_fl import ClientBatch, FederatedModule, Round, Samples
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf
+from lightning_fl.contract.device import PretendedDevice
 from lightning_fl.contract.inputs import found_inputs
 from lightning_fl.contract.world import slow_gradients
 from lightning_fl.network.parameters import flatten, trainable, unflatten
@@ -109,6 +110,20 @@ def test_candidates_are_evaluated_at_once(name):
     with torch.no_grad():
         expected = torch.stack([logits(vector) for vector in candidates])
         torch.testing.assert_close(vmap(logits)(candidates), expected, rtol=1e-4, atol=1e-5)
+
+
+@every_model
+def test_it_computes_on_a_gpu_what_it_computes_on_the_cpu(name):
+    """One that is pretended, with its laws; nobody waits for it."""
+    model = make(name).eval()
+    inputs = clients(name, model).samples.inputs[:2]
+    with torch.no_grad():
+        expected = model(inputs)
+        with PretendedDevice() as gpu:
+            found = model.to(gpu.device)(inputs.to(gpu.device))
+            assert found.device == gpu.device
+            assert gpu.waits == []
+            torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SMALL)

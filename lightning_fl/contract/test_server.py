@@ -7,6 +7,7 @@ import torch
 from torch.optim import Optimizer
 
 from lightning_fl.contract import conf, world
+from lightning_fl.contract.device import PretendedDevice
 
 EVERY = pytest.mark.parametrize("name", conf.names("server"))
 
@@ -21,7 +22,7 @@ def step(model, optimizer, seed):
     """One round with a drawn update; gives the parameters after it."""
     draw = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
-        parameter.grad = torch.randn(parameter.shape, generator=draw)
+        parameter.grad = torch.randn(parameter.shape, generator=draw).to(parameter.device)
     optimizer.step()
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
@@ -70,6 +71,21 @@ def test_its_memory_goes_on_from_a_checkpoint(name):
     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for t in (2, 3):
         assert torch.equal(step(model, optimizer, t), step(later, again, t))
+
+
+@EVERY
+def test_steps_on_a_gpu_are_those_on_the_cpu(name):
+    """One that is pretended, with its laws; nobody waits for it."""
+    model, optimizer = made(name)
+    expected = [step(model, optimizer, t) for t in range(3)]
+    with PretendedDevice() as gpu:
+        model = world.model().to(gpu.device)
+        optimizer = conf.make("server", name)(model.parameters())
+        found = [step(model, optimizer, t) for t in range(3)]
+        assert gpu.waits == []
+        for a, b in zip(found, expected, strict=True):
+            assert a.device == gpu.device
+            torch.testing.assert_close(a.cpu(), b)
 
 
 @EVERY
