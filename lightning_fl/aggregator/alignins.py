@@ -89,6 +89,7 @@ class Alignins(Aggregator):
     needs_model = True
     robust = False  # see the note
     moves_with = ()
+    searches = True
 
     def __init__(
         self,
@@ -108,8 +109,8 @@ class Alignins(Aggregator):
         rows = finite_rows(norms, "alignins")
         k = max(floor(self.sparsity * updates.d), 1)
         signs = updates.by_column(sign_sums, mark_broken=True).sign_().to(updates.dtype)
-        main = updates.by_row(partial(_agreement, signs=signs, k=k))[rows]
-        lengths = norms[rows] * torch.linalg.vector_norm(model, dtype=torch.float64)
+        main = updates.by_row(partial(_agreement, signs=signs, k=k))[rows].cpu()
+        lengths = norms[rows] * torch.linalg.vector_norm(model, dtype=torch.float64).cpu()
         cosines = torch.where(lengths > 0, updates.products(model)[rows] / lengths, 0)
         kept = usual(cosines, self.lambda_c) & usual(main, self.lambda_s)
         weights = torch.zeros_like(norms)

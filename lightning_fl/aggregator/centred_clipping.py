@@ -205,6 +205,7 @@ class SequentialCentredClipping(_FromTheLast):
     """
 
     least = "n_clusters"
+    searches = True
     moves_with = ("rotation",)
 
     def __init__(self, radius: PositiveFloat = 1.0, n_clusters: PositiveInt = 3, average_first: bool = False):
@@ -219,7 +220,7 @@ class SequentialCentredClipping(_FromTheLast):
         order = draw_order(updates, server.derive_seed("buckets"))
         similarity = None
         if centre.any():
-            lengths = (updates.squares * centre.double().square().sum()).sqrt()
+            lengths = (updates.squares * centre.double().square().sum().cpu()).sqrt()
             similarity = (updates.products(centre) / lengths).nan_to_num(nan=0.0)  # 0: a row without direction
         buckets = similarity_buckets(similarity, self.n_clusters, order)
         found = sequential_centred_clipping_weights(gram, buckets, self.radius, self.average_first)

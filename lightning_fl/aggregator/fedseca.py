@@ -95,14 +95,14 @@ class Fedseca(Remembering):
         norms = updates.squares.sqrt()
         rows = finite_rows(norms, "fedseca")
         rho = concordance(updates.over_columns(partial(_sign_products, rows=rows)))
-        scales = clipping_scales(norms[rows], median_of(norms[rows], self.median))
+        scales = clipping_scales(norms[rows], median_of(norms[rows], self.median)).to(updates.device)
         cuts = updates.by_row(partial(_quantiles, gamma=self.gamma))[rows]
 
         def mean_of_elected(given: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
             parts = [self._elect(columns[rows], rho, scales, cuts) for columns in float64_columns(given)]
             return torch.cat(parts).to(given)
 
-        return updates.by_column(mean_of_elected), torch.zeros_like(norms).index_put((rows,), rho)
+        return updates.by_column(mean_of_elected), torch.zeros_like(norms).index_put((rows,), rho.cpu())
 
     def _elect(self, x: Tensor, rho: Tensor, scales: Tensor, cuts: Tensor) -> Float64[Tensor, " k"]:
         size, clipped, paper = x.abs(), scales[:, None] * x, self.variant == "paper"

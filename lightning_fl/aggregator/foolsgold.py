@@ -108,7 +108,7 @@ class Foolsgold(Aggregator):
                 "by itself, without buckets."
             )
         past = [self._history.get(client) for client in updates.ids]
-        gram = updates.gram if all(row is None for row in past) else _gram(updates.rows, past)
+        gram = updates.gram if all(row is None for row in past) else _gram(updates.rows, past).cpu()
         weights = _weights(updates, gram, self.confidence, self.normalize)
         finite = gram.diagonal().isfinite().tolist()
         self._last = {i: row for i, row, fine in zip(updates.ids, updates.rows, finite, strict=True) if fine}

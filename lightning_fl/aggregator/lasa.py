@@ -68,6 +68,7 @@ class _Sparsified:
         self, given: Float[Tensor, "n k"], owner: Int64[Tensor, " k"], weights: Float64[Tensor, "m t"], sparse: bool
     ) -> Float[Tensor, " k"]:
         """Combine the rows with other weights in each tensor."""
+        weights = weights.to(given.device)
         parts = [weights[:, t] @ values for t, values in self.pieces(given, owner, sparse)]
         return torch.cat(parts).to(given) if parts else given.new_empty(0)
 
@@ -104,6 +105,7 @@ class Lasa(Aggregator):
 
     needs_layout = True
     moves_with = ("scale",)
+    searches = True
 
     def __init__(
         self,
@@ -125,8 +127,9 @@ class Lasa(Aggregator):
         rows = finite_rows(norms, "lasa")
         scales = clipping_scales(norms[rows], median_of(norms[rows], self.median))
         owner = owners(layout, updates.device)
-        some = _Sparsified(layout, rows, scales, self._cuts(updates, owner)[rows])
-        squares, signs, entries = updates.over_columns(some.sums, owner).unbind(2)
+        cuts = self._cuts(updates, owner).to(updates.device)[rows]
+        some = _Sparsified(layout, rows, scales.to(updates.device), cuts)
+        squares, signs, entries = updates.over_columns(some.sums, owner).cpu().unbind(2)
         purity = torch.where(entries > 0, signs / entries, 0)
         used = usual(squares.sqrt(), self.lambda_n) & usual(purity, self.lambda_s)
         used |= ~used.any(0)
