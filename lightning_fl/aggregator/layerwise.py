@@ -136,7 +136,7 @@ class Layerwise(Wrapper):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         finite = updates.norms().isfinite()
-        broken = None if finite.all() else ~finite[:, None]
+        broken = None if finite.all() else ~finite[:, None].to(updates.device)
         update, trusts = torch.empty_like(updates.like[0]).contiguous(), []
         for name, layers in groups_of(updates.layout, self.groups).items():
             columns = columns_of(layers, updates.device)
