@@ -175,6 +175,7 @@ class FederatedModule(pl.LightningModule):
         honest, byzantine = data.federation.participants(0)
         if self.adversary is not None:
             with concerning("adversary"):
+                self.adversary.check_window(data.federation, trainer.max_steps)
                 if byzantine:
                     self.adversary.check(len(honest), len(byzantine), data.n_classes)
                 self.adversary.check_data(data)
@@ -353,7 +354,7 @@ class FederatedModule(pl.LightningModule):
             honest_ids=batch.honest.ids,
         )
         honest = _updates(batch, rows[:h], columns, self.model)
-        forged = self.adversary.attack(honest, b, context)
+        forged = self.adversary.send(honest, b, context)
         check_shape(f"the result of {type(self.adversary).__name__}.attack", forged, b, honest.d)
         rows[h:] = forged if columns is None else columns.own(forged)
         return honest.known_moments

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import inf, sqrt
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge
@@ -74,6 +74,7 @@ class Adaptive(Adversary):
         damage: What to maximise, with the weighted mean m of the honest updates and the rule's answer r.
             "distance": ||r - m||.  "ascent": -<r, m>, how much a small step against r raises the mean loss.  An answer
             that is not finite is infinite damage.
+        window: See `Adversary`.
 
     Averaging has no defence: the largest factor wins, -10 times the mean 2.
 
@@ -92,7 +93,9 @@ class Adaptive(Adversary):
         evaluations: Annotated[int, Ge(_EVALUATIONS)] = 160,
         max_factor: PositiveFloat = 1e7,
         damage: Damage = "distance",
+        **window: Any,
     ):
+        super().__init__(**window)
         self.evaluations = evaluations
         self.max_factor = max_factor
         self.damage: Damage = damage

@@ -6,7 +6,7 @@ that tell how often it does.
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Gt, Le
@@ -36,6 +36,7 @@ class Backdoor(Adversary):
         share: How many of each Byzantine client's samples (of the source class), in (0, 1]; at least one, if any.
         momentum: Whether they have the honest clients' momentum, if any.  "own": each has.  "none": what they compute
             in this round alone.
+        window: See `Adversary`.
 
     Raises:
         SettingError: Before training, if there is no such class, the trigger does not fit the samples, or the
@@ -51,7 +52,9 @@ class Backdoor(Adversary):
         source: NonNegativeInt | None = None,
         share: PoisonedShare = 0.32,
         momentum: Momentum = "own",
+        **window: Any,
     ):
+        super().__init__(**window)
         if target is not None and target == source:
             raise SettingError(f"{self.spelled()} needs another target than its source, got {target}; change one.")
         self.target = target

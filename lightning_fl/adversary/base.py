@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytorch_lightning as pl
 import torch
@@ -16,10 +16,12 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError, check_whole
-from lightning_fl.ranges import Checked
+from lightning_fl.federation import Federation
+from lightning_fl.ranges import Checked, NonNegativeInt, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 from lightning_fl.server_oracle import GivenServer, ServerOracle
+from lightning_fl.text import many
 from lightning_fl.updates.updates import Combination, Updates
 
 Momentum = Literal["own", "none"]
@@ -140,6 +142,18 @@ class Adversary(Checked, pl.Callback, ABC):
 
     The first attributes are what an attack declares; `lightning_fl.contract` holds one that declares nothing to the
     strictest laws.
+
+    Args:
+        from_round: First round that is attacked, counted from 0: as many honest ones come before it.
+        to_round: Last round that is attacked.  None: the run's last.
+        every: Rounds from one attack to the next: from_round, from_round + every, ...
+
+    Note:
+        In other rounds Byzantine clients are honest and train on their own data.  An attack that takes these settings
+        has ``**window`` among its own and passes it on.
+
+    Raises:
+        SettingError: If no round is attacked.
     """
 
     least_honest: int = 1
@@ -151,6 +165,23 @@ class Adversary(Checked, pl.Callback, ABC):
     """Whether it waits for a GPU more than twice a round, to decide by what it has computed how to go on."""
     finite: bool = True
     """Whether it sends finite numbers only."""
+    unsaid: ClassVar[dict[str, Any]] = {
+        "from_round": 0,
+        "to_round": None,
+        "every": 1,
+    }  # what says nothing to who reads a description
+    from_round: int = 0  # an attack of a user's own may have no window
+    to_round: int | None = None
+    every: int = 1
+
+    def __init__(self, from_round: NonNegativeInt = 0, to_round: NonNegativeInt | None = None, every: PositiveInt = 1):
+        if to_round is not None and to_round < from_round:
+            raise SettingError(
+                f"{self.spelled()} needs to_round >= from_round, got {to_round} and {from_round}; change one."
+            )
+        self.from_round = from_round
+        self.to_round = to_round
+        self.every = every
 
     knows: Knowledge = "updates"
     """The most that it goes by: "rule", it asks the run's rule about honest updates; "updates", the honest ones;
@@ -208,6 +239,29 @@ class Adversary(Checked, pl.Callback, ABC):
                 f"{self.spelled()} needs at least {self.least_honest} honest updates, got {n_honest}; add clients."
             )
 
+    def check_window(self, federation: Federation, rounds: int) -> None:
+        """Check the rounds that are attacked, before any training.
+
+        Args:
+            federation: The clients.
+            rounds: How many rounds the run has.
+
+        Raises:
+            SettingError: If they are none, or Byzantine clients have no data for the others.
+        """
+        if self.from_round >= rounds:
+            raise SettingError(
+                f"{self.spelled()} needs a from_round among the run's {many(rounds, 'round')}, from 0, got "
+                f"{self.from_round}; lower it or raise trainer.max_steps."
+            )
+        always = self.from_round == 0 and self.to_round is None and self.every == 1
+        if not always and federation.byzantine == "supplement" and federation.byzantine_data is None:
+            raise SettingError(
+                f"{self.spelled()} needs Byzantine clients with data, to be honest in the other rounds, got "
+                f"supplementary ones, who hold none; set federation.byzantine=replacement, or "
+                f"federation.byzantine_data to iid or copies."
+            )
+
     def check_data(self, data: FederatedDataModule) -> None:
         """Check that the attack fits the data and their holders, before any training.
 
@@ -249,6 +303,39 @@ class Adversary(Checked, pl.Callback, ABC):
             of them that the model labels so is reported as ``attack/success_rate``.
         """
         return None
+
+    def attacks_in(self, index: int) -> bool:
+        """Whether it attacks in a round, by the round's number from 0.
+
+        >>> from lightning_fl.adversary.ipm import Ipm
+        >>> [index for index in range(10) if Ipm(from_round=2, to_round=7, every=3).attacks_in(index)]
+        [2, 5]
+        """
+        first, last = self.from_round, self.to_round
+        return index >= first and (last is None or index <= last) and (index - first) % self.every == 0
+
+    def send(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Any:
+        """Give what the Byzantine clients send: what is forged, or their honest work in a round that is not attacked.
+
+        Whoever asks checks it, as the attack may be a user's own.
+
+        Args:
+            honest: The h honest updates.
+            n_byzantine: b, how many updates to give, at least 1.
+            context: What else the attacker knows.
+        """
+        if self.attacks_in(context.round.index):
+            return self.attack(honest, n_byzantine, context)
+        self.watch(honest, context)
+        return context.trained(context.byzantine)
+
+    def watch(self, honest: Updates, context: AttackContext) -> None:
+        """Learn from a round that is not attacked; by default nothing.
+
+        Args:
+            honest: The h honest updates.
+            context: What else the attacker knows.
+        """
 
     @abstractmethod
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:

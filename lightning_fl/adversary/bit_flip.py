@@ -5,6 +5,8 @@ arXiv:1805.09682.  Sai Praneeth Karimireddy, Lie He, Martin Jaggi. Byzantine-Rob
 via Bucketing. ICLR 2022. arXiv:2006.09365.
 """
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -21,6 +23,7 @@ class BitFlip(Adversary):
         factor: 1 in most papers, 10 in some.
         momentum: Whether Byzantine clients have the honest ones' momentum, if any.  "own": each has.  "none":
             -factor times what this round alone gives (Karimireddy et al.).
+        window: See `Adversary`.
 
     Note:
         Nobody flips bits: the name stays from papers whose attack flips the sign bit.  `lightning_fl.adversary.ipm`
@@ -29,7 +32,8 @@ class BitFlip(Adversary):
 
     knows = "data"
 
-    def __init__(self, factor: FiniteFloat = 1.0, momentum: Momentum = "own"):
+    def __init__(self, factor: FiniteFloat = 1.0, momentum: Momentum = "own", **window: Any):
+        super().__init__(**window)
         self.factor = factor
         self.momentum: Momentum = momentum
 

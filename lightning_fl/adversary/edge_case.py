@@ -16,7 +16,7 @@ from typing_extensions import override
 from lightning_fl.adversary.backdoor import Backdoor, PoisonedShare, shorten
 from lightning_fl.adversary.base import AttackContext, Momentum
 from lightning_fl.errors import DataError, MissingError, SettingError
-from lightning_fl.ranges import Fraction, NonNegativeInt, PositiveFloat
+from lightning_fl.ranges import Fraction, NonNegativeInt, PositiveFloat, PositiveInt
 from lightning_fl.samples import Samples
 from lightning_fl.text import many
 
@@ -37,6 +37,7 @@ class EdgeCase(Backdoor):
             .25 (MNIST) and .083 (CIFAR-10) in the paper.  None: none.
         factor: The updates are multiplied by it then.
         momentum: See `Backdoor`.
+        from_round, to_round, every: See `Adversary`.
 
     Raises:
         SettingError: If there is no file; before training, if its inputs are not like the data set's, or the Byzantine
@@ -59,8 +60,12 @@ class EdgeCase(Backdoor):
         radius: PositiveFloat | None = None,
         factor: PositiveFloat = 1.0,
         momentum: Momentum = "own",
+        from_round: NonNegativeInt = 0,
+        to_round: NonNegativeInt | None = None,
+        every: PositiveInt = 1,
     ):
-        super().__init__(target, None, share, momentum)
+        window = {"from_round": from_round, "to_round": to_round, "every": every}
+        super().__init__(target, None, share, momentum, **window)
         if path is None or not Path(path).is_file():
             raise (SettingError if path is None else MissingError)(
                 f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set adversary.path."

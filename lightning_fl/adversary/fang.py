@@ -5,7 +5,7 @@ Learning. USENIX Security 2020. arXiv:1911.11815.
 """
 
 from math import inf, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -36,6 +36,7 @@ class Fang(Adversary):
 
     Args:
         variant: "krum", "trimmed_mean" or "median"; the last two are one attack.
+        window: See `Adversary`.
 
     Raises:
         SettingError: Before training, for Krum, if h < b + 2 or h < 3.
@@ -52,7 +53,8 @@ class Fang(Adversary):
     (True, True)
     """
 
-    def __init__(self, variant: Variant = "trimmed_mean"):
+    def __init__(self, variant: Variant = "trimmed_mean", **window: Any):
+        super().__init__(**window)
         self.variant = variant
         self.varies_with = () if variant == "krum" else ("seed", "round")
 

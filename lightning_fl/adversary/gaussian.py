@@ -4,7 +4,7 @@ Peva Blanchard, El Mahdi El Mhamdi, Rachid Guerraoui, Julien Stainer. Machine Le
 Tolerant Gradient Descent. NeurIPS 2017. arXiv:1703.02757.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,7 @@ class Gaussian(Adversary):
             being that of its uploads (the BOBA paper's reading, std 200).  "models": it reports the model
             N(0, std^2 I), without w (FRPG, std 1e4).  "updates": the update itself is N(0, std^2 I) (Fed-NGA and RAGA,
             variance 90).
+        window: See `Adversary`.
 
     Note:
         The BOBA paper writes N(0, 200 I); its code, as the Krum paper, takes 200 as standard deviation.  Fed-NGA and
@@ -40,7 +41,8 @@ class Gaussian(Adversary):
 
     varies_with = ("seed", "round")
 
-    def __init__(self, std: NonNegativeFloat = 200.0, space: Space = "parameters"):
+    def __init__(self, std: NonNegativeFloat = 200.0, space: Space = "parameters", **window: Any):
+        super().__init__(**window)
         self.std = std
         self.space = space
         self.knows: Knowledge = "models" if space == "models" else "nothing"

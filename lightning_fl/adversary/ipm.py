@@ -4,6 +4,8 @@ Cong Xie, Oluwasanmi Koyejo, Indranil Gupta. Fall of Empires: Breaking Byzantine
 Manipulation. UAI 2019. arXiv:1903.03936.
 """
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -18,13 +20,15 @@ class Ipm(Adversary):
 
     Args:
         factor: gamma.  Averaging then ascends when gamma b > h.
+        window: See `Adversary`.
 
     >>> import torch
     >>> Ipm(factor=10.0)(torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n_byzantine=1)
     tensor([[-20., -10.]])
     """
 
-    def __init__(self, factor: FiniteFloat = 10.0):
+    def __init__(self, factor: FiniteFloat = 10.0, **window: Any):
+        super().__init__(**window)
         self.factor = factor
 
     @override

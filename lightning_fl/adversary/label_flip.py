@@ -6,7 +6,7 @@ Learning. USENIX Security 2020. arXiv:1911.11815.
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -29,7 +29,8 @@ class _Relabelling(Adversary):
 
     knows = "data"
 
-    def __init__(self, momentum: Momentum = "own"):
+    def __init__(self, momentum: Momentum = "own", **window: Any):
+        super().__init__(**window)
         self.momentum: Momentum = momentum
 
     @abstractmethod
@@ -66,6 +67,7 @@ class LabelFlipRandom(_Relabelling):
         among: "all": uniform over the c classes.  "others": over the c - 1 wrong ones.
         redraw: False: one draw per sample for the whole run.  True: new labels each round.
         momentum: See `LabelFlip`.
+        window: See `Adversary`.
 
     Of two classes there is one other:
 
@@ -74,8 +76,8 @@ class LabelFlipRandom(_Relabelling):
     tensor([1, 0, 0])
     """
 
-    def __init__(self, among: Among = "others", redraw: bool = False, momentum: Momentum = "own"):
-        super().__init__(momentum)
+    def __init__(self, among: Among = "others", redraw: bool = False, momentum: Momentum = "own", **window: Any):
+        super().__init__(momentum, **window)
         self.among: Among = among
         self.redraw = redraw
         self.varies_with = ("seed", "round") if redraw else ("seed",)
@@ -101,6 +103,7 @@ class LabelFlipPair(_Relabelling):
         source: Whose samples are labelled wrongly; others keep their labels.  None: those of every class.
         target: What they are labelled as, another class.
         momentum: See `LabelFlip`.
+        window: See `Adversary`.
 
     Raises:
         SettingError: Before training, if there are no such classes, or no Byzantine client holds the source class.
@@ -113,8 +116,10 @@ class LabelFlipPair(_Relabelling):
     tensor([0, 7, 9])
     """
 
-    def __init__(self, source: NonNegativeInt | None = 2, target: NonNegativeInt = 7, momentum: Momentum = "own"):
-        super().__init__(momentum)
+    def __init__(
+        self, source: NonNegativeInt | None = 2, target: NonNegativeInt = 7, momentum: Momentum = "own", **window: Any
+    ):
+        super().__init__(momentum, **window)
         if source == target:
             raise SettingError(
                 f"label_flip_pair needs two different classes, got {source} and {target}; set source and target."

@@ -5,7 +5,7 @@ NeurIPS 2019. arXiv:1902.06156.
 """
 
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -56,6 +56,7 @@ class Lie(Adversary):
         factor: z, of either sign.  None: `lie_factor` of the round's clients.
         drawn: Whether each attacker draws its own update from N(mean, (z std)^2) instead.
         sign: "plus": mean + z std.  "minus": mean - z std.
+        window: See `Adversary`.
 
     Raises:
         SettingError: Before training, if there are fewer than 2 honest updates, or factor is None and b > h or n < 3.
@@ -76,7 +77,8 @@ class Lie(Adversary):
 
     least_honest = 2
 
-    def __init__(self, factor: FiniteFloat | None = None, drawn: bool = False, sign: Sign = "plus"):
+    def __init__(self, factor: FiniteFloat | None = None, drawn: bool = False, sign: Sign = "plus", **window: Any):
+        super().__init__(**window)
         self.factor = factor
         self.drawn = drawn
         self.sign: Sign = sign

@@ -27,6 +27,7 @@ class Mimic(Adversary):
     Args:
         target: Number of the row to copy, 0 <= target < h.  Where clients are drawn for each round, the row is another
             client's in each.
+        window: See `Adversary`.
 
     Raises:
         SettingError: Before training, if there is no such row.
@@ -41,7 +42,8 @@ class Mimic(Adversary):
             [3., 2.]])
     """
 
-    def __init__(self, target: NonNegativeInt = 0):
+    def __init__(self, target: NonNegativeInt = 0, **window: Any):
+        super().__init__(**window)
         self.target = target
 
     @override
@@ -133,6 +135,7 @@ class MimicLearned(Adversary):
 
     Args:
         warm_up: T0, how many rounds are learned from.  None: all.
+        window: See `Adversary`.
 
     Note:
         Learning starts from a random direction, drawn from the run's seed.  A round in which an honest update has NaN
@@ -141,14 +144,23 @@ class MimicLearned(Adversary):
 
     varies_with = ("seed", "round")
 
-    def __init__(self, warm_up: PositiveInt | None = None):
+    def __init__(self, warm_up: PositiveInt | None = None, **window: Any):
+        super().__init__(**window)
         self.warm_up = warm_up
         self._learned: Direction | None = None
         self._last: Direction | None = None
 
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        ids = range(honest.n) if context.honest_ids is None else context.honest_ids
+        self.watch(honest, context)
+        assert self._last is not None
+        ids = _ids(honest, context)
+        target = self._last.target if self._last.target in ids else self._last.choose(honest, ids).target
+        place = list(ids).index(target)  # type: ignore[arg-type]
+        return honest.by_column(lambda rows: rows[place]).expand(n_byzantine, -1)
+
+    @override
+    def watch(self, honest: Updates, context: AttackContext) -> None:
         learned = self._learned
         if learned is None:
             z = torch.randn(honest.d, generator=context.generator("mimic"), dtype=honest.dtype).to(honest.device)
@@ -157,11 +169,8 @@ class MimicLearned(Adversary):
         learned = Direction(z, mean, learned.rounds, learned.target)
         if self.warm_up is None or learned.rounds < self.warm_up:
             now = learned.learn(honest)
-            learned = now.choose(honest, ids) if now.mean.isfinite().all() else learned
+            learned = now.choose(honest, _ids(honest, context)) if now.mean.isfinite().all() else learned
         self._last = learned
-        target = learned.target if learned.target in ids else learned.choose(honest, ids).target
-        place = list(ids).index(target)  # type: ignore[arg-type]
-        return honest.by_column(lambda rows: rows[place]).expand(n_byzantine, -1)
 
     @override
     def on_train_batch_end(self, *args: Any) -> None:
@@ -174,3 +183,7 @@ class MimicLearned(Adversary):
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._learned = self._last = Direction(**state_dict) if state_dict else None
+
+
+def _ids(honest: Updates, context: AttackContext) -> Sequence[int]:
+    return range(honest.n) if context.honest_ids is None else context.honest_ids

@@ -7,7 +7,7 @@ Every distance that the search for gamma asks for follows from the inner product
 their standard deviation, so d is read once, however long the search.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -31,6 +31,7 @@ class MinMax(Adversary):
         direction: p.  None: std, the standard deviation of each coordinate.  "inverse_std": minus that.
             "inverse_unit": against the mean.  "inverse_sign": against the mean's signs.  All are as long as std, so
             that gamma does not depend on the unit of the updates; a mean of 0 has no direction and is sent itself.
+        window: See `Adversary`.
 
     Note:
         The BOBA authors send mean - gamma std of *models* w - eta g, which is mean + gamma std of updates.  Shejwalkar
@@ -44,7 +45,14 @@ class MinMax(Adversary):
 
     least_honest = 2
 
-    def __init__(self, gamma_init: PositiveFloat = 10.0, tau: PositiveFloat = 1e-5, direction: Direction | None = None):
+    def __init__(
+        self,
+        gamma_init: PositiveFloat = 10.0,
+        tau: PositiveFloat = 1e-5,
+        direction: Direction | None = None,
+        **window: Any,
+    ):
+        super().__init__(**window)
         self.gamma_init = gamma_init
         self.tau = tau
         self.direction = direction

@@ -1,7 +1,7 @@
 """Numbers that break arithmetic: what a broken or careless-hostile client sends."""
 
 from math import inf, nan
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from jaxtyping import Float
 from torch import Tensor
@@ -21,6 +21,7 @@ class NonFinite(Adversary):
         kind: "nan" or "inf": in every coordinate.  "huge": 1e30 in every coordinate, finite, but its square overflows
             float32.  "one_coordinate": the honest mean with NaN in coordinate 0.  The numbers nan and inf mean their
             names: Hydra reads ``adversary.kind=nan`` as one.
+        window: See `Adversary`.
 
     >>> import torch
     >>> NonFinite("one_coordinate")(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), n_byzantine=1)
@@ -29,7 +30,8 @@ class NonFinite(Adversary):
 
     finite = False
 
-    def __init__(self, kind: Kind | float = "nan"):
+    def __init__(self, kind: Kind | float = "nan", **window: Any):
+        super().__init__(**window)
         check_choice("non_finite's kind", str(kind), get_args(Kind))
         self.kind: Kind = str(kind)  # type: ignore[assignment]
         self.knows: Knowledge = "updates" if kind == "one_coordinate" else "nothing"

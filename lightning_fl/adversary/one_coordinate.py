@@ -5,7 +5,7 @@ ICML 2018. arXiv:1802.07927.
 """
 
 from math import inf
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge
@@ -31,6 +31,7 @@ class OneCoordinate(Adversary):
     Args:
         direction: "one": a single coordinate.  "all": every coordinate equally.
         evaluations: How often to ask the rule, at least 2.
+        window: See `Adversary`.
 
     Note:
         The first step is as long as the vector of standard deviations.  Plain averaging trusts every client, so gamma
@@ -48,7 +49,8 @@ class OneCoordinate(Adversary):
     varies_with = ("weights",)
     searches = True
 
-    def __init__(self, direction: Direction = "one", evaluations: Annotated[int, Ge(2)] = 20):
+    def __init__(self, direction: Direction = "one", evaluations: Annotated[int, Ge(2)] = 20, **window: Any):
+        super().__init__(**window)
         self.direction: Direction = direction
         self.evaluations = evaluations
 

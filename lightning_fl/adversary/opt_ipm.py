@@ -8,6 +8,7 @@ Momentum for Byzantine-resilient SGD. ICLR 2021.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -28,6 +29,7 @@ class OptIpm(Adversary):
         start: The first t.
         step: First step, not 0; doubled until t no longer does more harm.
         ratio: What every further step is multiplied by; see `lightning_fl.adversary.search.probe.climb`.
+        window: See `Adversary`.
 
     Note:
         byzfl asks plain averaging after clipping unless told otherwise; here it is always the run's own rule.  On a
@@ -47,8 +49,14 @@ class OptIpm(Adversary):
     searches = True
 
     def __init__(
-        self, evaluations: PositiveInt = 20, start: FiniteFloat = 0.0, step: FiniteFloat = 10.0, ratio: Fraction = 0.8
+        self,
+        evaluations: PositiveInt = 20,
+        start: FiniteFloat = 0.0,
+        step: FiniteFloat = 10.0,
+        ratio: Fraction = 0.8,
+        **window: Any,
     ):
+        super().__init__(**window)
         if step == 0:
             raise SettingError(f"{self.spelled()} needs a step other than 0, got {step}; the default is 10.")
         self.evaluations = evaluations

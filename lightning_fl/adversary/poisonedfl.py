@@ -54,6 +54,7 @@ class Poisonedfl(Adversary):
         period: Rounds between two looks at the movement, at least 1.
         shrink: In (0, 1).
         least: c does not shrink below this, > 0.
+        window: See `Adversary`.
 
     Note:
         In the first round, and where the model stayed, the updates are zero.  Forged updates are known as sent, not as
@@ -74,7 +75,9 @@ class Poisonedfl(Adversary):
         period: PositiveInt = 50,
         shrink: Annotated[float, Gt(0), Lt(1)] = 0.7,
         least: PositiveFloat = 0.5,
+        **window: Any,
     ):
+        super().__init__(**window)
         self.factor = factor
         self.period = period
         self.shrink = shrink

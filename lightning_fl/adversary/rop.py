@@ -5,6 +5,7 @@ Clipping in Federated Learning. IEEE TIFS 2024. arXiv:2208.09894.
 """
 
 from math import cos, radians, sin
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -33,6 +34,7 @@ class Rop(Adversary):
         angle: theta in degrees.
         location: pi.
         reference: lambda.
+        window: See `Adversary`.
 
     Raises:
         SettingError: Before training, if factor is None and n < 3 or b > h.
@@ -53,7 +55,9 @@ class Rop(Adversary):
         angle: FiniteFloat = 90.0,
         location: Share = 0.5,
         reference: Share = 0.9,
+        **window: Any,
     ):
+        super().__init__(**window)
         self.factor = factor
         self.angle = angle
         self.location = location

@@ -4,6 +4,8 @@ Shiyuan Zuo, Xingrun Yan, Rongfei Fan, Li Shen, Puning Zhao, Jie Xu, Han Hu. Byz
 Employing Normalized Gradients on Non-IID Datasets (Fed-NGA). 2024. arXiv:2408.09539.
 """
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -18,6 +20,7 @@ class SameValue(Adversary):
 
     Args:
         value: 1 in Fed-NGA.
+        window: See `Adversary`.
 
     >>> import torch
     >>> SameValue()(torch.zeros(3, 2), n_byzantine=1)
@@ -26,7 +29,8 @@ class SameValue(Adversary):
 
     knows = "nothing"
 
-    def __init__(self, value: FiniteFloat = 1.0):
+    def __init__(self, value: FiniteFloat = 1.0, **window: Any):
+        super().__init__(**window)
         self.value = value
 
     @override

@@ -4,6 +4,8 @@ Shiyuan Zuo, Xingrun Yan, Rongfei Fan, Li Shen, Puning Zhao, Jie Xu, Han Hu. Byz
 Employing Normalized Gradients on Non-IID Datasets (Fed-NGA). 2024. arXiv:2408.09539.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -22,6 +24,7 @@ class SignFlip(Adversary):
         in_turn: Whether the sum takes in what the attackers before it sent, too: the k-th of them, counted from 0, then
             sends -factor (1 - factor)^k times the sum of the honest updates, so that with factor 3 signs alternate and
             lengths double.  float32 holds about 120 of these.
+        window: See `Adversary`.
 
     Note:
         Both papers write the sum over the honest clients; times the mean is inner-product manipulation, see
@@ -37,7 +40,8 @@ class SignFlip(Adversary):
             [-36., -72.]])
     """
 
-    def __init__(self, factor: FiniteFloat = 3.0, in_turn: bool = False):
+    def __init__(self, factor: FiniteFloat = 3.0, in_turn: bool = False, **window: Any):
+        super().__init__(**window)
         self.factor = factor
         self.in_turn = in_turn
 

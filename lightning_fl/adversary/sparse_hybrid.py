@@ -84,6 +84,7 @@ class SparseHybrid(Adversary):
         cap: Of the sensitive weights' deviations: "none", "iqr": q75 + 1.5 (q75 - q25), "z_score": mean + 2 deviations.
         optimised: Take the largest z with which the update is as near to the honest ones, by the sum of squared
             distances, as the nearest of these is.
+        window: See `Adversary`.
 
     Raises:
         SettingError: Before training, if factor is None and n < 3 or b > h.
@@ -105,7 +106,9 @@ class SparseHybrid(Adversary):
         sign: Literal["inv_std", "inv_mean"] = "inv_std",
         cap: Cap = "none",
         optimised: bool = False,
+        **window: Any,
     ):
+        super().__init__(**window)
         self.scale = scale
         self.factor = factor
         self.share = share

@@ -193,5 +193,17 @@ def attacked(attacker, **changes):
 
 
 @EVERY
+def test_outside_its_window_its_clients_are_honest_and_it_learns_on(name):
+    first, second = situation(), situation(round=Round(1, 0.1, 0))
+    late, always = adversary(name), adversary(name)
+    late.from_round = 1
+    assert same(late.send(*first), first[2].trained(first[2].byzantine))
+    always.attack(*first)
+    for attacker in (late, always):
+        attacker.on_train_batch_end(None, None, None, None, 0)
+    assert same(late.send(*second), always.attack(*second))
+
+
+@EVERY
 def test_what_is_possible_passes_the_check(name):
     adversary(name).check(12, 3, CLASSES)

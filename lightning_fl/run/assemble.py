@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
@@ -22,6 +22,7 @@ from lightning_fl.errors import DataError, SettingError, concerning
 from lightning_fl.module import FederatedModule
 from lightning_fl.network.parameters import nudge
 from lightning_fl.run.kinds import check_kinds
+from lightning_fl.run.start import take_over
 from lightning_fl.strategy.client_parallel import ClientParallel
 
 
@@ -57,9 +58,18 @@ def make_data(config: DictConfig) -> FederatedDataModule:
 
 
 def make_model(config: DictConfig) -> nn.Module:
-    """Instantiate the model, its parameters drawn from the run's seed; see `make_seeded`."""
-    precision = config.trainer.get("precision")
-    return make_seeded(partial(make, config.model), config.seed, config.get("twin"), precision)
+    """Instantiate the model, its parameters drawn by the seed or those of ``model.start``; see `make_seeded`."""
+    settings = config.copy()
+    with open_dict(settings):
+        start = settings.model.pop("start", None)
+
+    def made() -> nn.Module:
+        model: nn.Module = make(settings.model)
+        if start is not None:
+            take_over(model, start)
+        return model
+
+    return make_seeded(made, config.seed, config.get("twin"), config.trainer.get("precision"))
 
 
 def make_seeded(

@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
 from lightning_fl.run.identity import beside
+from lightning_fl.run.saved import last_checkpoint
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
@@ -159,7 +160,14 @@ def default_settings() -> dict[str, Any]:
 
 
 def settle(config: DictConfig) -> DictConfig:
-    """Write into the settings what follows from them: without an attack, no client is Byzantine."""
+    """Write into the settings what follows from them.
+
+    Without an attack, no client is Byzantine; a run's folder to start from stands for its checkpoint.
+    """
+    start = config.model.get("start") if isinstance(config.get("model"), DictConfig) else None
+    if isinstance(start, str) and Path(start).exists():  # by content, it is a part of the run's name
+        last = last_checkpoint(Path(start))
+        config.model.start = str((last if last.exists() else Path(start)).absolute())
     if not config.get("adversary") and isinstance(config.get("federation"), DictConfig):
         config.federation.n_byzantine = 0
     return config

@@ -38,9 +38,10 @@ REVISED = {
     "lightning_fl.aggregator.rejection.AverageRejection": "0.2.0",  # ties are drawn, not decided by row order
 }
 
-# By the class that takes it ("": of no group), each setting added since, with the value that means what the code did
-# before.
+# By the class that takes it, or the package of such classes ("": of no group), each setting added since, with the value
+# that means what the code did before.
 ADDED: dict[str, Config] = {
+    "lightning_fl.adversary": {"from_round": 0, "every": 1},
     **{
         f"lightning_fl.adversary.{attack}": {"momentum": "own"}
         for attack in [
@@ -135,13 +136,17 @@ def said(node: Any, key: str = "") -> Any:
     if not isinstance(node, dict):
         return node
     kind = str(node.get("_target_", ""))
-    added = ADDED.get(kind, {})
+    added = _added(kind)
     kept = {key: said(value, key) for key, value in node.items() if not (key in added and value == added[key])}
     if kind in REVISED:
         kept["_revised_"] = REVISED[kind]
     if (source := _own_source(kind)) is not None:
         kept["_code_"] = _digest(source)
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
+
+
+def _added(kind: str) -> Config:
+    return ADDED.get(kind.rsplit(".", 2)[0], {}) | ADDED.get(kind, {})
 
 
 def _content(text: str, key: str) -> str:
@@ -221,7 +226,7 @@ def _filled(node: Any, kind: str | None = None) -> Any:
     """Give each part the `ADDED` settings that it lacks."""
     if not isinstance(node, dict):
         return node
-    added = ADDED.get(str(node.get("_target_")) if kind is None else kind, {})
+    added = _added(str(node.get("_target_")) if kind is None else kind)
     return {key: _filled(value) for key, value in (added | node).items()}
 
 

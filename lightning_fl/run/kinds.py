@@ -38,6 +38,7 @@ _PLACES = {
 }
 _COMPLETED = ("schedule", "server")  # which get the parameters or the optimizer later
 _HYDRAS = {"_target_": str, "_partial_": bool, "_convert_": str, "_recursive_": bool}
+_OF_A_RUN = {"model": {"start": str | None}}  # what a run does with a part, whatever its class
 _LARGEST = 2**63
 _FRAMEWORKS = ("torch.", "pytorch_lightning.")  # these accept nan and inf silently; our own parts check for themselves
 
@@ -66,10 +67,11 @@ def check_kinds(node: Mapping[str, Any], path: str, hint: Any = None) -> None:
     if hint is not None and not _makes(thing, hint):
         raise SettingError(_other(path, taken, target))
     names = names[1:] if node.get("_partial_") is True else names  # the first argument comes when it is called
+    beside: dict[str, Any] = _HYDRAS | _OF_A_RUN.get(path, {})
     for key, value in node.items():
         where = f"{path}.{key}"
-        if key in _HYDRAS:
-            check_kind(where, value, _HYDRAS[key])
+        if key in beside:
+            check_kind(where, value, beside[key])
             continue
         if key not in names and not opened:
             raise SettingError(f"{no_such('setting', where, sorted(names), like=key)} {path} is {target}.")

@@ -354,6 +354,7 @@ def load_module(folder: str | Path) -> FederatedModule:
     own_folder()  # the run's model may come from there
     path = Path(folder) if Path(folder).is_file() else last_checkpoint(Path(folder))
     config = OmegaConf.create(saved_config(path.absolute().parents[1] / "config.yaml"))
+    config.model.pop("start", None)  # its weights are those of the checkpoint
     if not path.is_file():
         raise DataError(f"{path} is not there; give the folder of a run that has reached a checkpoint.")
     state = WholeFiles().load_checkpoint(path)["state_dict"]

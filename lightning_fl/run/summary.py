@@ -63,8 +63,9 @@ def summarise(
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The recall of a class without test samples is null, and so
         is the result of a diverged run: its last evaluation is kept under "last_evaluation".  "first_evaluation" is
-        that of the initial model.  "attack" is present for attacks that measure their own success; "guarantee" is null
-        unless the rule guarantees nothing for that many clients or attackers.
+        that of the initial model.  "attack" is present for attacks that measure their own success; of a backdoor that
+        has a last round, with "success_peak" and "lifespan", the rounds after it with a success rate above a half.
+        "guarantee" is null unless the rule guarantees nothing for that many clients or attackers.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else {}
@@ -72,7 +73,7 @@ def summarise(
     results["validation_accuracy"] = last.get("validation_accuracy")
     attack = {name.removeprefix("attack/"): value for name, value in last.items() if name.startswith("attack/")}
     if attack:
-        results["attack"] = attack
+        results["attack"] = attack | _life(module.adversary.to_round if module.adversary else None, evaluated)
     diverged = status == "diverged"
     weights = {
         name: _mean([row[f"weight/{name}"] for row in record.metrics.rows if f"weight/{name}" in row])
@@ -105,6 +106,17 @@ def summarise(
         "confusion": module.confusion,
         "provenance": provenance(version),
     }
+
+
+def _life(end: int | None, evaluated: Sequence[Row]) -> dict[str, float | int]:
+    """Give a backdoor's peak, and the rounds after its last one, from 0, with a success rate above a half."""
+    rates = [(row["round"], row["attack/success_rate"]) for row in evaluated if "attack/success_rate" in row]
+    if end is None or not rates:
+        return {}
+    after = [(done, rate) for done, rate in rates if done > end + 1]
+    since = [end + 1, *(done for done, _ in after)]
+    lived = sum(done - before for before, (done, rate) in zip(since, after, strict=False) if rate > 0.5)
+    return {"success_peak": max(rate for _, rate in rates), "lifespan": lived}
 
 
 def _recalls(module: FederatedModule, row: Row) -> dict[str, Any]:
@@ -166,7 +178,7 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
             rows.append(["on validation samples", f"{last['validation_accuracy']:.2%}"])
         drop = "n/a: no reference run (reference=run makes one)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
-        rows += [[f"attack {name.replace('_', ' ')}", f"{value:.2%}"] for name, value in last.get("attack", {}).items()]
+        rows += [[f"attack {name.replace('_', ' ')}", _told(value)] for name, value in last.get("attack", {}).items()]
     shares = trust_shares(summary)
     if shares:
         attacked = summary["mean_weight"]["byzantine"] is not None
@@ -184,6 +196,11 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
     rows.append(["files", f"{shown(folder)}{os.sep}: {', '.join(names)}"])
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
+
+
+def _told(value: float | int) -> str:
+    """Spell a share, or a number of rounds."""
+    return many(value, "round") if isinstance(value, int) else f"{value:.2%}"
 
 
 def write(

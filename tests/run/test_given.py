@@ -31,7 +31,8 @@ def test_parts_are_spelled_as_the_command_line_spells_them():
     assert config["seed"] == config["federation"]["seed"] == config["data"]["partition_seed"] == 3
     krum = {"_target_": "lightning_fl.aggregator.krum.Krum", "f": 1, "neighbours": "n-f-2"}
     assert config["aggregator"] == {"_target_": "lightning_fl.aggregator.nnm.Nnm", "rule": krum, "f": 1}
-    assert config["adversary"] == {"_target_": "lightning_fl.adversary.ipm.Ipm", "factor": 2.0}
+    window = {"from_round": 0, "to_round": None, "every": 1}
+    assert config["adversary"] == {"_target_": "lightning_fl.adversary.ipm.Ipm", "factor": 2.0} | window
     assert config["server"] == {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.5, "momentum": 0.25}
     assert config["client"]["_target_"] == "lightning_fl.client.gradient.Gradient"
     assert (config["federation"]["n_clients"], config["federation"]["n_byzantine"]) == (6, 1)

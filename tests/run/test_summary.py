@@ -29,6 +29,14 @@ from lightning_fl.run.saved import SavedRun, read_summary
 from tests import saved, training
 
 
+def test_a_backdoor_s_life_after_its_window():
+    """Evaluated every 10 rounds; rounds 21 to 30 attack.  After them 10 rounds and 5 rounds end above a half."""
+    rates = {10: 0.1, 20: 0.2, 30: 0.9, 40: 0.8, 50: 0.5, 55: 0.6}
+    rows = [{"round": done, "attack/success_rate": rate} for done, rate in rates.items()]
+    assert report._life(29, rows) == {"success_peak": 0.9, "lifespan": 15}
+    assert report._life(None, rows) == report._life(29, [{"round": 10}]) == {}
+
+
 class Fixed(Partition):
     """Samples 0-5 are class 0, 6-11 class 1, 12-17 class 2: client 0 holds 0-6, client 1 7-11, client 2 12-17."""
 
@@ -66,6 +74,7 @@ class Finished:
         self.diverged = diverged
         self.reference_recall = [1.0, 0.75]
         self.confusion = [[4, 0], [2, 2]]
+        self.adversary = None
         self.aggregator = Median(middle="upper")  # kappa 4 (1 + 1/2)^2 for 1 of 4
 
     guarantee = FederatedModule.guarantee
