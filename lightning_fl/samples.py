@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from lightning_fl.errors import DataError, check_whole
 from lightning_fl.round import Round
+
+Augment = Literal["crop_flip"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Samples:
             as they are.
         dtype: Type of what is gathered, unless it is whole numbers; a run computes in its model's.  None: float32 for
             uint8, others as they are.
+        augment: "crop_flip": clients train on random crops and mirror images (`lightning_fl.augment`); all other uses
+            are of the samples as they are.  None: so do clients.
 
     Raises:
         DataError: If inputs or targets are no such tensors, there are none, they differ in number, or a target is out
@@ -37,6 +41,7 @@ class Samples:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     dtype: torch.dtype | None = None
+    augment: Augment | None = None
 
     def __post_init__(self) -> None:
         check_whole("n_classes", self.n_classes, 1)

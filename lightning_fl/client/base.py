@@ -16,6 +16,7 @@ from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl import seeding
+from lightning_fl.augment import augmented
 from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, trial
 from lightning_fl.errors import SettingError
 from lightning_fl.loss.base import loss_of, sample_losses
@@ -156,9 +157,10 @@ class Client(Checked, nn.Module, ABC):
             The gradients and the losses there.
 
         Raises:
-            SettingError: If the model has dropout and the batch does not say which round and step it is for, as those
-                of `minibatches` do.
+            SettingError: If the model has dropout, or samples are augmented, and the batch does not say which round and
+                step it is for, as those of `minibatches` do.
         """
+        batch = augmented(batch)
         parameters = trainable(model)
         like = list(parameters.values())
         d = sum(value.numel() for value in like)
@@ -204,7 +206,12 @@ class Client(Checked, nn.Module, ABC):
 
 
 def minibatches(
-    batch: ClientBatch, size: int | None, this_round: Round, steps: int = 1, sampling: Sampling | None = None
+    batch: ClientBatch,
+    size: int | None,
+    this_round: Round,
+    steps: int = 1,
+    sampling: Sampling | None = None,
+    epochs: int | None = None,
 ) -> list[ClientBatch]:
     """Draw each client's mini-batches of this round, without replacement inside one.
 
@@ -217,28 +224,34 @@ def minibatches(
         steps: Number of mini-batches per client.
         sampling: None: each from all samples, whatever was drawn before.  "epoch": without replacement through an
             epoch; its last mini-batch holds what is left, and the next epoch has another order.
+        epochs: In place of so many steps, each client goes so many times through all its samples, each time in a fresh
+            order, the last mini-batch holding what is left; who has more samples takes more steps.  None: steps.
 
     Returns:
-        One batch per step.
+        One batch per step, of the clients that take it.
 
     Note:
         Epochs are counted as if the client took part in every round, always with as many steps: a client that was
         absent continues where it would be, so it misses some samples in its first epoch afterwards.
     """
     if size is None or not len(batch):
-        return [replace(batch, drawing=(this_round, step)) for step in range(steps)]
+        return [replace(batch, drawing=(this_round, step)) for step in range(epochs or steps)]
     draw, generator = _afresh if sampling is None else _through_epochs, torch.Generator()
+    if epochs is not None:
+        draw, steps = _in_whole_epochs, epochs
     clients = zip(batch.ids, batch.sizes, strict=True)
     drawn = [list(draw(n, size, this_round, steps, client, generator)) for client, n in clients]
     # One gather per step for all clients: a GPU is sent one tensor, not one per client.
     every = torch.cat(list(batch.indices))
     starts = torch.tensor([0, *batch.sizes[:-1]]).cumsum(0)
     found = []
-    for k, places in enumerate(zip(*drawn, strict=True)):
-        sizes = [place.shape[0] for place in places]
-        chosen = torch.cat(places) + starts.repeat_interleave(torch.tensor(sizes), output_size=sum(sizes))
+    for k in range(max(map(len, drawn))):
+        some = [i for i, each in enumerate(drawn) if k < len(each)]
+        sizes = [drawn[i][k].shape[0] for i in some]
+        begin = starts[some].repeat_interleave(torch.tensor(sizes), output_size=sum(sizes))
+        chosen = torch.cat([drawn[i][k] for i in some]) + begin
         indices = every.index_select(0, chosen.to(every.device)).split(sizes)
-        found.append(ClientBatch(batch.samples, indices, batch.ids, (this_round, k)))
+        found.append(ClientBatch(batch.samples, indices, [batch.ids[i] for i in some], (this_round, k)))
     return found
 
 
@@ -263,6 +276,15 @@ def _through_epochs(
             generator.manual_seed(seeding.derive_seed(this_round.seed, "epoch", client, epoch))
             order = torch.randperm(n, generator=generator)
         yield order[block * size : (block + 1) * size]
+
+
+def _in_whole_epochs(
+    n: int, size: int, this_round: Round, steps: int, client: int, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """Yield the positions, among a client's n samples, of its mini-batches in so many epochs of this round."""
+    for epoch in range(steps):
+        generator.manual_seed(this_round.derive_seed("local epoch", client, epoch))
+        yield from torch.randperm(n, generator=generator).split(size)
 
 
 def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:

@@ -79,8 +79,8 @@ class Dealt(Client):
 
 
 def costs(client: Client, batch: ClientBatch) -> list[float]:
-    """How many samples each client computes on in a step."""
-    most = getattr(client, "batch_size", None)
+    """How many samples each client computes on in a step, or in whole epochs."""
+    most = None if getattr(client, "epochs", None) else getattr(client, "batch_size", None)
     return [float(size if most is None else min(size, most)) for size in batch.sizes]
 
 

@@ -8,14 +8,17 @@ RFA: Krishna Pillutla, Sham M. Kakade, Zaid Harchaoui. Robust Aggregation for Fe
 Signal Processing 2022. arXiv:1912.13445.
 """
 
-from typing import Literal
+from copy import copy
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, Sampling, in_cache, minibatches
+from lightning_fl.client.base import Client, ClientResult, Sampling, in_cache, minibatches, rows_of
+from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
-from lightning_fl.ranges import PositiveFloat, PositiveInt
+from lightning_fl.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
@@ -36,9 +39,17 @@ class LocalSgd(Client):
         learning_rate: eta of the local steps, above 0.  None: the server's rate of the round.
         client_chunk: See `Client`.
         sampling: How mini-batches are drawn; see `minibatches`.
+        epochs: E, in place of steps: each client goes E times through all its samples, in ceil(n_i / batch_size) steps
+            each.  None: steps.
+        momentum: beta of the local steps, in [0, 1), as torch's SGD has it: v <- beta v + h_k, and the step is along v.
+        momentum_reset: Whether v starts anew in each round.  False: a client keeps it from one round in which it takes
+            part to the next, n d numbers in all.
+        weight_decay: lambda of the local steps: h_k has lambda w_k added.
+        clip: Longest gradient of a step; a longer one is scaled to it, before the decay is added.  None: any.
 
     Raises:
-        SettingError: If a setting is out of range.
+        SettingError: If a setting is out of range, or epochs are asked for beside ``sampling`` or an upload other than
+            the difference, which is of equally many steps for all.
 
     Note:
         Uploads are in units of the local rate, so a server that steps by SGD at that same rate moves to the aggregate
@@ -54,14 +65,50 @@ class LocalSgd(Client):
         learning_rate: PositiveFloat | None = None,
         client_chunk: PositiveInt | None = None,
         sampling: Sampling | None = None,
+        epochs: PositiveInt | None = None,
+        momentum: Annotated[float, Ge(0), Lt(1)] = 0.0,
+        momentum_reset: bool = True,
+        weight_decay: NonNegativeFloat = 0.0,
+        clip: PositiveFloat | None = None,
     ):
         super().__init__(client_chunk)
+        if epochs is not None and (upload != "difference" or sampling is not None):
+            raise SettingError(
+                f"{self.spelled()} uploads the difference of whole epochs, got upload={upload} and sampling={sampling} "
+                f"beside epochs={epochs}; set upload=difference and sampling=null, or give steps instead."
+            )
         self.steps = steps
         self.upload = upload
         self.batch_size = batch_size
         self.sampling: Sampling | None = sampling
         self.learning_rate = learning_rate
+        self.epochs = epochs
+        self.momentum = momentum
+        self.momentum_reset = momentum_reset
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.serves_server = not self._keeps
         self._kept: Tensor | None = None
+
+    velocity: Tensor
+
+    def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
+        """Give every client v = 0 if it is kept; see the base class."""
+        if self._keeps:
+            start = flatten(trainable(model).values())
+            self.register_buffer("velocity", start.new_zeros(max(clients.ids) + 1, len(start)))
+
+    @property
+    def _keeps(self) -> bool:
+        return self.momentum > 0 and not self.momentum_reset
+
+    def without_momentum(self) -> "LocalSgd":
+        """Start from v = 0, and keep nothing; see the base class."""
+        if not self._keeps:
+            return self
+        other = copy(self)
+        other.momentum_reset = True
+        return other
 
     def upload_rate(self, this_round: Round) -> float:
         """The rate of the local steps, K times that where the mean gradient is uploaded; see the base class."""
@@ -75,25 +122,60 @@ class LocalSgd(Client):
     ) -> ClientResult:
         """Take every client's local steps; see the base class."""
         rate = self._rate(this_round)
-        first, *later = minibatches(batch, self.batch_size, this_round, self.steps, self.sampling)
+        first, *later = minibatches(batch, self.batch_size, this_round, self.steps, self.sampling, self.epochs)
         result = self.gradients(model, first, out)
-        if not later:
+        if not (later or self._keeps or self.weight_decay or self.clip):
             return result
         start, done = flatten(trainable(model).values()), result.updates
-        gradients, at = self._room(done)
+        own = rows_of(batch, self.velocity, self.spelled()) if self._keeps else None
+        velocity = None
+        if self.momentum:
+            velocity = torch.zeros_like(done) if own is None else self.velocity[own]
+        self._turn(done, start.expand_as(done), velocity, slice(None))
+        gradients, at = self._room(done) if later else (done, done)
         tail = torch.zeros_like(done if self.upload == "tail_average" else done[:0])
+        places = {client: i for i, client in enumerate(batch.ids)}
         for k, drawn in enumerate(later, start=1):
             if self.upload == "tail_average" and 2 * k > self.steps:
                 tail += done
-            for some in in_cache(done):
-                torch.sub(start, rate * done[some], out=at[some])  # w_k = w_0 - eta done
-            done += self.local_gradients(model, drawn, start, at, gradients)
+            everybody = len(drawn) == len(batch)
+            rows = slice(None) if everybody else torch.tensor([places[i] for i in drawn.ids], device=done.device)
+            before = done[rows]
+            for some in in_cache(before):
+                torch.sub(start, rate * before[some], out=at[some])  # w_k = w_0 - eta done
+            h = len(drawn)
+            found = self.local_gradients(model, drawn, start, at[:h], gradients[:h])
+            self._turn(found, at[:h], velocity, rows)
+            if everybody:
+                done += found
+            else:
+                done[rows] = before + found
+        if own is not None and velocity is not None:
+            self.velocity[own] = velocity
         if self.upload == "mean_gradient":
             done /= self.steps
         elif self.upload == "tail_average":
             done += tail
             done /= self.steps - self.steps // 2
         return ClientResult(done, result.losses, sum(sum(drawn.sizes) for drawn in [first, *later]))
+
+    def _turn(self, gradients: Tensor, at: Tensor, velocity: Tensor | None, rows: slice | Tensor) -> None:
+        """Turn gradients, in their place, into what is stepped along: clipped, with decay, with momentum.
+
+        Args:
+            gradients: (h, d) gradients of the clients that take this step.
+            at: (h, d) where they are.
+            velocity: v of all clients, which moves on.  None: no momentum.
+            rows: Which of all clients these are.
+        """
+        if self.clip is not None:
+            lengths = torch.linalg.vector_norm(gradients, dim=1, keepdim=True, dtype=torch.float64)
+            gradients *= (self.clip / lengths.clamp(min=self.clip)).to(gradients)
+        if self.weight_decay:
+            gradients.add_(at, alpha=self.weight_decay)
+        if velocity is not None:
+            velocity[rows] = self.momentum * velocity[rows] + gradients
+            gradients.copy_(velocity[rows])
 
     def _room(self, like: Tensor) -> Tensor:
         """Two matrices like this one, kept for others with no more rows unless they are large.

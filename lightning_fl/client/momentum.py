@@ -67,6 +67,7 @@ class Momentum(LocalSgd):
 
     def prepare(self, model: nn.Module, clients: ClientBatch) -> None:
         """Give every client m = 0; see the base class."""
+        super().prepare(model, clients)
         start, n = flatten(trainable(model).values()), max(clients.ids) + 1
         self.register_buffer("m", start.new_zeros(n, len(start)))
         self.register_buffer("started", torch.zeros(n, 1, dtype=torch.bool, device=start.device))
@@ -90,6 +91,7 @@ class Momentum(LocalSgd):
 
     def without_momentum(self) -> "Momentum":
         """Upload g; see the base class."""
-        other = copy(self)
+        other = copy(super().without_momentum())
+        assert isinstance(other, Momentum)
         other.remembers = False
         return other

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, get_args
 
 import pytorch_lightning as pl
 import torch
 
 from lightning_fl import seeding
-from lightning_fl.errors import DataError, SettingError, check_instance, check_whole
+from lightning_fl.errors import DataError, SettingError, check_choice, check_instance, check_whole
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
-from lightning_fl.samples import Batches, ClientBatch, RoundBatch, Samples
+from lightning_fl.samples import Augment, Batches, ClientBatch, RoundBatch, Samples
 from lightning_fl.text import many
 
 
@@ -41,6 +41,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         corruption_cache: Folder that keeps corrupted images.
         validation_share: Share of each client's samples, rounded, kept from training, for choosing settings: the
             accuracy on all of these is measured beside that on the test samples.  In (0, 1).  None: none.
+        augment: "crop_flip": whenever a client uses an image, it has a black border of 4 added, is cropped to its size
+            anywhere and, half the time, mirrored; the server's images and those of evaluations stay.  None: as it is.
 
     Note:
         The papers evaluate on the test set during training and select nothing by it; so does this module.  Set
@@ -63,6 +65,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         corruption: int | None = None,
         corruption_cache: str | None = None,
         validation_share: float | None = None,
+        augment: Augment | None = None,
     ):
         super().__init__()
         server_samples = getattr(server_samples, "tolist", lambda: server_samples)()  # an array's numbers
@@ -87,6 +90,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             isinstance(validation_share, int | float) and 0 < validation_share < 1
         ):
             raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share!r}.")
+        if augment is not None:
+            check_choice("augment", augment, get_args(Augment))
         if partition is None:
             from lightning_fl.partition.pathological import Pathological
 
@@ -111,6 +116,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.corruption = corruption
         self.corruption_cache = corruption_cache
         self.validation_share = validation_share
+        self.augment = augment
         self.validation: Samples | None = None
         """The samples kept for choosing settings, if any."""
         self.corruptions: list[str] = []
@@ -171,6 +177,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.train = train if self.corruption is None else self._corrupted(train, everything if len(kept) else parts)
         if len(kept):
             self.validation = replace(self.train, inputs=self.train.inputs[kept], targets=self.train.targets[kept])
+        if self.augment is not None:
+            _need_images(train, "augment", (1, 3))
+            self.train = replace(self.train, augment=self.augment)
         self.test = test
         self.clients = ClientBatch(self.train, parts, range(len(parts)))
         self.supplement = self._draw_supplement(parts)

@@ -36,6 +36,11 @@ def sample_keys(key: Int64[Tensor, "*h"], n: int) -> Int64[Tensor, "*h n"]:
     return _mix(key[..., None] + _GOLDEN * torch.arange(1, n + 1, device=key.device))
 
 
+def keys_at(seeds: Int64[Tensor, " n"], places: Int64[Tensor, " n"]) -> Int64[Tensor, " n"]:
+    """Give SplitMix64's output number ``place``, from 0, of each seed."""
+    return _mix(seeds + _GOLDEN * (places + 1))
+
+
 def keys_in_order(keys: Int64[Tensor, " h"], sizes: Sequence[int]) -> Int64[Tensor, " n"]:
     """Derive the keys of all samples of clients of these sizes, one client after the other."""
     every = sample_keys(keys, max(sizes))

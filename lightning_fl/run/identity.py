@@ -50,6 +50,10 @@ ADDED: dict[str, Config] = {
             "neurotoxin.Neurotoxin",
         ]
     },
+    **{
+        f"lightning_fl.client.{client}": {"momentum": 0.0, "momentum_reset": True, "weight_decay": 0.0}
+        for client in ["fedprox.FedProx", "local_sgd.LocalSgd", "momentum.Momentum"]
+    },
     "lightning_fl.adversary.lie.Lie": {"drawn": False, "sign": "plus"},
     "lightning_fl.adversary.sign_flip.SignFlip": {"in_turn": False},
     "lightning_fl.aggregator.krum.Krum": {"neighbours": "n-f-2"},
