@@ -1,14 +1,16 @@
-"""A federation as it is, in memory: which client holds which samples, or which user made each sample."""
+"""A federation as it is: which client holds which samples, or which user made each sample."""
 
+import csv
 import hashlib
 from collections.abc import Iterable
 from operator import index
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from lightning_fl.errors import SettingError, check_choice, check_whole
+from lightning_fl.errors import DataError, SettingError, check_choice, check_whole
 from lightning_fl.partition.base import Partition
 from lightning_fl.text import many
 
@@ -102,3 +104,60 @@ class Natural(Given):
             parts = [[sample for user in run.tolist() for sample in parts[user]] for run in runs]
         super().__init__(parts)
         self.order, self.min_samples = order, min_samples
+
+
+class NaturalFile(Natural):
+    """Each user is a client, by a column of a CSV file with a header and one row per training sample, in their order.
+
+    Args:
+        path: The file, UTF-8.
+        column: Name of the column; its values are whole numbers or any text.  None: the only one.
+        order: See `Natural`.
+        min_samples: See `Natural`.
+        n_clients: See `Natural`.
+
+    Raises:
+        DataError: If there is no such file or column, or a row without a user.
+        SettingError: If the users are fractions, or too few; when samples are dealt, if there is not one for each.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        column: str | None = None,
+        order: Order = "sorted",
+        min_samples: int = 1,
+        n_clients: int | None = None,
+    ):
+        self.path, self.column = Path(path), column
+        super().__init__(_users(self.path, column), order, min_samples, n_clients)
+
+
+def _users(path: Path, column: str | None) -> list[str] | list[int]:
+    """Read the user of each row."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins with a byte order mark
+            table = csv.DictReader(file)
+            columns = list(table.fieldnames or [])
+            name = columns[0] if column is None and len(columns) == 1 else column
+            if name not in columns:
+                raise DataError(
+                    f"{path} needs a column {column or 'of users'}, got {', '.join(columns) or 'none'}; set "
+                    f"partition.column to one of these."
+                )
+            users = [row[name] or "" for row in table]
+    except OSError as error:
+        raise DataError(f"natural cannot read {path}: {error.strerror}.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"natural cannot read {path}: not a CSV file in UTF-8 ({error}).") from error
+    if "" in users:
+        raise DataError(f"{path}, row {users.index('') + 1}: a sample without a user; leave it out of the data, too.")
+    for kind in (int, float):
+        try:
+            found = [kind(user) for user in users]
+        except ValueError:
+            continue
+        if kind is float:
+            raise SettingError(f"natural needs users by name or whole number, got {users[0]} and others in {path}.")
+        return found  # type: ignore[return-value]
+    return users

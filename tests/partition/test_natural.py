@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fl import SettingError, TensorData
-from lightning_fl.partition.natural import Given, Natural
+from lightning_fl import DataError, SettingError, TensorData
+from lightning_fl.contract import conf
+from lightning_fl.partition.natural import Given, Natural, NaturalFile
+from lightning_fl.run.assemble import make
 
 X, Y = torch.randn(6, 2), torch.arange(6) % 2
 
@@ -93,3 +95,38 @@ def test_another_federation_has_another_name():
 def test_what_is_no_partition_is_refused(make, message, unchecked):
     with pytest.raises(SettingError, match=message):
         make()
+
+
+def table(tmp_path, text):
+    (tmp_path / "users.csv").write_text(text, encoding="utf-8-sig")
+    return str(tmp_path / "users.csv")
+
+
+def test_users_are_read_from_a_column(tmp_path):
+    path = table(tmp_path, "image,writer\na.png,10\nb.png,9\nc.png,10\n")
+    assert deal(NaturalFile(path, "writer"), 3, 2) == [[1], [0, 2]]  # as numbers: 9 before 10
+    assert deal(NaturalFile(path, "image", order="appearance", n_clients=2), 3, 2) == [[0, 1], [2]]
+    config = conf.compose("partition=natural", f"partition.path={path}", "partition.column=writer").partition
+    assert deal(make(config), 3, 2) == [[1], [0, 2]]
+    assert deal(NaturalFile(table(tmp_path, "user\ncy\nann\ncy\n")), 3, 2) == [[1], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "error", "message"),
+    [
+        ("image,writer\na,1\n", "user", DataError, "needs a column user, got image, writer; set partition.column"),
+        ("image,writer\na,1\n", None, DataError, "needs a column of users, got image, writer"),
+        ("", None, DataError, "needs a column of users, got none"),
+        ('user\nann\n""\n', None, DataError, "row 2: a sample without a user"),
+        ("user\n1.5\n2.5\n", None, SettingError, "users by name or whole number, got 1.5 and others"),
+        ("user\nann\n", None, SettingError, "every one of 3 samples needs a client, got 1"),
+    ],
+)
+def test_other_tables_are_refused(tmp_path, text, column, error, message):
+    with pytest.raises(error, match=message):
+        deal(NaturalFile(table(tmp_path, text), column), 3, 1)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"natural cannot read .*: No such file"):
+        NaturalFile(str(tmp_path / "no.csv"))
