@@ -15,6 +15,7 @@ from lightning_fl.errors import SettingError, check_choice, check_whole
 Placement = Literal["supplement", "replacement"]
 DataWeights = Literal["uniform", "samples"]
 ByzantineData = Literal["copies", "iid"]
+Sampling = Literal["groups", "everybody", "bernoulli"]
 
 
 class Federation:
@@ -35,6 +36,9 @@ class Federation:
         byzantine_data: Samples of supplementary Byzantine clients, for attacks that train (flipped labels, backdoors).
             "copies": the samples of the first clients.  "iid": as many as a client holds on average, drawn from
             all clients' samples, who keep them.  None: as "copies", except for backdoors, which ask for a choice.
+        sampling: How a round's participants are drawn.  "groups": the share of the honest and that of the Byzantine
+            clients apart, so that equally many attack in each round.  "everybody": the share, rounded, of all together.
+            "bernoulli": each client by itself, with the share as its probability.
 
     Raises:
         SettingError: If there is no honest client, or no Byzantine one in any round, or a setting is out of range.
@@ -43,6 +47,11 @@ class Federation:
         BOBA's Table 8 gives the participation rate alone; its code would keep all attackers in each round, which
         contradicts its results.  Here Byzantine clients are drawn like honest ones.  A rule's f counts the updates of
         one round, so scale it by the same rate.
+
+        Of "everybody" and by "bernoulli" the number of attackers varies and may be none or a majority; the rule is told
+        its own f, and nothing else.  A round's record has ``byzantine_drawn``.  An attack that cannot serve a draw,
+        such as LIE where attackers are a majority, sends zeros.  A draw without an honest client, or of fewer clients
+        than the rule can serve, leaves the model as it is.
     """
 
     def __init__(
@@ -55,10 +64,15 @@ class Federation:
         participation: float = 1.0,
         seed: int = 0,
         byzantine_data: ByzantineData | None = None,
+        sampling: Sampling = "groups",
     ):
         check_whole("federation.n_clients", n_clients, 1)
         check_whole("federation.n_byzantine", n_byzantine, 0)
-        for name, value, allowed in [("byzantine", byzantine, Placement), ("data_weights", data_weights, DataWeights)]:
+        for name, value, allowed in [
+            ("byzantine", byzantine, Placement),
+            ("data_weights", data_weights, DataWeights),
+            ("sampling", sampling, Sampling),
+        ]:
             check_choice(f"federation.{name}", value, get_args(allowed))
         if byzantine == "replacement" and n_byzantine >= n_clients:
             raise SettingError(
@@ -82,7 +96,8 @@ class Federation:
         self.participation = participation
         self.seed = seed
         self.byzantine_data = byzantine_data
-        if n_byzantine and not self._present(n_byzantine, 0):
+        self.sampling = sampling
+        if n_byzantine and sampling == "groups" and not self._present(n_byzantine, 0):
             raise SettingError(
                 f"federation.participation={participation} of {n_byzantine} Byzantine clients is none in any round; "
                 f"raise it, or federation.n_byzantine, or take adversary=none."
@@ -129,8 +144,20 @@ class Federation:
 
     @property
     def n(self) -> int:
-        """Number of updates in a round."""
-        return self._present(len(self.honest_ids), 1) + self._present(self.n_byzantine, 0)
+        """Number of updates in a round; of those drawn by "bernoulli", on average."""
+        if self.sampling == "groups":
+            return sum(self.present)
+        return self._present(len(self.honest_ids) + self.n_byzantine, 1)
+
+    @property
+    def present(self) -> tuple[int, int]:
+        """Numbers of honest and Byzantine clients in a round; on average where they vary."""
+        return self._present(len(self.honest_ids), 1), self._present(self.n_byzantine, 0)
+
+    @property
+    def varies(self) -> bool:
+        """Whether rounds differ in how many clients attack."""
+        return self.sampling != "groups" and self.participation < 1
 
     def participants(self, index: int) -> tuple[list[int], list[int]]:
         """Who takes part in a round.
@@ -149,7 +176,16 @@ class Federation:
             chosen = torch.randperm(len(ids), generator=generator)[: self._present(len(ids), least)]
             return [ids[i] for i in chosen.sort().values.tolist()]
 
-        return draw(self.honest_ids, 1), draw(self.byzantine_ids, 0)
+        if self.sampling == "groups":
+            return draw(self.honest_ids, 1), draw(self.byzantine_ids, 0)
+        everybody = sorted([*self.honest_ids, *self.byzantine_ids])
+        if self.sampling == "everybody":
+            drawn = set(draw(everybody, 1))
+        else:
+            chances = torch.rand(len(everybody), generator=generator, dtype=torch.float64).tolist()
+            drawn = {i for i, chance in zip(everybody, chances, strict=True) if chance < self.participation}
+        honest, byzantine = ([i for i in ids if i in drawn] for ids in (self.honest_ids, self.byzantine_ids))
+        return honest, byzantine
 
     def _present(self, group: int, least: int) -> int:
         return max(round(self.participation * group), least)

@@ -17,7 +17,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
@@ -172,12 +172,12 @@ class FederatedModule(pl.LightningModule):
             self.aggregator.check_clients(data.federation)
             self.aggregator.check(data.federation.n, data.n_classes)
             check_server_data(self.aggregator, self.client, len(data.server), "set data.server_samples to at least 1")
-        honest, byzantine = data.federation.participants(0)
+        h, b = data.federation.present
         if self.adversary is not None:
             with concerning("adversary"):
                 self.adversary.check_window(data.federation, trainer.max_steps)
-                if byzantine:
-                    self.adversary.check(len(honest), len(byzantine), data.n_classes)
+                if b:
+                    self.adversary.check(h, b, data.n_classes)
                 self.adversary.check_data(data)
         self.model.to(data.train.targets.device)  # client state is allocated on the model's device
         with concerning("model"), trainer.precision_plugin.forward_context(), self._in_full():
@@ -222,7 +222,7 @@ class FederatedModule(pl.LightningModule):
     def guarantee(self) -> str | None:
         """What is not guaranteed here: more clients attack than the rule tolerates, or it is beyond its bound."""
         federation = self.data.federation
-        b = len(federation.participants(0)[1])
+        b = federation.present[1]
         attack = f"{many(b, 'client')} attack{'s' * (b == 1)}"
         if fewer := told_fewer(self.aggregator, b, attack):
             return fewer
@@ -262,6 +262,8 @@ class FederatedModule(pl.LightningModule):
             believes about their labels, if anything.
         """
         with self._in_full(), self._stopping(batch.index):
+            if not self._serves(batch):
+                return self._skip(batch)
             clock, h = _Clock(self.device), len(batch.honest)
             columns, rows, server = self._begin(batch)
             honest = server.client.updates(self.model, batch.honest, server.round, out=rows[:h])
@@ -284,11 +286,44 @@ class FederatedModule(pl.LightningModule):
                 "communication/floats_up": float(updates.n * updates.d),
                 "communication/floats_down": float(updates.n * updates.d),
                 "communication/sample_gradients": float(honest.sample_gradients),
+                **self._drawn(batch),
                 **clock.seconds(),
             }
             self._log(metrics)
             return {"metrics": metrics, "weights": trust, "label_distributions": aggregation.label_distributions}
         return {"metrics": {}, "weights": None, "label_distributions": None}
+
+    def _drawn(self, batch: RoundBatch) -> dict[str, float]:
+        """How many Byzantine clients take part, where that varies."""
+        return {"byzantine_drawn": float(len(batch.byzantine))} if self.data.federation.varies else {}
+
+    def _serves(self, batch: RoundBatch) -> bool:
+        """Whether an honest client was drawn, and as many clients as the rule needs."""
+        try:
+            if self.data.federation.varies:
+                self.aggregator.check(len(batch.ids), self.data.n_classes)
+        except SettingError:
+            return False
+        return len(batch.honest) > 0
+
+    def _able(self, h: int, b: int) -> bool:
+        """Whether the attack can serve a round of h honest and b Byzantine clients; where they vary it need not."""
+        if self.data.federation.varies and self.adversary is not None:
+            try:
+                self.adversary.check(h, b, self.data.n_classes)
+            except SettingError:
+                return False
+        return True
+
+    def _skip(self, batch: RoundBatch) -> dict[str, Any]:
+        """End a round for which too few were drawn, with the model as it is."""
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
+        self._step(nan)
+        metrics = {"learning_rate": rate, **self._drawn(batch)}
+        self._log(metrics)
+        return {"metrics": metrics, "weights": None, "label_distributions": None}
 
     def _in_full(self) -> torch.autocast:
         """Leave mixed precision, which Lightning enters for a whole step, to the clients' passes."""
@@ -334,7 +369,7 @@ class FederatedModule(pl.LightningModule):
     ) -> tuple[Tensor, Tensor] | None:
         """Write what the Byzantine clients send into the last rows; return the honest rows' moments, if known."""
         h, b = len(batch.honest), len(batch.byzantine)
-        if self.adversary is None or not b:
+        if self.adversary is None or not (b or self.data.federation.varies):
             return None
         everybody = _updates(batch, rows, columns, self.model)
 
@@ -354,6 +389,10 @@ class FederatedModule(pl.LightningModule):
             honest_ids=batch.honest.ids,
         )
         honest = _updates(batch, rows[:h], columns, self.model)
+        if not b or (self.adversary.attacks_in(batch.index) and not self._able(h, b)):
+            self.adversary.watch(honest, context)
+            rows[h:] = 0
+            return honest.known_moments
         forged = self.adversary.send(honest, b, context)
         check_shape(f"the result of {type(self.adversary).__name__}.attack", forged, b, honest.d)
         rows[h:] = forged if columns is None else columns.own(forged)
@@ -361,7 +400,8 @@ class FederatedModule(pl.LightningModule):
 
     def _log(self, metrics: dict[str, float]) -> None:
         """Give callbacks the loss and loggers everything; ``log`` would take Lightning half a millisecond each."""
-        self.trainer.callback_metrics["loss"] = torch.tensor(metrics["loss"])
+        if "loss" in metrics:
+            self.trainer.callback_metrics["loss"] = torch.tensor(metrics["loss"])
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         if every and self.trainer.global_step % every == 0:
             self._tell_loggers(metrics)
@@ -371,14 +411,18 @@ class FederatedModule(pl.LightningModule):
             logger.log_metrics(metrics, self.trainer.global_step)
 
     def _server_step(self, update: Float[Tensor, " d"], loss: float) -> None:
-        optimizer: Any = self.optimizers()
-        schedule: Any = self.lr_schedulers()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         for parameter, gradient in zip(parameters, unflatten(update, parameters), strict=True):
             parameter.grad = gradient.to(parameter)  # a rule may answer in another type
         self._previous_update = update.clone()  # the optimizer may write into the gradients
+        self._step(loss)
+
+    def _step(self, loss: float) -> None:
+        """Let optimizer and schedule step; a loss that is NaN, of a round that was left out, is not watched."""
+        optimizer: Any = self.optimizers()
+        schedule: Any = self.lr_schedulers()
         optimizer.step()
-        if schedule is not None:
+        if schedule is not None and not (isnan(loss) and isinstance(schedule, ReduceLROnPlateau)):
             step(schedule, loss)
 
     def measured(self) -> dict[str, float]:

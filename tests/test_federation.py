@@ -1,5 +1,7 @@
 """Who takes part, who attacks, what share each has."""
 
+from math import comb, sqrt
+
 import pytest
 import torch
 
@@ -159,3 +161,42 @@ def test_what_supplementary_byzantine_clients_train_on():
         Federation(4, 2, "supplement", "uniform", byzantine_data="all")
     with pytest.raises(SettingError, match=r"for supplementary Byzantine clients only, got iid and federation"):
         Federation(4, 2, "replacement", "uniform", byzantine_data="iid")
+
+
+@pytest.mark.parametrize(("n", "b", "k"), [(100, 20, 10), (20, 5, 4)])
+def test_of_everybody_the_number_of_attackers_is_hypergeometric(n, b, k):
+    federation = Federation(n, b, "replacement", participation=k / n, sampling="everybody")
+    counts = [0] * (k + 1)
+    for index in range(3000):
+        honest, byzantine = federation.participants(index)
+        assert len(honest) + len(byzantine) == k == federation.n
+        assert set(honest) <= set(federation.honest_ids)
+        assert set(byzantine) <= set(federation.byzantine_ids)
+        counts[len(byzantine)] += 1
+    for drawn, count in enumerate(counts):
+        chance = comb(b, drawn) * comb(n - b, k - drawn) / comb(n, k)
+        assert abs(count / 3000 - chance) <= 4 * sqrt(chance * (1 - chance) / 3000) + 1e-3
+
+
+def drawn(federation, rounds):
+    return [[*honest, *byzantine] for honest, byzantine in map(federation.participants, range(rounds))]
+
+
+def test_by_bernoulli_each_client_is_drawn_alone():
+    """25 clients at 0.1: nobody in 0.9^25 of the rounds."""
+    federation = Federation(25, 5, "replacement", participation=0.1, sampling="bernoulli")
+    rounds = drawn(federation, 3000)
+    nobody = 0.9**25
+    assert abs(rounds.count([]) / 3000 - nobody) < 4 * sqrt(nobody * (1 - nobody) / 3000)
+    for client in range(25):
+        assert abs(sum(client in present for present in rounds) / 3000 - 0.1) < 4 * sqrt(0.09 / 3000)
+    assert rounds[:9] == drawn(federation, 9) != drawn(federation.replace(seed=1), 9)
+
+
+def test_where_everybody_takes_part_nothing_is_drawn(unchecked):
+    for sampling in ("groups", "everybody", "bernoulli"):
+        federation = Federation(4, 1, sampling=sampling)
+        assert federation.participants(3) == ([0, 1, 2, 3], [4])
+        assert not federation.varies
+    with pytest.raises(SettingError, match=r"federation.sampling must be"):
+        Federation(4, 1, sampling="all")

@@ -35,9 +35,13 @@ def participants(module: FederatedModule) -> str:
         adversary += f", {federation.byzantine_share(data.clients.sizes):.1%} of the data weight"
     if byzantine and federation.byzantine_data == "iid":
         adversary += ", each with an iid share of all samples"
-    present = [len(group) for group in federation.participants(0)]
+    present = federation.present
     if federation.participation < 1:
-        adversary += f"; {present[0]} and {present[1]} of them per round"
+        drawn = {"groups": "", "everybody": f", {federation.n} in all", "bernoulli": ", each by itself"}[
+            federation.sampling
+        ]
+        mean = " on average" if federation.varies else ""
+        adversary += f"; {present[0]} and {present[1]} of them per round{mean}{drawn}"
     corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
     samples = [f"{sum(data.clients.sizes):,} training"]
     samples += [] if data.validation is None else [f"{len(data.validation):,} validation"]

@@ -128,8 +128,7 @@ def _recalls(module: FederatedModule, row: Row) -> dict[str, Any]:
 def _robustness(module: FederatedModule, kappas: list[float]) -> dict[str, float | int | None]:
     """Give mean and maximum of the finite kappas, the number of infinite ones, and theory's bound."""
     data = module.data
-    honest, byzantine = data.federation.participants(0)
-    n, b = len(honest) + len(byzantine), len(byzantine)
+    n, b = data.federation.n, data.federation.present[1]
     equal = data.federation.weights(data.clients.sizes).unique().numel() == 1
     finite = [kappa for kappa in kappas if isfinite(kappa)]
     return {

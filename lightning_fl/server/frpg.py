@@ -70,6 +70,8 @@ class Frpg(Optimizer):
         """End this round and begin the next; see the class."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
+            if any(w.grad is None for w in group["params"]):  # a round for which nobody was drawn
+                continue
             if "initial_lr" in group:
                 raise SettingError("frpg has step sizes of its own, got a schedule; set schedule=constant.")
             delta, k = group["delta"], group["rounds"] + 1

@@ -53,7 +53,7 @@ def measure(folder: Path, target: float) -> Record:
         "best": max((accuracy for _, accuracy in evaluated), default=None),
         "rounds": summary["rounds"],
         "rounds_to": next((number for number, accuracy in evaluated if accuracy >= target - _ROUNDING), None),
-        "loss": rows[-1]["loss"] if rows else None,
+        "loss": rows[-1].get("loss") if rows else None,
         "rule_ms": _mean([1e3 * second for second in seconds]),
         "fits": _mean(column("aggregator/fits")),
         "explained": _mean([100 * share for share in column("aggregator/explained")]),

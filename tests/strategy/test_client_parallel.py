@@ -117,3 +117,20 @@ def test_each_process_has_a_device_of_its_own_and_the_backend_for_it(kind, backe
     devices = [torch.device(kind, i) for i in range(2)]
     strategy = ClientParallel(parallel_devices=devices, cluster_environment=LightningEnvironment())
     assert (strategy.root_device, strategy._get_process_group_backend()) == (devices[1], backend)
+
+
+@pytest.mark.slow
+def test_local_epochs_kept_momentum_a_window_and_any_number_of_attackers(tmp_path):
+    words = ["data=synthetic", "data.n_train=400", "data.n_test=100", "data.features=20", "data.server_samples=2"]
+    words += ["model=logistic", "model.in_features=20", "client=fedavg", "client.epochs=1", "client.batch_size=8"]
+    words += ["client.momentum=0.9", "client.momentum_reset=false", "client.weight_decay=0.01", "client.clip=1"]
+    words += ["federation.byzantine=replacement", "federation.n_clients=12", "federation.n_byzantine=3"]
+    words += ["federation.participation=0.5", "federation.sampling=bernoulli", "adversary=mimic_learned"]
+    words += ["adversary.from_round=3", "adversary.to_round=6", "aggregator=median", "f=1", "trainer.max_steps=8"]
+    words += ["trainer.val_check_interval=4", "logger=none", "trainer.accelerator=cpu"]
+    for devices in (1, 2):
+        more = [f"trainer.devices={devices}", f"hydra.run.dir={tmp_path}/{devices}"]
+        run = start("-m", "lightning_fl", "train", *words, *more)
+        assert run.communicate(timeout=300)[1] == ""
+        assert run.returncode == 0
+    close(tmp_path / "1", tmp_path / "2")
