@@ -15,11 +15,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from lightning_fl.network.threads import numpy_multiplies
+
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
 # many times as many as they go into 32.  A GPU wants more.
 _COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 32, 2**24
-# Rows of the Gram matrix at a time: at least this many, in at most this many parts.
-_ROWS, _PARTS = 512, 64
+# Rows of the Gram matrix at a time: at least this many, in at most this many parts.  A product of torch's does all of
+# the work of a part on the diagonal, so that small ones save half of it; on a GPU fewer products count for more.
+_ROWS, _ROWS_TORCH_CPU, _PARTS = 512, 32, 64
 # Entries of an n x n matrix worked on at a time: beside n x n itself, a part of 2^20 doubles is nothing.
 _PART = 2**20
 # Columns added up to one for the choice of a block's middle row.
@@ -84,16 +87,17 @@ def as_broken(gram: Float64[Tensor, "n n"], squares: Float64[Tensor, " n"]) -> F
 
 def _add_products(gram: Tensor, columns: Tensor) -> None:
     """Add some columns' inner products to the sum, on and below the diagonal."""
-    size = max(_ROWS, len(columns) // _PARTS)
+    on_cpu = columns.device.type == "cpu"
+    by_numpy = on_cpu and numpy_multiplies()
+    size = max(_ROWS_TORCH_CPU if on_cpu and not by_numpy else _ROWS, len(columns) // _PARTS)
     for i in range(0, len(columns), size):
         rows, before = columns[i : i + size], columns[: i + size]
-        gram[i : i + size, : i + size] += _product(rows, before)  # addmm_ into the sum rounds more
+        product = _by_numpy(rows, before) if by_numpy else rows @ before.T
+        gram[i : i + size, : i + size] += product  # addmm_ into the sum rounds more
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """Compute a @ b.T, on a CPU by NumPy, which does half of the work where b is a."""
-    if a.device.type != "cpu":
-        return a @ b.T
+def _by_numpy(a: Tensor, b: Tensor) -> Tensor:
+    """Compute a @ b.T, doing half of the work where b is a."""
     with np.errstate(all="ignore"):  # NaN and inf are no surprise
         return torch.from_numpy(a.numpy() @ b.numpy().T)
 

@@ -8,6 +8,7 @@ from threading import Barrier, get_ident
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from lightning_fl.network import threads as _threads
 from lightning_fl.network.threads import (
@@ -136,3 +137,32 @@ def test_small_matrices_are_for_one_thread():
     with pytest.raises(ZeroDivisionError), one_thread():
         raise ZeroDivisionError
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("vendor", "count", "chosen"),
+    [("AuthenticAMD", 1, True), ("AuthenticAMD", 2, True), ("AuthenticAMD", 16, False), ("GenuineIntel", 1, False)],
+)
+def test_numpy_multiplies_where_it_is_faster(vendor, count, chosen, tmp_path, monkeypatch):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n")
+    intel = _threads._intel(tmp_path / "cpuinfo")
+    monkeypatch.setattr(_threads, "_intel", lambda: intel)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: count)
+    assert _threads.numpy_multiplies() == chosen
+
+
+def test_a_system_without_a_list_of_processors_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(_threads.platform, "processor", lambda: "Intel64 Family 6")
+    assert _threads._intel(tmp_path / "none")
+
+
+def test_products_of_numpy_use_as_many_threads_as_torch():
+    before = torch.get_num_threads()
+    try:
+        _threads.set_threads(1)
+        assert torch.get_num_threads() == 1
+        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+        assert pools
+        assert all(pool["num_threads"] == 1 for pool in pools)
+    finally:
+        _threads.set_threads(before)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lightning_fl import Updates
+from lightning_fl.updates import products
 from lightning_fl.updates.products import (
     _COLUMNS_CPU,
     centred_products,
@@ -190,3 +191,13 @@ def test_a_combination_has_no_inner_product_where_a_row_with_part_in_it_is_not_f
     exact = fine[[0, 1, 3]] @ rows[[0, 1, 3]].double()
     assert centred.inner(fine, fine).item() == pytest.approx(exact.square().sum().item(), rel=1e-9)
     assert centred.inner(fine, torch.ones(4).double()).isnan()
+
+
+@pytest.mark.parametrize("by_numpy", [True, False])
+@pytest.mark.parametrize("n", [7, 70, 530])
+def test_either_library_gives_all_inner_products(n, by_numpy, monkeypatch):
+    monkeypatch.setattr(products, "numpy_multiplies", lambda: by_numpy)
+    rows = torch.randn(n, 5, generator=torch.Generator().manual_seed(n))
+    rows[1, 2] = torch.inf
+    expected = (rows[:, None].double() * rows.double()).sum(2)
+    torch.testing.assert_close(products.gram_matrix(rows), expected, rtol=1e-12, atol=1e-12, equal_nan=True)
