@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from lightning_fl import SettingError
 from lightning_fl.contract import conf, world
 from lightning_fl.errors import check_choice, check_counts, check_finite, check_instance, check_whole
+from lightning_fl.run.assemble import make_model
 
 OFFLINE = ["quadratic", "synthetic"]
 PARTS = [
@@ -39,6 +40,9 @@ def numbers(config, path=""):
 def make(group, config):
     """Make a part as training does, and check a rule for sixty clients."""
     more = {}
+    if group == "model":
+        make_model(config)
+        return
     if group == "data":
         more = {"partition": instantiate(config.partition), "federation": instantiate(config.federation)}
     part = instantiate(config[group], _convert_="all", **more)

@@ -16,11 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any
-
-import numpy as np
-import pytorch_lightning as pl
-import torch
+from typing import TYPE_CHECKING, Any
 
 from lightning_fl import __version__, files
 from lightning_fl.commands import parser_of
@@ -31,12 +27,19 @@ from lightning_fl.run.explain import explained
 from lightning_fl.run.version import version
 from lightning_fl.text import table
 
+if TYPE_CHECKING:
+    import torch  # help does not wait for it
+
 Record = dict[str, Any]
 ACCELERATORS = {"cuda": "gpu", "cpu": "cpu"}  # Lightning's names
 
 
-def about(device: torch.device) -> Record:
+def about(device: "torch.device") -> Record:
     """Versions and machine."""
+    import numpy as np
+    import pytorch_lightning as pl
+    import torch
+
     found: Record = {
         "lightning_fl": __version__,
         "code": version(),
@@ -65,7 +68,7 @@ def about(device: torch.device) -> Record:
     return found
 
 
-def speed(device: torch.device, enough: Callable[[], bool]) -> Iterator[Record]:
+def speed(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
     """Rounds of each job on the device and on the CPU, in turn."""
     from lightning_fl.device.speed import JOBS, rounds_of
 
@@ -76,35 +79,35 @@ def speed(device: torch.device, enough: Callable[[], bool]) -> Iterator[Record]:
             yield {"job": name, "on": where, **rounds_of(shape, n, overrides, ACCELERATORS[where], 3.0)}
 
 
-def engines(device: torch.device, enough: Callable[[], bool]) -> Iterator[Record]:
+def engines(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
     """How many clients are best computed at a time."""
     from lightning_fl.device.speed import engines
 
     return engines(ACCELERATORS[device.type], 1.0, enough)
 
 
-def agreement(device: torch.device, enough: Callable[[], bool]) -> Iterator[Record]:
+def agreement(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
     """Every rule, attack and client beside the CPU."""
     from lightning_fl.device.agreement import differences
 
     return differences(device, enough)
 
 
-def resumed(device: torch.device, enough: Callable[[], bool]) -> Iterator[Record]:
+def resumed(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
     """Short runs that change over."""
     from lightning_fl.device.agreement import resumed
 
     return resumed(ACCELERATORS[device.type])
 
 
-def products(device: torch.device, enough: Callable[[], bool]) -> Iterator[Record]:
+def products(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
     """Matrices of inner products."""
     from lightning_fl.device.speed import products
 
     return products(device)
 
 
-def together(device: torch.device, enough: Callable[[], bool]) -> Iterator[Record]:
+def together(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
     """Several runs at once."""
     from lightning_fl.device.speed import together
 
@@ -114,7 +117,7 @@ def together(device: torch.device, enough: Callable[[], bool]) -> Iterator[Recor
         yield together(ACCELERATORS[device.type], workers, 3.0)
 
 
-PARTS: dict[str, Callable[[torch.device, Callable[[], bool]], Iterable[Record]]] = {
+PARTS: dict[str, Callable[["torch.device", Callable[[], bool]], Iterable[Record]]] = {
     part.__name__: part for part in (agreement, speed, resumed, products, engines, together)
 }
 
@@ -155,6 +158,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("check-device.json"), help="file (check-device.json)")
     with explained():
         given = parser.parse_args()
+        import torch
+
         chosen = [choose(name.strip(), PARTS, "part") for name in given.only.split(",") if name.strip()]
         kind = given.device or ("cuda" if torch.cuda.is_available() else None)
         if kind is None or (kind == "cuda" and not torch.cuda.is_available()):

@@ -4,7 +4,7 @@ from copy import deepcopy
 from functools import cache
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
 from lightning_fl.run.assemble import make as make_part
 from lightning_fl.run.config import CONF, own_folder
@@ -26,6 +26,9 @@ def compose(*overrides: str) -> DictConfig:
 def make(group: str, name: str, **settings: Any) -> Any:
     """Instantiate one file of a group; settings replace those of the same name, nested ones too."""
     config = deepcopy(compose(f"{group}={name}")[group])
+    if group == "model":
+        with open_dict(config):
+            config.pop("start")  # what a run does with a model, no setting of one
     node = config
     while node:
         node.update({key: value for key, value in settings.items() if key in node})

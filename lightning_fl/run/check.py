@@ -22,7 +22,7 @@ def checked(overrides: Sequence[str]) -> DictConfig:
     """Compose and check what ``train.py OVERRIDES`` would train.
 
     Raises:
-        SettingError: If train.py would refuse them, or they say where a run is kept or starts: `pool.execute` does.
+        SettingError: If train.py would refuse them, or they say where a run is kept or starts: `Runner.train` does.
     """
     for override in overrides:
         if re.match(r"[+~]*(ckpt_path|run_dir|run_name|hydra\b)", override):

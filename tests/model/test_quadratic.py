@@ -10,6 +10,7 @@ from lightning_fl import ClientBatch, FederatedModule, SettingError
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf
 from lightning_fl.model.quadratic import Quadratic
+from lightning_fl.run.assemble import make_model
 from tests import training
 
 SETTING = ("data=quadratic", "model=quadratic", "partition=pathological", "schedule=constant", "adversary=none")
@@ -21,7 +22,7 @@ def made(*more):
     config.federation.n_byzantine = 0
     federation, partition = (instantiate(config[key], _convert_="all") for key in ("federation", "partition"))
     data = instantiate(config.data, federation=federation, partition=partition, _convert_="all")
-    module = FederatedModule(instantiate(config.model), Gradient(), instantiate(config.server))
+    module = FederatedModule(make_model(config), Gradient(), instantiate(config.server))
     return data, module
 
 
