@@ -10,7 +10,6 @@ from math import ceil
 from statistics import median, quantiles
 from typing import TypeVar
 
-from lightning_fl import seeding
 from lightning_fl.text import many
 
 NUMBER = 1
@@ -58,6 +57,8 @@ def drawn(labels: Iterable[Label], share: float) -> list[Label]:
     (2, True, True)
     """
     cells = list(dict.fromkeys(labels))
+    from lightning_fl import seeding  # it takes torch along, and help does not wait for that
+
     by_draw = sorted(cells, key=lambda cell: seeding.derive_seed(0, "twins", repr(cell)))
     kept = set(by_draw[: ceil(share * len(cells))])
     return [cell for cell in cells if cell in kept]
