@@ -18,7 +18,7 @@ from tests.test_files import room
 
 SMALL = ["data=synthetic", "federation.n_clients=12", "federation.n_byzantine=2", "f=2", "data.n_train=200"]
 SMALL += ["model.hidden=[20]", "trainer.max_steps=3", "trainer.val_check_interval=3", "trainer.accelerator=cpu"]
-SMALL += ["run_dir=unused", "run_name=test"]
+SMALL += ["run_dir=unused", "run_name=test", "logger=none"]
 LIKE = torch.zeros(1)
 
 
