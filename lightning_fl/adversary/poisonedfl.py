@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from lightning_fl import seeding
 from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.aggregator.base import Memory
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.ranges import PositiveFloat, PositiveInt
@@ -39,7 +40,7 @@ def quantile_of_signs(d: int, share: float = 0.99) -> int:
     return k
 
 
-class Poisonedfl(Adversary):
+class Poisonedfl(Memory, Adversary):
     """Send what would move the model along signs s, fixed for the run, in proportion to how it moves by itself.
 
     h = w_t - w_{t-1} is how the model moved, and a how the last forged updates would have moved it alone.  With
@@ -82,8 +83,6 @@ class Poisonedfl(Adversary):
         self.period = period
         self.shrink = shrink
         self.least = least
-        self._remembered: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}
 
     def forged(
         self, s: Float[Tensor, " d"], h: Float[Tensor, " d"], a: Float[Tensor, " d"] | None, factor: float
@@ -130,15 +129,3 @@ class Poisonedfl(Adversary):
                 wished = a = self.forged(s, h, None if a is None else a.to(w), factor)
         self._last = {"model": w.clone(), "round": t, "factor": factor, "a": a, "mark": mark if t > 0 else None}
         return (-wished / rate).expand(n_byzantine, -1)
-
-    @override
-    def on_train_batch_end(self, *args: Any) -> None:
-        self._remembered = self._last
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return self._remembered
-
-    @override
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._remembered = self._last = state_dict

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import lie_factor
+from lightning_fl.aggregator.base import Memory
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.ranges import FiniteFloat
@@ -69,7 +70,7 @@ def largest_factor(mask_square: float, other_square: float, limit: float, scale:
     return best
 
 
-class SparseHybrid(Adversary):
+class SparseHybrid(Memory, Adversary):
     """Send mean_j - scale std_j e_j in a few sensitive weights and mean_j - z std_j e_j in the others.
 
     Mean and standard deviation are those of the honest updates.  Sensitive are the weights of largest |w_j dF/dw_j| at
@@ -116,8 +117,6 @@ class SparseHybrid(Adversary):
         self.sign = sign
         self.cap: Cap = cap
         self.optimised = optimised
-        self._remembered: dict[str, Tensor] = {}
-        self._last: dict[str, Tensor] = {}
 
     @override
     def check(self, n_honest: int, n_byzantine: int, n_classes: int) -> None:
@@ -151,15 +150,3 @@ class SparseHybrid(Adversary):
             # sum_i ||y - x_i||^2 is h ||y - mean||^2 and what all y share.
             return largest_factor(inside, outside, honest.squares_about(mean).min().item(), self.scale)
         return lie_factor(honest.n, b) if self.factor is None else self.factor
-
-    @override
-    def on_train_batch_end(self, *args: Any) -> None:
-        self._remembered = self._last
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return self._remembered
-
-    @override
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._remembered = self._last = state_dict

@@ -282,10 +282,14 @@ def equal_shares(weights: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     return (weights > 0).to(weights) / (weights > 0).sum().clamp(min=1)
 
 
-class Remembering(Aggregator):
-    """A rule that, at the end of a round, remembers what its last call left, and saves it with the run."""
+class Memory(pl.Callback):
+    """What a rule or an attack remembers: at the end of a round what its last call left, saved with the run.
 
-    def __init__(self) -> None:
+    It stands before `Aggregator` or `Adversary` among the bases.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self._remembered: dict[str, Any] = {}
         self._last: dict[str, Any] = {}  # what a call leaves
 
@@ -294,12 +298,16 @@ class Remembering(Aggregator):
         self._remembered = self._last
 
     def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers."""
+        """What is remembered."""
         return self._remembered
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self._remembered = self._last = state_dict
+
+
+class Remembering(Memory, Aggregator):
+    """A rule that, at the end of a round, remembers what its last call left, and saves it with the run."""
 
 
 class Wrapper(Aggregator):
