@@ -13,7 +13,6 @@ Times are medians, rounds per second means; the spread is the middle half of the
 """
 
 import argparse
-import ctypes
 import json
 import logging
 import multiprocessing
@@ -44,6 +43,7 @@ from lightning_fl.adversary.lie import lie_factor
 from lightning_fl.aggregator.boba import Boba
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
+from lightning_fl.device.memory import peak, reset_peak
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.module import FederatedModule
 from lightning_fl.network.parameters import trainable
@@ -57,6 +57,7 @@ from lightning_fl.text import table
 from lightning_fl.updates.products import gram_matrix
 
 Times = dict[str, list[float]]
+CPU = torch.device("cpu")
 
 
 class Floors(pl.Callback):
@@ -227,32 +228,11 @@ def byzfl_rules(f: int) -> dict[str, Callable[[torch.Tensor], Any]]:
     return rules
 
 
-def reset_peak() -> float | None:
-    """Bytes that this process holds, from where its peak starts again; None where the system does not tell."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)  # what is free already must not count as there before
-        Path("/proc/self/clear_refs").write_text("5")
-    except (OSError, AttributeError):
-        return None
-    return held("VmRSS")
-
-
-def peak() -> float:
-    """Most bytes that this process has held since then."""
-    return held("VmHWM")
-
-
-def held(field: str) -> float:
-    """Bytes of one field of Linux's account of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith(field))
-
-
 def peak_extra(function: Callable[[], Any]) -> float | None:
     """Bytes that a call needs beside what was there before; None where the system does not tell."""
-    before = reset_peak()
+    before = reset_peak(CPU)
     function()
-    return None if before is None else peak() - before
+    return None if before is None else peak(CPU) - before
 
 
 def benchmark_aggregators(d: int, turns: int, names: list[str], n: int = 115, f: int = 15, c: int = 10) -> None:
@@ -434,11 +414,11 @@ class Memory(pl.Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Forget the memory of what came before."""
-        self.before = reset_peak()
+        self.before = reset_peak(CPU)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         """Keep the last round's figures."""
-        self.bytes = None if self.before is None else peak() - self.before
+        self.bytes = None if self.before is None else peak(CPU) - self.before
         phases = {name.removeprefix("seconds/"): t for name, t in outputs["metrics"].items() if "seconds/" in name}
         self.seconds = phases | {"round": sum(phases.values())}
 
@@ -644,7 +624,7 @@ class Rounds(pl.Callback):
 
     def on_train_start(self, *_: Any) -> None:
         """Note what is there."""
-        self.before = reset_peak() or 0.0
+        self.before = reset_peak(CPU) or 0.0
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Start the clocks."""
@@ -659,7 +639,7 @@ class Rounds(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Find the process that needs most."""
-        own = torch.tensor([*self.work, peak() - self.before], dtype=torch.float64)
+        own = torch.tensor([*self.work, peak(CPU) - self.before], dtype=torch.float64)
         *self.work, self.extra = (
             trainer.strategy.reduce(own, reduce_op="max") if trainer.world_size > 1 else own
         ).tolist()

@@ -1,6 +1,5 @@
 """How fast a device computes rounds, where their time goes, and what the choices of a client's engine cost there."""
 
-import ctypes
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from lightning_fl.data.tensor_data import TensorData
 from lightning_fl.device.agreement import ALONE, QUIET
+from lightning_fl.device.memory import peak, reset_peak
 from lightning_fl.network.parameters import trainable
 from lightning_fl.network.threads import set_threads
 from lightning_fl.partition.iid import Iid
@@ -230,27 +230,3 @@ def _one(shape: tuple[int, ...], n_samples: int, overrides: list[str], accelerat
             _barrier.wait()
 
     return rounds_of(shape, n_samples, overrides, accelerator, seconds, begin)
-
-
-def reset_peak(device: torch.device) -> float | None:
-    """Bytes that are held now, from where the peak starts again; None where the system does not tell."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        return float(torch.cuda.memory_allocated(device))
-    try:
-        ctypes.CDLL(None).malloc_trim(0)  # what is free already must not count as there before
-        Path("/proc/self/clear_refs").write_text("5")
-    except (OSError, AttributeError):
-        return None
-    return held("VmRSS")
-
-
-def peak(device: torch.device) -> float:
-    """Most bytes that have been held since then."""
-    return float(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else held("VmHWM")
-
-
-def held(field: str) -> float:
-    """Bytes of one field of Linux's account of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith(field))
