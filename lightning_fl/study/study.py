@@ -1,5 +1,6 @@
 """A study: cells, and what is known of their runs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from lightning_fl.study.cell import Cell, keys
 from lightning_fl.study.store import Record, Store
 
 
-class Study:
+class Study(ABC):
     """Cells and their records, found by what a cell asks for; what tables and tournaments have in common.
 
     Args:
@@ -23,9 +24,9 @@ class Study:
         self.store, self.records = Store(path, fields), dict[str, Record]()
         self._key, self._keys = keys(), dict[Cell, str]()
 
+    @abstractmethod
     def cell_of(self, row: Record) -> Cell | None:
         """Give the cell of a record; None if the study has none of its labels."""
-        raise NotImplementedError
 
     def key(self, cell: Cell) -> str:
         """Tell what a cell asks for; see `keys`."""

@@ -333,7 +333,7 @@ class Updates:
         squares = self.here.new_zeros(self.n, dtype=torch.float64)
         for columns in float64_columns(self.here, self.held.own(answer)[None]):
             squares += (columns[:-1] - columns[-1]).square_().sum(1)
-        return self.held.total(squares)
+        return self.held.total(squares).cpu()
 
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
