@@ -88,17 +88,6 @@ def append(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def cut_line(path: Path) -> None:
-    """Take from the end of a file what a kill has left of a line.
-
-    Raises:
-        DataError: If it cannot be written.
-    """
-    if path.exists():
-        with explained(path), path.open("r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
-
-
 def sync(path: Path) -> None:
     """Wait until a file is on the disk.
 

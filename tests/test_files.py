@@ -82,16 +82,6 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path, place):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_what_a_kill_has_left_of_a_line_is_cut(tmp_path):
-    path = tmp_path / "journal.log"
-    files.cut_line(path)
-    assert not path.exists()
-    for content, left in [(b"one\ntwo", b"one\n"), (b"one\n", b"one\n"), (b"o", b""), (b"", b"")]:
-        path.write_bytes(content)
-        files.cut_line(path)
-        assert path.read_bytes() == left
-
-
 SWEPT = "metric: {name: accuracy, goal: maximize}\nparameters: {seed: {value: 1}}"
 
 

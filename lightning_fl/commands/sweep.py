@@ -9,9 +9,9 @@ python scripts/sweep.py sweeps/rule_by_attack.yaml data=mnist           another 
 
 It leaves a table (sweep.md, .csv, .tex and .html) and a picture (sweep.png) in runs/sweeps/NAME.  A stopped sweep
 continues there: finished runs are kept, stopped ones continue from their checkpoints, failed ones are tried again.
-Processes may share a folder.  Methods random and bayes (TPE) draw through optuna (pip install "lightning-fl[sweep]"),
-which keeps a journal there.  A diverged run counts as worse than any other.  early_terminate is left to W&B: here every
-run goes to its end.
+Processes may share the folder of a grid or of a random search.  Methods random and bayes (TPE) draw through optuna
+(pip install "lightning-fl[sweep]").  A diverged run counts as worse than any other.  early_terminate is left to W&B:
+here every run goes to its end.
 """
 
 import argparse

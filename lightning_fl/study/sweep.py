@@ -1,17 +1,16 @@
 """A sweep file of Weights & Biases, run on this machine."""
 
-import json
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from lightning_fl import files, plot
+from lightning_fl import plot
 from lightning_fl.errors import SettingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
-from lightning_fl.run.identity import beside, identity
+from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
 from lightning_fl.study.report import Report, Section
@@ -50,7 +49,7 @@ class Sweep:
         self.drawn = {
             name: "log" if "log" in str(content["parameters"][name].get("distribution")) else "linear"
             for name, axis in self.axes.items()
-            if not isinstance(axis, list) and "probabilities" not in content["parameters"][name]
+            if not isinstance(axis, list)
         }
         self.values: dict[Run, Values] = {}
         self._validated: bool | None = None
@@ -99,10 +98,10 @@ def check(sweep: Sweep) -> list[Run]:
 
 
 def search(sweep: Sweep, trials: int, runner: Runner) -> Generator[Outcome, None, None]:
-    """Run trials of method random or bayes until the folder's journal has that many; earlier ones give their results.
+    """Run trials of method random or bayes.
 
-    Trial k is drawn with seed k, so a sweep continues as if it had never stopped.  The journal has u in [0, 1] for a
-    parameter with a distribution, and the position of the value for one with a list.
+    Trial k is drawn with seed k and, by bayes, with the results before it; finished runs give theirs at once.  So a
+    stopped sweep goes on as if it had not been stopped.
 
     Args:
         sweep: What to run.
@@ -113,61 +112,32 @@ def search(sweep: Sweep, trials: int, runner: Runner) -> Generator[Outcome, None
         Each trial's outcome; of trials that draw the same run all but one take no time.
     """
     import optuna
-    from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sweep.folder.mkdir(parents=True, exist_ok=True)
-    journal = sweep.folder / "journal.log"
-    with held(sweep.folder, wait=True):
-        files.cut_line(journal)
-        storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal)))
     make = optuna.samplers.RandomSampler if sweep.method == "random" else optuna.samplers.TPESampler
-    direction = "maximize" if sweep.maximize else "minimize"
+    study = optuna.create_study(direction="maximize" if sweep.maximize else "minimize")
     place, share = optuna.distributions.CategoricalDistribution, optuna.distributions.FloatDistribution(0, 1)
     space: dict[str, optuna.distributions.BaseDistribution] = {
         n: place(range(len(axis))) if isinstance(axis, list) else share for n, axis in sweep.axes.items()
     }
-    settings = json.dumps([sweep.method, sweep.metric, direction, sorted(sweep.fixed), sweep.ends()], default=str)
-    with held(sweep.folder, wait=True):
-        study = optuna.create_study(study_name="sweep", storage=storage, direction=direction, load_if_exists=True)
-        if _counted(study.user_attrs.get("settings", settings)) != _counted(settings):
-            raise SettingError(f"{sweep.folder} needs trials of this sweep, got others; give another --folder.")
-        study.set_user_attr("settings", settings)
-    seen = 0
-    while True:
-        with held(sweep.folder, wait=True):
-            known = len(study.trials)
-            if known == seen:
-                for number in range(known, min(trials, known + runner.workers) if sweep.method == "bayes" else trials):
-                    study.sampler = make(seed=number)
-                    study.ask(space)
-            fresh = study.trials[seen:trials]
-        if not fresh:
-            return
-        seen += len(fresh)
+    at_once = runner.workers if sweep.method == "bayes" else trials
+    for begin in range(0, trials, at_once):
         batch: dict[Run, list[int]] = {}
-        for trial in fresh:
-            if trial.params.keys() == space.keys():  # otherwise its process was killed while asking
-                drawn = {
-                    n: a[trial.params[n]] if isinstance(a, list) else a(trial.params[n]) for n, a in sweep.axes.items()
-                }
-                run = sweep.run(drawn)
-                sweep.values[run] = drawn
-                batch.setdefault(run, []).append(trial.number)
+        for number in range(begin, min(begin + at_once, trials)):
+            study.sampler = make(seed=number)
+            drawn = study.ask(space).params
+            values = {n: a[drawn[n]] if isinstance(a, list) else a(drawn[n]) for n, a in sweep.axes.items()}
+            run = sweep.run(values)
+            sweep.values[run] = values
+            batch.setdefault(run, []).append(number)
         for outcome in runner.train(batch):
             if outcome.summary is not None:
                 value = outcome.summary.get(sweep.metric)
                 state = optuna.trial.TrialState.PRUNED if value is None else None  # to TPE, worse than any value
                 for number in batch[outcome.run]:
-                    study.tell(number, value, state=state, skip_if_finished=True)
+                    study.tell(number, value, state=state)
             yield outcome
             yield from (replace(outcome, seconds=0.0) for _ in batch[outcome.run][1:])  # drawn again
-
-
-def _counted(settings: str) -> list[Any]:
-    """Leave out of a journal's settings the overrides that change no result."""
-    *named, fixed, ends = json.loads(settings)
-    return [*named, [override for override in fixed if not beside(override)], ends]
 
 
 def write(sweep: Sweep, failed: set[Run]) -> str:

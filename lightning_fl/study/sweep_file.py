@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Callable
-from itertools import accumulate
-from math import exp
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -20,20 +18,16 @@ METHODS = ("grid", "random", "bayes")
 METRICS = {  # what they are called in summary.json
     f"{prefix}{name}": name for prefix in ("final/", "") for name in ("accuracy", "validation_accuracy", "mrd")
 }
-LISTED = {"constant": ["value"], "categorical": ["values"], "categorical_w_probabilities": ["values", "probabilities"]}
+LISTED = {"constant": "value", "categorical": "values"}
 
-_LARGEST = 700  # whose exponential a float holds
-
-# Distributions by their quantile functions; q_x rounds x to a multiple of q.
+# Distributions by their quantile functions.
 QUANTILES: dict[str, Callable[[float, dict[str, Any]], Any]] = {
     "uniform": lambda u, s: s["min"] + u * (s["max"] - s["min"]),
     "int_uniform": lambda u, s: min(s["min"] + int(u * (s["max"] - s["min"] + 1)), s["max"]),
-    "log_uniform": lambda u, s: exp(s["min"] + u * (s["max"] - s["min"])),
     "log_uniform_values": lambda u, s: s["min"] * (s["max"] / s["min"]) ** u,
     "normal": lambda u, s: NormalDist(s.get("mu", 0), s.get("sigma", 1)).inv_cdf(min(max(u, 1e-9), 1 - 1e-9)),
-    "log_normal": lambda u, s: exp(QUANTILES["normal"](u, s)),
 }
-KINDS = (*LISTED, *QUANTILES, *(f"q_{kind}" for kind in QUANTILES if kind != "int_uniform"))
+KINDS = (*LISTED, *QUANTILES)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -119,23 +113,21 @@ def axis(name: str, spec: Any, method: str) -> Axis:
             f"{name} is nested, which train.py cannot read; write {name}.{next(iter(spec['parameters']), 'x')}."
         )
     kind = str(spec.get("distribution", _guess(spec)))
-    shape = kind.removeprefix("q_")
     if kind not in KINDS:
         raise SettingError(f"{name} has distribution {kind}, which is not known here; known: {', '.join(KINDS)}.")
-    needed = set(LISTED.get(kind, ["min", "max"] if "uniform" in kind else []))
-    allowed = {"mu", "sigma"} if "normal" in kind else set()
-    allowed |= set() if kind == shape else {"q"}
+    needed = {LISTED[kind]} if kind in LISTED else {"min", "max"} if "uniform" in kind else set()
+    allowed = {"mu", "sigma"} if kind == "normal" else set()
     if not needed <= set(spec) <= needed | allowed | {"distribution"}:
         raise SettingError(f"{name} ({kind}) takes {', '.join(sorted(needed | allowed))}, got {', '.join(spec)}.")
-    if method == "grid" and kind not in ("constant", "categorical", "int_uniform"):
+    if method == "grid" and kind not in (*LISTED, "int_uniform"):
         raise SettingError(f"{name} is {kind}, which a grid cannot list; give values, or method random or bayes.")
-    return _listed(name, spec) if kind in LISTED else _drawn(name, spec, kind, shape, method)
+    return _listed(name, spec) if kind in LISTED else _drawn(name, spec, kind, method)
 
 
 def _guess(spec: dict[str, Any]) -> str:
     """Infer the distribution of a parameter that does not name one."""
-    for kind in ("categorical_w_probabilities", "categorical", "constant"):
-        if set(LISTED[kind]) <= set(spec):
+    for kind, key in LISTED.items():
+        if key in spec:
             return kind
     return "int_uniform" if all(type(spec.get(key)) is int for key in ("min", "max")) else "uniform"
 
@@ -148,30 +140,17 @@ def _listed(name: str, spec: dict[str, Any]) -> Axis:
         raise SettingError(
             f'{name} needs values that train.py can read, got {values}; write null as "null", in quotes.'
         )
-    if "probabilities" not in spec:
-        return values
-    shares = spec["probabilities"]
-    numbers = isinstance(shares, list) and all(isinstance(share, int | float) and share >= 0 for share in shares)
-    ends = list(accumulate(shares)) if numbers else []
-    if len(ends) != len(values) or abs(ends[-1] - 1) > 1e-6:
-        raise SettingError(f"{name} needs a probability for each value, with sum 1, got {shares}.")
-    return lambda u: values[min(sum(end <= u for end in ends), len(values) - 1)]
+    return values
 
 
-def _drawn(name: str, spec: dict[str, Any], kind: str, shape: str, method: str) -> Axis:
+def _drawn(name: str, spec: dict[str, Any], kind: str, method: str) -> Axis:
     numbers = {key: number for key, number in spec.items() if key != "distribution"}
     whole = int if kind == "int_uniform" else (int, float)
     if not all(isinstance(number, whole) and not isinstance(number, bool) for number in numbers.values()):
         what = "whole numbers" if whole is int else "numbers"
         raise SettingError(f"{name} ({kind}) needs {what}, got {numbers}; to YAML 1e-3 is a word, 1.0e-3 a number.")
-    low, high, q = spec.get("min", 0), spec.get("max", 1), spec.get("q", 1)
-    if low >= high or min(q, spec.get("sigma", 1)) <= 0 or (kind.endswith("_values") and low <= 0):
-        above = "0 < min < max" if kind.endswith("_values") else "min < max"
-        raise SettingError(f"{name} ({kind}) needs {above}, and sigma and q above 0, got {numbers}.")
-    if kind.endswith("log_uniform") and high > _LARGEST:
-        raise SettingError(f"{name} ({kind}) needs exponents of e, got {numbers}; {kind}_values takes the values.")
-    if method == "grid":
-        return list(range(low, high + 1))
-    if kind == shape:
-        return lambda u: QUANTILES[kind](u, spec)
-    return lambda u: round(round(QUANTILES[shape](u, spec) / q) * q, 12)
+    low, high, log = spec.get("min", 0), spec.get("max", 1), kind == "log_uniform_values"
+    if low >= high or spec.get("sigma", 1) <= 0 or (log and low <= 0):
+        above = "0 < min < max" if log else "min < max"
+        raise SettingError(f"{name} ({kind}) needs {above}, and sigma above 0, got {numbers}.")
+    return list(range(low, high + 1)) if method == "grid" else lambda u: QUANTILES[kind](u, spec)

@@ -195,15 +195,6 @@ def test_a_stopped_search_goes_on_as_if_it_had_not(command, tmp_path, trained, m
     assert len(set(rates)) == 9
 
 
-def test_a_search_goes_on_after_a_kill_in_the_middle_of_a_line(command, tmp_path, trained):
-    file = content("random", {"server.lr": RATE}, run_cap=3)
-    assert command(file)[0] == 0
-    with (tmp_path / "runs/sweeps/x/journal.log").open("a") as journal:
-        journal.write('{"op_code": 5, "wor')
-    code, _, err = command(file, "--trials", "4")
-    assert (code, len(trained[0])) == (0, 4), err
-
-
 def test_a_file_says_each_thing_once(command, tmp_path):
     (tmp_path / "x.yaml").write_text("program: scripts/train.py\nmethod: grid\nmethod: random\n")
     with pytest.raises(SettingError, match="cannot be read: method occurs twice"):
@@ -310,36 +301,12 @@ def test_words_before_the_program_are_not_the_programs(tmp_path):
     assert sweep.Sweep(tmp_path / "x.yaml", tmp_path).fixed[0] == "seed=4"
 
 
-def test_other_settings_do_not_mix_with_a_folders_trials(command, trained):
-    file = content("random", {"server.lr": RATE}, run_cap=1)
-    assert command(file)[0] == 0
-    code, _, err = command(file, "seed=5")
-    assert code == 2
-    assert "needs trials of this sweep, got others; give another --folder" in err
-    assert len(trained[0]) == 1
-
-
-def test_what_changes_no_result_does_not_change_the_sweep(command, trained):
-    file = content("random", {"server.lr": RATE}, run_cap=1)
-    assert command(file)[0] == 0
-    code, out, _ = command(file, "checkpoint_every=7", "trainer.accelerator=auto", "logger=none")
-    assert code == 0
-    assert len(trained[0]) == 1
-    assert "(found)" in out
-
-
 def test_a_run_that_is_drawn_again_counts_as_a_trial(command, trained):
     code, out, _ = command(content("random", {"aggregator": {"values": ["median"]}}, run_cap=3))
     assert code == 0
     assert len(trained[0]) == 1
     assert [line.split("]")[0] for line in out.splitlines() if line.startswith("[")] == ["[1/3", "[2/3", "[3/3"]
     assert out.count("(found)") == 2
-
-
-def test_words_with_probabilities_are_words_in_the_picture(tmp_path):
-    axes = {"aggregator": {"values": ["median", "krum"], "probabilities": [0.5, 0.5]}, "server.lr": RATE}
-    (tmp_path / "x.yaml").write_text(yaml.safe_dump(content("random", axes, run_cap=1)))
-    assert sweep.Sweep(tmp_path / "x.yaml", tmp_path).drawn == {"server.lr": "log"}
 
 
 def test_early_terminate_is_left_to_wandb(command, trained):
@@ -357,21 +324,13 @@ def test_early_terminate_is_left_to_wandb(command, trained):
         ({"min": 2.0, "max": 4.0}, 0.25, 2.5),
         ({"min": 2, "max": 4, "distribution": "uniform"}, 0.25, 2.5),
         ({"min": 0.01, "max": 1.0, "distribution": "log_uniform_values"}, 0.5, 0.1),
-        ({"min": -2, "max": 0, "distribution": "log_uniform"}, 0.5, math.exp(-1)),
-        ({"min": 0, "max": 10, "distribution": "q_uniform", "q": 5}, 0.3, 5),
-        ({"min": 0.0, "max": 1.0, "distribution": "q_uniform", "q": 0.1}, 0.32, 0.3),
-        ({"min": 1, "max": 100, "distribution": "q_log_uniform_values"}, 0.25, 3),
         ({"distribution": "normal", "mu": 1.0, "sigma": 2.0}, 0.5, 1.0),
         ({"distribution": "normal"}, 0.8413447, 1.0),
-        ({"distribution": "log_normal"}, 0.5, 1.0),
-        ({"distribution": "q_normal", "mu": 3.2, "q": 1}, 0.5, 3),
-        ({"values": ["a", "b"], "probabilities": [0.25, 0.75]}, 0.24, "a"),
-        ({"values": ["a", "b"], "probabilities": [0.25, 0.75]}, 0.26, "b"),
     ],
 )
 def test_distributions_are_wandbs(spec, u, value):
     got = sweep_file.axis("x", spec, "random")(u)
-    assert got == (value if isinstance(value, str) else pytest.approx(value, abs=1e-6))
+    assert got == pytest.approx(value, abs=1e-6)
     assert isinstance(got, int) == isinstance(value, int)
 
 
@@ -439,21 +398,17 @@ def test_counts_are_at_least_one(command, option):
     ("spec", "message"),
     [
         ({"distribution": "beta"}, "x has distribution beta, which is not known here; known: constant"),
-        ({"distribution": "q_int_uniform", "min": 1, "max": 2}, "which is not known here"),
+        ({"distribution": "q_uniform", "min": 1, "max": 2}, "which is not known here"),
         ({"min": 1}, "takes max, min, got min"),
         ({"value": 1, "min": 3}, r"x \(constant\) takes value, got value, min"),
         ({"values": 3}, "needs a list of values, got 3"),
         ({"values": []}, "needs a list of values"),
         ({"values": [None, 3]}, 'write null as "null"'),
-        ({"values": [1, 2], "probabilities": [0.5, 0.6]}, "a probability for each value, with sum 1"),
-        ({"values": [1, 2], "probabilities": ["a", "b"]}, "a probability for each value, with sum 1, got .'a', 'b'."),
-        ({"values": [1, 2], "probabilities": 0.5}, "a probability for each value, with sum 1, got 0.5"),
         ({"min": 3, "max": 1}, "needs min < max"),
         ({"min": 0.0, "max": 1.0, "distribution": "log_uniform_values"}, "needs 0 < min < max"),
-        ({"min": 1, "max": 1000, "distribution": "log_uniform"}, "needs exponents of e, .* log_uniform_values takes"),
         ({"min": "1e-3", "max": 1.0}, "needs numbers, got .* to YAML 1e-3 is a word"),
         ({"min": 0.5, "max": 3, "distribution": "int_uniform"}, "needs whole numbers"),
-        ({"distribution": "normal", "sigma": 0}, "sigma and q above 0"),
+        ({"distribution": "normal", "sigma": 0}, "sigma above 0"),
         ({"parameters": {"f": {"value": 1}}}, "x is nested, which train.py cannot read; write x.f"),
         ([1, 2], "needs a name, and value, values or a distribution"),
     ],
