@@ -95,7 +95,7 @@ def test_what_people_write_is_utf_8_in_any_locale(tmp_path):
     code = """
 from pathlib import Path
 from lightning_fl.study import grid, store, sweep_file, table
-grid.write(Path("kept.csv"), [{"row": "\\u03b1", "column": "LIE", "seed": 0, "identity": "1"}])
+store.write(Path("kept.csv"), grid.FIELDS, [{"row": "\\u03b1", "column": "LIE", "seed": 0, "identity": "1"}])
 found = [grid.read(Path("kept.csv"))[0]["row"], store.read(Path("cells.csv"), [])[0]["rule"]]
 found += [*table.Table.load("table.yaml").rows, sweep_file.read(Path("sweep.yaml"))["name"]]
 print(ascii(found))

@@ -78,25 +78,21 @@ def reproduce(given: argparse.Namespace) -> int:
     grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder)
     dropped = grid.outdated(read(grid.kept)) if given.prune else []
     grid.drop(dropped)
-    missing = [(grid, cell) for cell in grid.missing(grid.cells(rows, columns, seeds))]
     twins = grid.twin_cells(rows, columns, seeds[0], share) if share else []
-    missing += [(grid.twins, cell) for cell in grid.twins.missing(twins)] if twins else []
-    planned = [] if given.dry_run else [(own, cell, own.compose(cell)) for own, cell in missing]
-    total = len({run.folder for *_, run in planned})
+    missing = grid.missing([*grid.cells(rows, columns, seeds), *twins])
+    planned = [] if given.dry_run else [(cell, grid.compose(cell)) for cell in missing]
+    total = len({run.folder for _, run in planned})
     print(f"{many(len(missing), 'cell') if given.dry_run else many(total, 'run')} to do", flush=True)
-    for own, cell in missing if given.dry_run else []:
-        command = cell.command if given.scale == 1 else own.compose(cell).overrides
+    for cell in missing if given.dry_run else []:
+        command = cell.command if given.scale == 1 else grid.compose(cell).overrides
         print(f"  {cell.title}: {spell('train', *command)}")
     progress = Progress(total, given.workers)
     try:
-        for part in (grid, grid.twins):
-            progress.follow(part.train([(cell, run) for own, cell, run in planned if own is part], runner))
+        progress.follow(grid.train(planned, runner))
     finally:
         found = write(grid)
         print(terminal(grid, rows, columns), end="")
         kept = f"; kept: {keep(grid, dropped)}" if given.keep else ""
-        if given.keep and grid.twins.records:
-            keep(grid.twins)
         print(f"Report: {found}{kept}")
     return 1 if progress.failed else 0
 

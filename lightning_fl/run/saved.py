@@ -19,7 +19,6 @@ from lightning_fl.text import many
 Row = dict[str, Any]
 
 _LOADER = get_yaml_loader()  # to which 1e-3 is a number
-_ABSENT: Config = {}  # the value of a setting that has no meaning in a run
 # What summary.json holds.  In another version's, missing keys become None, and unknown ones are left out.
 _NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy")
 _SUMMARY: dict[str, tuple[str, ...]] = {
@@ -28,6 +27,7 @@ _SUMMARY: dict[str, tuple[str, ...]] = {
     "first_evaluation": ("accuracy", "recall"),
     "last_evaluation": ("round", *_NUMBERS),
     "mean_weight": ("honest", "byzantine"),
+    "detection": ("true_alarms", "false_alarms", "auc"),
     "robustness": ("mean", "max", "infinite_rounds", "bound"),
     "communication": ("floats_up", "floats_down", "sample_gradients"),
     "provenance": ("command", "date", "versions", "processor"),
@@ -216,6 +216,15 @@ def kappa_text(robustness: dict[str, Any]) -> str:
     return f"{', '.join(parts)}; {proven}" if parts else ""
 
 
+def detection_text(detection: dict[str, float | None]) -> str:
+    """Describe how well a rule tells who lies, mean over rounds; empty where nobody lies or it says nothing."""
+    if (area := detection["auc"]) is None:
+        return ""
+    shares = [(detection["true_alarms"], "Byzantine"), (detection["false_alarms"], "honest")]
+    accused = [f"{share:.1%} of {who} clients" for share, who in shares if share is not None]
+    return f"area under the curve {area:.3f}" + (f"; accused {', '.join(accused)}" if accused else "")
+
+
 def labels(runs: Sequence[SavedRun]) -> list[str]:
     """Name each run by the settings in which it differs from the others, or by its folder.
 
@@ -272,38 +281,53 @@ def _part(config: Config, group: str) -> str:
 
 
 class Part(NamedTuple):
-    """One of the settings in which runs differ: where it stands, and in a few words."""
+    """A setting: where it stands, its name, and its value in a few words; what is made from settings has no name."""
 
     path: str
-    text: str
+    name: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        """The setting as a label has it."""
+        return f"{self.name}={self.value}" if self.name else self.value
 
 
-def differing(nodes: Sequence[Any], path: str = "") -> list[list[Part]]:
-    """For each configuration, or part of one at a path, name the settings in which it differs from the others.
+def settings(config: Config, path: str = "") -> dict[str, Part]:
+    """List every setting by its path, and with those of a class that class."""
+    found = {}
+    for key, value in config.items():
+        place = f"{path}{key}"
+        if isinstance(value, dict):
+            found |= {place: Part(place, "", named(value))} if "_target_" in value else {}
+            found |= settings(value, f"{place}.")
+        else:  # seeds are told apart by what they are of; null and empty mean the same
+            found[place] = Part(place, place if key == "seed" else key, text_of(None if value in ("", []) else value))
+    return found
 
-    Settings of different things are not compared.  One that a configuration lacks is null there.
+
+def differing(configs: Sequence[Config]) -> list[list[Part]]:
+    """For each configuration, name the settings in which it differs from the others.
+
+    Settings of different classes are not compared.  One that a configuration lacks is null there.
     """
-    # Without an attack there is no number of attackers.
-    compared = [node for node in nodes if node is not _ABSENT or path != "federation.n_byzantine"]
-    if all(_or_null(node) == _or_null(compared[0]) for node in compared):
-        return [[] for _ in nodes]
-    names = [named(node, path) if isinstance(node, dict) or not node else None for node in nodes]
-    if any(isinstance(node, dict) and "_target_" in node for node in nodes) and len(set(names)) > 1:
-        found = [[Part(path, str(name))] for name in names]
-        for name in dict.fromkeys(names):
-            alike = [i for i, other in enumerate(names) if other == name]
-            for i, more in zip(alike, differing([nodes[i] for i in alike], path), strict=True):
-                found[i] += more
-        return found
-    if all(isinstance(node, dict) for node in nodes):
-        found = [[] for _ in nodes]
-        for key in ordered(key for node in nodes for key in node):
-            inner = differing([node.get(key, _ABSENT) for node in nodes], f"{path}.{key}" if path else key)
-            found = [[*some, *more] for some, more in zip(found, inner, strict=True)]
-        return found
-    name = path.rsplit(".", 1)[-1]
-    name = path if name == "seed" else name  # that of data or federation, not of the run
-    return [[] if node is _ABSENT else [Part(path, f"{name}={text_of(node)}")] for node in nodes]
+    rows = list(map(settings, configs))
+    classes = {path for row in rows for path, part in row.items() if not part.name}
+    found: list[list[Part]] = [[] for _ in rows]
+    for path in ordered(path for row in rows for path in row):
+        without = Part(path, "", named(None, path) if path in classes else "null")
+        above = [other for other in classes if path.startswith(f"{other}.")]
+        alike: dict[tuple[str, ...], dict[int, Part]] = {}
+        for i, row in enumerate(rows):
+            part = row.get(path, without)
+            part = without if part.name and path in classes else part
+            if path in row or path != "federation.n_byzantine":  # without an attack there is no number of attackers
+                alike.setdefault(tuple(row[other].value if other in row else "" for other in above), {})[i] = part
+        for parts in alike.values():
+            if len({part.value for part in parts.values()}) > 1:
+                for i, part in parts.items():
+                    found[i] += [part] if path in rows[i] or path in classes else []
+    return found
 
 
 def texts(parts: Iterable[Part], others: Iterable[str] = ()) -> list[str]:
@@ -319,21 +343,13 @@ def texts(parts: Iterable[Part], others: Iterable[str] = ()) -> list[str]:
             kept.append(part)
     names = Counter(path.rpartition(".")[-1] for path in {*others, *(part.path for part in kept)})
 
-    def text(part: Part) -> str:
-        name, equals, value = part.text.partition("=")
-        return f"{part.path}={value}" if equals and names[name] > 1 else part.text
-
-    return list(map(text, kept))
+    return [f"{part.path}={part.value}" if names[part.name] > 1 else part.text for part in kept]
 
 
 def same(one: Part, other: Part) -> bool:
     """Whether one says what the other says: it is the same setting, or a run's own setting that a part of it takes."""
     run_wide = "." not in one.path or "." not in other.path
     return one.text == other.text and (one.path == other.path or run_wide)
-
-
-def _or_null(node: Any) -> Any:
-    return None if node in ("", [], {}) else node
 
 
 def ordered(settings: Iterable[str]) -> list[str]:

@@ -22,20 +22,22 @@ class Cell:
 
     Args:
         labels: A tuple: what tells it from the study's other cells of the same seed.
-        overrides: Its settings as for train.py, without the seed.
+        overrides: Its settings as for train.py, without seed and twin.
         seed: The run's.
         title: What a person calls it.
+        twin: The number of a run's twin (`lightning_fl.study.twins`); None: the run itself.
     """
 
     labels: Any
     overrides: tuple[str, ...]
     seed: int
     title: str
+    twin: int | None = None
 
     @property
     def command(self) -> tuple[str, ...]:
         """All settings, as for train.py."""
-        return (*self.overrides, f"seed={self.seed}")
+        return (*self.overrides, *(() if self.twin is None else [f"twin={self.twin}"]), f"seed={self.seed}")
 
 
 def keys() -> Callable[[Cell], str]:

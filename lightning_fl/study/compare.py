@@ -5,10 +5,9 @@ Runs are identified by what their results depend on, so it does not matter who t
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import inf, sqrt
+from dataclasses import replace
+from math import inf
 from pathlib import Path
-from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from lightning_fl import plot
@@ -25,9 +24,10 @@ from lightning_fl.run.saved import (
     ordered,
     same,
     saved_config,
-    text_of,
+    settings,
     texts,
 )
+from lightning_fl.study.pivot import Group, t_quantile
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.twins import Pair, conclusion
 from lightning_fl.text import Place, best_places, many, plain
@@ -46,67 +46,14 @@ _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, 
     "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
     "attack": ("Attack success rate (%)", lambda summary: (summary["attack"] or {}).get("success_rate"), 100, False),
     "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
+    "auc": ("Area under the detection curve (%)", lambda summary: summary["detection"]["auc"], 100, True),
+    "true_alarms": ("Byzantine clients accused (%)", lambda summary: summary["detection"]["true_alarms"], 100, True),
+    "false_alarms": ("Honest clients accused (%)", lambda summary: summary["detection"]["false_alarms"], 100, False),
 }
 METRICS = tuple(_METRICS)
 _CURVES = {name: name for name in ("accuracy", "validation_accuracy", "mrd")}
 _CURVES |= {"attack": "attack/success_rate", "kappa": "robustness/kappa"}
-
-
-def t_quantile(degrees: int) -> float:
-    """Compute the t for which a variable with Student's distribution is in [-t, t] with probability 0.95.
-
-    >>> [round(t_quantile(degrees), 3) for degrees in (1, 2, 4, 29)]
-    [12.706, 4.303, 2.776, 2.045]
-    """
-    from scipy.special import stdtrit  # not earlier: it takes a while, and most tables show no interval
-
-    return float(stdtrit(degrees, 0.975))
-
-
-def half_interval(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of the mean of two values or more (Student's t).
-
-    >>> round(half_interval([1.0, 2.0, 3.0]), 3)
-    2.484
-    """
-    return t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values))
-
-
-@dataclass(frozen=True)
-class Group:
-    """The runs of one place in the table.
-
-    Args:
-        values: Results of the completed runs, one per seed.
-        lost: Numbers of the other runs by how they ended: diverged, interrupted, unfinished.
-        curves: The metric of each run over rounds, and whether the run diverged.
-        percent: Whether the values are percentages.
-    """
-
-    values: Sequence[float]
-    lost: Counter[str]
-    curves: Sequence[tuple[dict[int, float], bool]] = ()
-    percent: bool = True
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over the completed runs; None if there is none."""
-        return mean(self.values) if self.values else None
-
-    @property
-    def half(self) -> float | None:
-        """Half of the 95 % interval of the mean (Student's t over seeds); None for fewer than two runs."""
-        return half_interval(self.values) if len(self.values) > 1 else None
-
-    def __str__(self) -> str:
-        """Write the mean, half of its interval, and how many runs are lost."""
-        total = len(self.values) + self.lost.total()
-        lost = ", ".join(f"{n} of {total} {status}" if total > 1 else status for status, n in self.lost.items())
-        if self.mean is None:
-            return lost or "-"
-        form, small = (".1f", ".1f") if self.percent else (".3g", ".2g")
-        around = "" if self.half is None else f" ± {self.half:{small}}"
-        return f"{self.mean:{form}}{around}" + (f" ({lost})" if lost else "")
+_CURVES |= {name: f"detection/{name}" for name in ("auc", "true_alarms", "false_alarms")}
 
 
 def find(folders: Iterable[str | Path]) -> list[Path]:
@@ -157,7 +104,8 @@ def compare(
         rows: Setting of the rows, such as aggregator or federation.n_byzantine; None: the first one that differs.
         columns: Setting of the columns; None: the next one that differs, if any.
         panels: Settings of the panels.
-        metric: accuracy, validation_accuracy, mrd (max-recall-drop), attack (its success rate) or kappa.
+        metric: accuracy, validation_accuracy, mrd (max-recall-drop), attack (its success rate), kappa; or how well the
+            rule tells who lies: auc (area under the curve), true_alarms, false_alarms.
 
     Returns:
         The table: ``frame`` is it for pandas, ``figure()`` draws it, ``latex()`` and ``markdown()`` write it.
@@ -221,9 +169,9 @@ class Comparison:
         twins = {i: plain_runs.get(alike(saved[i] | {"twin": None})) for i in kept if saved[i].get("twin")}
         kept = [i for i in kept if twins.get(i) is None]  # a twin is beside its run, if that is there
         chosen, configs = [runs[i] for i in kept], comparable([saved[i] for i in kept])
-        varied = varying(configs)
+        varied, null = varying(configs), Part("", "", "null")
         for axis in [rows, columns, *panels]:
-            if axis is not None and all(_get(config, axis) is None for config in configs):
+            if axis is not None and all(config.get(axis, null).value == "null" for config in map(settings, configs)):
                 differ = f"these differ: {', '.join(varied)}" if varied else "the runs differ in nothing but the seed"
                 raise SettingError(f"an axis needs a setting of the runs, got {axis}; {differ}.")
         free = [name for name in varied if name not in {rows, columns, *panels}]
@@ -243,38 +191,24 @@ class Comparison:
 
     def _keys(self, configs: Sequence[Config]) -> list[Key]:
         """Name each run's place; settings that differ without being an axis make further panels."""
-        axes = [self.rows_by, *([self.columns_by] if self.columns_by else []), *self.panels_by]
-        rest = differing([_without(config, [*axes, "seed"]) for config in configs])
-        chosen = [
-            [Part(axis, f"{axis.rsplit('.', 1)[-1]}={text_of(_get(config, axis))}") for axis in axes]
-            for config in configs
-        ]
-        known = [[*more, *own] for more, own in zip(rest, chosen, strict=True)]
-        rows = self._labels(configs, self.rows_by, axes, known)
-        columns = self._labels(configs, self.columns_by, axes, known) if self.columns_by else [""] * len(configs)
-        panels = [self._labels(configs, axis, axes, known) for axis in self.panels_by]
-        names = [
-            [f"{axis}={label[i]}" for axis, label in zip(self.panels_by, panels, strict=True)]
-            for i in range(len(configs))
-        ]
-        more = [texts(_unseen(parts, own), axes) for parts, own in zip(rest, chosen, strict=True)]
-        joined = [", ".join([*name, *part]) for name, part in zip(names, more, strict=True)]
-        return list(zip(joined, rows, columns, strict=True))
-
-    @staticmethod
-    def _labels(configs: Sequence[Config], axis: str, axes: Sequence[str], known: Sequence[list[Part]]) -> list[str]:
-        """Name each run's value of an axis, with the settings in which values of the same name differ."""
-        inner = [other.removeprefix(f"{axis}.") for other in axes if other.startswith(f"{axis}.")]
-        nodes = [_get(config, axis) for config in configs]
-        if not any(isinstance(node, dict) for node in nodes):
-            return [text_of(node) for node in nodes]
-        nodes = [_without(node, inner) if isinstance(node, dict) else {} for node in nodes]
-        names = [named(node, axis) for node in nodes]
-        parts = differing(nodes, axis)
-        return [
-            ", ".join([name, *texts(part for part in _unseen(own, seen) if part.text != name)])
-            for name, own, seen in zip(names, parts, known, strict=True)
-        ]
+        axes = [axis for axis in (self.rows_by, self.columns_by, *self.panels_by) if axis]
+        rows, keys = list(map(settings, configs)), []
+        classes = {path for row in rows for path, part in row.items() if not part.name}
+        nothing = {axis: named(None, axis) if axis in classes else "null" for axis in axes}
+        for row, parts in zip(rows, differing(configs), strict=True):
+            of: dict[str, list[Part]] = {axis: [] for axis in ["", *axes]}
+            for part in parts:
+                inside = [axis for axis in axes if f"{part.path}.".startswith(f"{axis}.")]
+                of[max(inside, key=len, default="")] += [part] if part.path not in ("seed", *axes) else []
+            values = {axis: row[axis].value if axis in row else "null" for axis in axes}
+            values |= {axis: nothing[axis] for axis, value in values.items() if value == "null"}
+            chosen = {axis: Part(axis, axis.rpartition(".")[2], values[axis]) for axis in axes}
+            seen = [*of[""], *chosen.values()]
+            label = {axis: ", ".join([values[axis], *texts(_unseen(of[axis], seen))]) for axis in axes}
+            more = texts(_unseen(of[""], [*chosen.values()]), axes)
+            panel = ", ".join([*(f"{axis}={label[axis]}" for axis in self.panels_by), *more])
+            keys.append((panel, label[self.rows_by], label[self.columns_by] if self.columns_by else ""))
+        return keys
 
     def _distinct(self, given: Sequence[Path | SavedRun], configs: Sequence[Config]) -> list[int]:
         """Among runs with the same settings and seed, keep the newest, of those with a result if there are any."""
@@ -472,22 +406,6 @@ def varying(configs: Sequence[Config]) -> list[str]:
     paths = ordered(part.path for parts in differing(configs) for part in parts)
     follow = {"seed", "f"} if any(path.endswith(".f") for path in paths) else {"seed"}  # the rules' f follows the run's
     return [path for path in paths if path not in follow and not any(path.startswith(f"{of}.") for of in paths)]
-
-
-def _get(config: Any, path: str) -> Any:
-    for key in path.split("."):
-        config = config.get(key) if isinstance(config, dict) else None
-    return config
-
-
-def _without(config: Config, paths: Sequence[str]) -> Config:
-    own = {path for path in paths if "." not in path}
-    inner = {key: [path.split(".", 1)[1] for path in paths if path.startswith(f"{key}.")] for key in config}
-    return {
-        key: _without(value, inner[key]) if isinstance(value, dict) and inner[key] else value
-        for key, value in config.items()
-        if key not in own
-    }
 
 
 def _ordered(labels: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ trained here.  Only what is to be trained is composed; a run with the same `iden
 
 import re
 from collections.abc import Collection, Generator, Iterable, Sequence
-from functools import cached_property
+from dataclasses import replace
 from hashlib import sha256
 from itertools import product
 from math import inf, isnan
@@ -25,11 +25,11 @@ from lightning_fl.study.runner import Outcome, Run, Runner
 from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
 from lightning_fl.study.table import MORE_IS_BETTER, POINTS, TABLES, Place, Table
-from lightning_fl.study.twins import SETTING, drawn
+from lightning_fl.study.twins import NUMBER, drawn
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
-FIELDS += ["version", "classes"]  # the code that measured it, and c; none in rows that are older than these columns
+FIELDS += ["version", "classes", "twin"]  # the code that measured it, and c; none in rows that are older
 STORED = [*FIELDS, "key"]
 MISS = 2.0  # points
 _ROUNDING = 1e-5  # points: an accuracy is a quotient in float32
@@ -95,7 +95,7 @@ class Grid(Study):
             raise SettingError(
                 "a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...; leave it out."
             )
-        self._cells: dict[tuple[Place, int], Cell] = {}
+        self._cells: dict[tuple[Place, int, int | None], Cell] = {}
         self._composed: dict[tuple[str, ...], tuple[DictConfig, list[str]]] = {}
         super().__init__(folder / f"{self.stem}.csv", STORED)
         for row in sorted([*self.kept_elsewhere(), *read(self.kept)], key=lambda row: int(row["seed"])):
@@ -103,22 +103,17 @@ class Grid(Study):
         if not kept_only:
             self.refresh()
 
-    def cell(self, place: Place, seed: int) -> Cell:
-        """Give the cell of a row and a column at a seed."""
-        if (place, seed) not in self._cells:  # a report asks thousands of times
-            title = f"{place[1]}, {place[0]}, seed {seed}" + ", twin" * (SETTING in self.more)
-            self._cells[place, seed] = Cell(place, self.overrides[place], seed, title)
-        return self._cells[place, seed]
-
-    @cached_property
-    def twins(self) -> "Grid":
-        """The twins of the table's runs, which have files of their own."""
-        return Grid(self.table, self.scale, [*self.more, SETTING], [], self.folder, self.kept_only)
+    def cell(self, place: Place, seed: int, twin: int | None = None) -> Cell:
+        """Give the cell of a row and a column at a seed, or its twin."""
+        if (place, seed, twin) not in self._cells:  # a report asks thousands of times
+            title = f"{place[1]}, {place[0]}, seed {seed}" + ("" if twin is None else ", twin")
+            self._cells[place, seed, twin] = Cell(place, self.overrides[place], seed, title, twin)
+        return self._cells[place, seed, twin]
 
     def cell_of(self, row: Record) -> Cell | None:
         """Give the cell of a record; see `Study`."""
         place = row["row"], row["column"]
-        return self.cell(place, row["seed"]) if place in self.overrides else None
+        return self.cell(place, row["seed"], row["twin"]) if place in self.overrides else None
 
     def key(self, cell: Cell) -> str:
         """Tell what a cell asks for: the rounds to the target, too."""
@@ -172,12 +167,12 @@ class Grid(Study):
         return [self.cell(place, seed) for seed, place in product(seeds, self.table.trained(rows, columns))]
 
     def twin_cells(self, rows: Sequence[str], columns: Sequence[str], seed: int, share: float) -> list[Cell]:
-        """List the cells of `twins` for a drawn share of those that show points."""
+        """List the twins of a drawn share of the cells that show points."""
         shown = [place for place in self.table.trained(rows, columns) if self.table.columns[place[1]].value in POINTS]
         places = drawn(shown, share)
         drops = [place for place in places if self.table.columns[place[1]].value == "mrd"]
         places += [(self.table.reference[row], column) for row, column in drops]
-        return [self.twins.cell(place, seed) for place in places]
+        return [self.cell(place, seed, NUMBER) for place in places]
 
     def compose(self, cell: Cell) -> Run:
         """Compose a cell's run: all its settings, and its `identity`, which names its folder.
@@ -188,8 +183,8 @@ class Grid(Study):
         if cell.overrides not in self._composed:
             self._composed[cell.overrides] = self._scaled(checked(cell.command))
         config, scaled = self._composed[cell.overrides]
-        config.seed = cell.seed
-        command = (*cell.overrides, *scaled, f"seed={cell.seed}")
+        config.seed, config.twin = cell.seed, cell.twin
+        command = replace(cell, overrides=(*cell.overrides, *scaled)).command
         return Run(cell.title, command, self.folder.absolute() / identity(config), self.stem)
 
     def _scaled(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
@@ -248,21 +243,20 @@ class Grid(Study):
 
     def outdated(self, rows: Iterable[Record]) -> list[Record]:
         """List the kept rows whose cells have changed their settings since; composes every cell."""
-        places = [((row["row"], row["column"]), row) for row in rows]
-        known = [(self.compose(self.cell(place, row["seed"])), row) for place, row in places if place in self.overrides]
+        known = [(self.compose(cell), row) for row in rows if (cell := self.cell_of(row)) is not None]
         return [row for run, row in known if run.folder.name != row["identity"]]
 
     def drop(self, rows: Collection[Record]) -> None:
         """Forget records."""
         self.records = {key: row for key, row in self.records.items() if row not in rows}
 
-    def value_of(self, cell: Place, seed: int) -> float | None:
+    def value_of(self, cell: Place, seed: int, twin: int | None = None) -> float | None:
         """Get a cell's number at one seed; the accuracy after a diverged run is chance."""
-        column, record = self.table.columns[cell[1]], self.record(cell, seed)
+        column, record = self.table.columns[cell[1]], self.record(cell, seed, twin)
         if record is None:
             return None
         if column.value == "mrd":
-            return self._drop(record, self.record((self.table.reference[cell[0]], cell[1]), seed))
+            return self._drop(record, self.record((self.table.reference[cell[0]], cell[1]), seed, twin))
         if column.value == "rounds_to":
             return float(record["rounds_to"] or inf)
         if column.value == "loss" and record["status"] == "diverged":
@@ -293,9 +287,11 @@ class Grid(Study):
         drop = float(max_recall_drop(*recalls))
         return None if isnan(drop) else drop
 
-    def record(self, place: Place, seed: int) -> Record | None:
+    points = value_of
+
+    def record(self, place: Place, seed: int, twin: int | None = None) -> Record | None:
         """Get what is known of a cell's run."""
-        return self.row(self.cell(place, seed)) if place in self.overrides else None
+        return self.row(self.cell(place, seed, twin)) if place in self.overrides else None
 
     def over_seeds(self, cell: Place) -> tuple[list[float], list[Record]]:
         """Get a cell's numbers at the measured seeds, and the records of its diverged runs."""
@@ -328,19 +324,14 @@ class Grid(Study):
     def rows(self) -> list[Record]:
         """List the measured cells for the CSV file."""
         rows = []
-        for place, seed in product(self.overrides, self.seeds):
-            record = self.record(place, seed)
+        for place, seed, twin in product(self.overrides, self.seeds, (None, NUMBER)):
+            record = self.record(place, seed, twin)
             if record is not None:
-                drop = self.value_of(place, seed) if self.table.columns[place[1]].value == "mrd" else None
-                rows.append(record | {"row": place[0], "column": place[1], "seed": seed, "mrd": drop})
+                drop = self.value_of(place, seed, twin) if self.table.columns[place[1]].value == "mrd" else None
+                rows.append(record | {"row": place[0], "column": place[1], "seed": seed, "twin": twin, "mrd": drop})
         return rows
 
 
 def read(path: Path) -> list[Record]:
     """Read a file of measured cells; none if there is no file."""
     return [row for row in store.read(path, STORED) if row["row"] and row["column"] and row["seed"] is not None]
-
-
-def write(path: Path, rows: Sequence[Record]) -> None:
-    """Write measured cells, as scripts/tables/measured has them."""
-    store.write(path, FIELDS, rows)

@@ -15,7 +15,7 @@ from lightning_fl.run.lock import acquired, held
 
 Record = dict[str, Any]
 
-_WHOLE = {"byzantine", "seed", "classes"}
+_WHOLE = {"byzantine", "seed", "twin", "classes"}
 _WORDS = {"row", "column", "rule", "attack", "skew", "status", "reason", "recall", "version", "identity", "key"}
 
 

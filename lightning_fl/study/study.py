@@ -1,12 +1,16 @@
 """A study: cells, and what is known of their runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from lightning_fl.run.lock import held
 from lightning_fl.study.cell import Cell, keys
-from lightning_fl.study.store import Record, Store
+from lightning_fl.study.pivot import half_interval
+from lightning_fl.study.store import Record, Store, read, write
+from lightning_fl.study.twins import NUMBER, Pair
 
 
 class Study(ABC):
@@ -20,6 +24,9 @@ class Study(ABC):
     labels: Sequence[str]
     """Columns that have a cell's labels."""
 
+    seeds: Sequence[int]
+    """Of every cell."""
+
     def __init__(self, path: Path, fields: Sequence[str]):
         self.store, self.records = Store(path, fields), dict[str, Record]()
         self._key, self._keys = keys(), dict[Cell, str]()
@@ -27,6 +34,10 @@ class Study(ABC):
     @abstractmethod
     def cell_of(self, row: Record) -> Cell | None:
         """Give the cell of a record; None if the study has none of its labels."""
+
+    @abstractmethod
+    def points(self, labels: Any, seed: int, twin: int | None = None) -> float | None:
+        """Give the result of a cell's run, or of its twin, in points; None if there is none."""
 
     def key(self, cell: Cell) -> str:
         """Tell what a cell asks for; see `keys`."""
@@ -69,8 +80,42 @@ class Study(ABC):
 
     def add(self, cell: Cell, record: Record) -> None:
         """Keep what a cell's run measured."""
-        place = dict(zip(self.labels, cell.labels, strict=True))
+        place = {**dict(zip(self.labels, cell.labels, strict=True)), "seed": cell.seed, "twin": cell.twin}
         with held(self.store.path.parent, wait=True):  # a report may write the file anew
             self.store.begin()
-            self.store.add(record | place | {"seed": cell.seed, "key": self.key(cell)})
+            self.store.add(record | place | {"key": self.key(cell)})
         self.put(self.store.rows[-1])
+
+    def pairs(self, places: Iterable[Any]) -> dict[Any, Pair]:
+        """Pair runs with their twins, by their labels, each at the first seed at which there are both."""
+        found: dict[Any, Pair] = {}
+        if not any(row.get("twin") for row in self.records.values()):
+            return found
+        for place in places:
+            runs = {seed: value for seed in self.seeds if (value := self.points(place, seed)) is not None}
+            both = ((seed, twin) for seed in runs if (twin := self.points(place, seed, NUMBER)) is not None)
+            for seed, twin in islice(both, 1):
+                half = half_interval([*runs.values()]) if len(runs) > 1 else None
+                found[place] = Pair(", ".join(place[:3]), runs[seed], twin, half)
+        return found
+
+    def keep(self, path: Path, fields: Sequence[str], rows: Iterable[Record], dropped: Collection[Record] = ()) -> Path:
+        """Merge records into a file of scripts/tables, in place of those of the same labels, seed and twin.
+
+        Args:
+            path: The file.
+            fields: Its columns.
+            rows: The records.
+            dropped: Rows of the file to leave out.
+
+        Returns:
+            The file.
+        """
+        with held(path.parent, wait=True):
+            before = [row for row in read(path, self.store.fields) if row not in dropped]
+            write(path, fields, {self.place(row): row for row in [*before, *rows]}.values())
+        return path
+
+    def place(self, row: Record) -> tuple[Any, ...]:
+        """Tell a record from the study's others."""
+        return tuple(row[name] for name in (*self.labels, "seed", "twin"))

@@ -13,13 +13,12 @@ from lightning_fl import plot
 from lightning_fl.run.config import spell
 from lightning_fl.run.lock import held
 from lightning_fl.study import store
-from lightning_fl.study.compare import half_interval
-from lightning_fl.study.grid import MISS, STORED, Grid, Record, read
-from lightning_fl.study.grid import write as write_kept
+from lightning_fl.study.grid import FIELDS, MISS, STORED, Grid, Record, read
+from lightning_fl.study.pivot import half_interval
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.runner import duration
 from lightning_fl.study.table import MORE_IS_BETTER, POINTS, TABLES, VALUES, Place, Table, judge, names
-from lightning_fl.study.twins import MARK, MEANING, Pair, conclusion
+from lightning_fl.study.twins import MARK, MEANING, NUMBER, Pair, conclusion
 from lightning_fl.text import best_places, for_csv, many
 
 _DIVERGED = "diverged"
@@ -147,18 +146,8 @@ def _seeds_text(done: Sequence[tuple[Place, int]], seeds: Sequence[int]) -> str:
 
 
 def pairs(grid: Grid) -> dict[Place, Pair]:
-    """Pair the cells that show points with their twins, each at the first seed at which there is one."""
-    found: dict[Place, Pair] = {}
-    for place in grid.overrides:
-        if grid.table.columns[place[1]].value not in POINTS:
-            continue
-        values, _ = grid.over_seeds(place)
-        half = half_interval(values) if len(values) > 1 else None
-        for seed in grid.twins.seeds:
-            run, twin = grid.value_of(place, seed), grid.twins.value_of(place, seed)
-            if run is not None and twin is not None:
-                found.setdefault(place, Pair(", ".join(place), run, twin, half))
-    return found
+    """Pair the cells that show points with their twins."""
+    return grid.pairs(place for place in grid.overrides if grid.table.columns[place[1]].value in POINTS)
 
 
 def instrument(grid: Grid, found: Mapping[Place, Pair]) -> list[str]:
@@ -168,7 +157,7 @@ def instrument(grid: Grid, found: Mapping[Place, Pair]) -> list[str]:
     swapped, table = copy(grid), grid.table
     swapped.records = dict(grid.records)
     for place, seed in product(grid.overrides, grid.seeds):
-        twin = grid.twins.record(place, seed)
+        twin = grid.record(place, seed, NUMBER)
         if twin is not None and grid.record(place, seed) is not None:
             swapped.records[grid.key(grid.cell(place, seed))] = twin
     turned = [c["text"] for c in table.claims if judge(table, c, grid.mean)[0] != judge(table, c, swapped.mean)[0]]
@@ -296,11 +285,11 @@ def _drawn(grid: Grid, cell: Place) -> list[float]:
 def write(grid: Grid) -> Path:
     """Write the table's files: Markdown, CSV, LaTeX, HTML and picture; give the first."""
     with held(grid.folder, wait=True):  # several processes may share it
-        for part in (grid, grid.twins):
-            part.refresh()
+        grid.refresh()
         rows = grid.rows()
-        shown = set(map(_place, rows))
-        rows += [row for row in read(grid.store.path) if _place(row) not in shown]  # of other settings, or other rows
+        shown = set(map(grid.place, rows))
+        # Those of other settings or of other rows stay.
+        rows += [row for row in read(grid.store.path) if grid.place(row) not in shown]
         store.write(grid.store.path, STORED, [{k: for_csv(v) for k, v in row.items()} for row in rows])
         columns = [*grid.table.columns]
         short = brief(grid, _known(grid, [*grid.table.rows], columns), columns)
@@ -317,19 +306,9 @@ def keep(grid: Grid, dropped: Collection[Record] = ()) -> Path:
     Returns:
         The file.
     """
-    path = grid.kept
-    order = {place: number for number, place in enumerate(grid.overrides)}
-    with held(path.parent, wait=True):
-        elsewhere = {(_place(row), row["identity"]) for row in grid.kept_elsewhere()}
-        rows = [row for row in read(path) if row not in dropped] + grid.rows()
-        latest = {_place(row): row for row in rows if (_place(row), row["identity"]) not in elsewhere}
-        known = sorted(latest, key=lambda key: (order.get(key[:2], len(order)), key))
-        write_kept(path, [latest[key] for key in known])
-    return path
-
-
-def _place(row: Record) -> tuple[str, str, int]:
-    return row["row"], row["column"], int(row["seed"])
+    elsewhere = {(grid.place(row), row["identity"]) for row in grid.kept_elsewhere()}
+    rows = [row for row in grid.rows() if (grid.place(row), row["identity"]) not in elsewhere]
+    return grid.keep(grid.kept, FIELDS, rows, dropped)
 
 
 def overview(folder: Path) -> str:

@@ -24,19 +24,17 @@ from lightning_fl.network.threads import settle_threads
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, words
 from lightning_fl.run.identity import beside, identity
-from lightning_fl.run.lock import held
 from lightning_fl.run.saved import COMPLETED
 from lightning_fl.study import store
 from lightning_fl.study.cell import Cell
-from lightning_fl.study.compare import half_interval
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
 from lightning_fl.study.table import TABLES
-from lightning_fl.study.twins import SETTING, Pair, drawn
+from lightning_fl.study.twins import NUMBER, drawn
 
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
-FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity"]
+FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity", "twin"]
 STORED = [*FIELDS, "key"]
 KEPT = TABLES / "tournament.csv"
 NOBODY = "none"  # the attack
@@ -204,8 +202,7 @@ class Tournament(Study):
     labels = Place._fields
 
     def __init__(self, entries: Entries, folder: Path):
-        self.entries, self.folder = entries, folder
-        self.twins_of: dict[str, Record] = {}  # by the run's key
+        self.entries, self.folder, self.seeds = entries, folder, entries.seeds
         self.impossible: dict[tuple[str, int], Record] = {}  # by attack and number of Byzantine clients
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
         super().__init__(folder / "cells.csv", STORED)
@@ -222,24 +219,22 @@ class Tournament(Study):
             return self._plain(place.attack, place.byzantine)
         if None in (*place, row["seed"]) or place.rule not in self.entries.rules or place.skew not in self._partitions:
             return None
-        return self.cell(place, row["seed"])
+        return self.cell(place, row["seed"], row["twin"])
 
     def put(self, row: Record, kept: bool = False) -> bool:
         """Let a record count, also that an attack cannot be run."""
         counts = super().put(row, kept)
         if counts and not row["rule"]:
             self.impossible[row["attack"], row["byzantine"]] = row
-        cell = None if kept or counts or not row["rule"] else self.cell_of(row)
-        if cell is not None and row["key"] == self.key(twin_of(cell)):
-            self.records[row["key"]] = self.twins_of[self.key(cell)] = row
         return counts
 
-    def cell(self, place: Place, seed: int) -> Cell:
-        """Give the cell of a place at a seed."""
+    def cell(self, place: Place, seed: int, twin: int | None = None) -> Cell:
+        """Give the cell of a place at a seed, or its twin."""
         numbers = [f"federation.n_byzantine={place.byzantine}", f"f={place.byzantine}"]  # rules follow them
         made = [*self._partitions[place.skew], *self.entries.rules[place.rule], f"adversary={place.attack}"]
         title = f"{place.rule}, {place.attack}, {place.skew}, {place.byzantine} Byzantine, rate {place.rate:g}, seed "
-        return Cell(place, (*self.entries.base, *numbers, *made, f"server.lr={place.rate:g}"), seed, f"{title}{seed}")
+        title += f"{seed}" + ("" if twin is None else ", twin")
+        return Cell(place, (*self.entries.base, *numbers, *made, f"server.lr={place.rate:g}"), seed, title, twin)
 
     def _plain(self, attack: str, byzantine: int) -> Cell:
         """Give the run of an attack on plain averaging, which tells whether it can be run at all."""
@@ -347,25 +342,13 @@ class Tournament(Study):
 
     def twins(self, share: float) -> list[Cell]:
         """List the twins of a drawn share of the cells of the first seed that have been played."""
-        first = [cell for cell in self.cells() if cell.seed == self.entries.seeds[0] and self.row(cell) is not None]
-        by_place = {cell.labels: twin_of(cell) for cell in first}
-        return [by_place[place] for place in drawn(by_place, share)]
+        first = [cell for cell in self.cells() if cell.seed == self.seeds[0] and self.row(cell) is not None]
+        return [self.cell(place, self.seeds[0], NUMBER) for place in drawn((cell.labels for cell in first), share)]
 
-    def pairs(self) -> list[Pair]:
-        """Pair the finished runs that have a twin with it, and with the interval of the seeds."""
-        found, values = [], dict[Place, list[float]]()
-        cells = self.cells() if self.twins_of else []
-        for cell in cells:
-            if (row := self.row(cell)) is not None:
-                values.setdefault(cell.labels, []).append(100 * accuracy(row))
-        for cell in cells:
-            row, twin = self.row(cell), self.twins_of.get(self.key(cell))
-            if row is not None and twin is not None:
-                own = values[cell.labels]
-                half = half_interval(own) if len(own) > 1 else None
-                label = f"{cell.labels.rule}, {cell.labels.attack}, {cell.labels.skew}"
-                found.append(Pair(label, 100 * accuracy(row), 100 * accuracy(twin), half))
-        return found
+    def points(self, labels: Place, seed: int, twin: int | None = None) -> float | None:
+        """Give the accuracy of a cell's run, or of its twin, in percent."""
+        row = self.row(self.cell(labels, seed, twin))
+        return None if row is None else 100 * accuracy(row)
 
     @property
     def size(self) -> int:
@@ -431,11 +414,6 @@ class Tournament(Study):
             store.free(lock)
             return None
         return lock
-
-
-def twin_of(cell: Cell) -> Cell:
-    """Give the cell of a run's twin."""
-    return Cell(cell.labels, (*cell.overrides, SETTING), cell.seed, f"{cell.title}, twin")
 
 
 def _without_beside(overrides: Iterable[str]) -> list[str]:
@@ -526,16 +504,8 @@ def _line_of(error: Exception) -> str:
 
 
 def keep(tournament: Tournament) -> Path:
-    """Merge the finished cells of this tournament into scripts/tables."""
-    with held(KEPT.parent, wait=True):
-        tournament.refresh()
-        rows = {_place(row): row for row in store.read(KEPT, FIELDS)}
-        cells = [*tournament.tuning(), *tournament.cells()]
-        ours = [row for cell in cells if (row := tournament.row(cell)) is not None]
-        rows |= {_place(row): row for row in [*ours, *tournament.impossible.values()]}
-        store.write(KEPT, FIELDS, rows.values())
-    return KEPT
-
-
-def _place(row: Record) -> tuple[Any, ...]:
-    return (*(row[field] for field in Place._fields), row["seed"])
+    """Merge the finished cells of this tournament, and their twins, into scripts/tables."""
+    tournament.refresh()
+    cells = [*tournament.tuning(), *tournament.cells(), *tournament.twins(1.0)]
+    rows = [row for cell in cells if (row := tournament.row(cell)) is not None]
+    return tournament.keep(KEPT, FIELDS, [*rows, *tournament.impossible.values()])

@@ -61,6 +61,7 @@ def introduction(tournament: Tournament) -> list[str]:
     entries = tournament.entries
     known = tournament.cells()
     cells = {tournament.key(cell) for cell in [*tournament.tuning(), *known]}
+    pairs = tournament.pairs({cell.labels: None for cell in known})
     planned = len(cells) + tournament.size - len(known)
     finished = [tournament.records[name] for name in cells if name in tournament.records]
     hours = sum(row["seconds"] or 0.0 for row in {row["identity"]: row for row in finished}.values()) / 3600
@@ -94,7 +95,7 @@ def introduction(tournament: Tournament) -> list[str]:
         "distance from the honest mean over the honest variance, mean over rounds, under the attack where it is "
         "largest. ms: mean time of the rule per round, with other runs beside it. A run that diverges counts as "
         "guessing.",
-        *([" ".join(conclusion(pairs))] if (pairs := tournament.pairs()) else []),
+        *([" ".join(conclusion([*pairs.values()]))] if pairs else []),
     ]
 
 

@@ -13,7 +13,6 @@ from typing import TypeVar
 from lightning_fl.text import many
 
 NUMBER = 1
-SETTING = f"twin={NUMBER}"
 MARK = "‡"
 MEANING = f"`{MARK}` its twin ends farther away than half of the seeds' 95 % interval"
 _MOST = 1.0  # points that 95 % of twins may be apart where nothing is known of the seeds

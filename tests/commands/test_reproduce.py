@@ -9,7 +9,7 @@ from concurrent.futures import wait
 import pytest
 
 from lightning_fl.commands import reproduce
-from lightning_fl.study import grid, options, runner, table, table_report
+from lightning_fl.study import grid, options, runner, store, table, table_report
 from tests.study.small import SMALL, finish
 
 
@@ -63,10 +63,10 @@ def test_the_list_counts_cells_of_other_settings(command, tmp_path):
     kept = [
         {"row": "BOBA", "column": column, "seed": seed, "identity": "x"} for column in ("IPM", "Acc") for seed in (0, 1)
     ]
-    grid.write(tmp_path / "runs" / "small_scale_0.5.csv", [*kept, kept[0] | {"row": "Dropped"}])
-    grid.write(tmp_path / "runs" / "smaller.csv", kept)
+    store.write(tmp_path / "runs" / "small_scale_0.5.csv", grid.FIELDS, [*kept, kept[0] | {"row": "Dropped"}])
+    store.write(tmp_path / "runs" / "smaller.csv", grid.FIELDS, kept)
     assert command()[1].splitlines()[1:] == ["  small      0/8  A small table (2 cells at other settings)"]
-    grid.write(tmp_path / "runs" / "small.csv", kept[:1])
+    store.write(tmp_path / "runs" / "small.csv", grid.FIELDS, kept[:1])
     assert command()[1].splitlines()[1:] == ["  small      1/8  A small table (2 cells at other settings)"]
 
 

@@ -24,9 +24,9 @@ def composed_once(monkeypatch):
     monkeypatch.setattr(grid, "checked", lambda overrides: deepcopy(composed(*overrides)))
 
 
-def put(made, place, seed, evaluations, status="completed", recall=None):
+def put(made, place, seed, evaluations, status="completed", recall=None, twin=None):
     """Let a cell's run have these (round, percent)."""
-    cell = made.cell(place, seed)
+    cell = made.cell(place, seed, twin)
     folder = made.folder / sha256(repr(cell.command).encode()).hexdigest()[:16]
     finish(folder, evaluations, status, recall)
     made.add(cell, made.measure(folder))

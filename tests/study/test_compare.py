@@ -15,7 +15,8 @@ from torch import nn
 from lightning_fl import DataError, SettingError, plot
 from lightning_fl.run.python import Run
 from lightning_fl.run.saved import SavedRun
-from lightning_fl.study.compare import Comparison, Group, compare, find, t_quantile, varying
+from lightning_fl.study.compare import Comparison, compare, find, varying
+from lightning_fl.study.pivot import Group, t_quantile
 from tests import saved
 
 PICTURES = ["compare.png", "compare.pdf", "curves.png", "curves.pdf"]
@@ -181,11 +182,12 @@ def test_the_worst_case_of_drops_is_the_largest(tmp_path):
         ("mrd", ["10.0", "30.0", "30.0"], 25.0),
         ("attack", ["20.0", "60.0", "60.0"], 12.5),
         ("kappa", ["0.5", "1.5", "1.5"], 3.0),
+        ("auc", ["90.0", "60.0", "60.0"], 87.5),
     ],
 )
 def test_every_metric_has_its_numbers_its_unit_and_its_worst_case(tmp_path, metric, cells, last):
     measured = {"round": 2, "loss": 0.5, "accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5, "robustness/kappa": 3.0}
-    measured |= {"validation_accuracy": 0.5, "mrd": 0.25, "attack/success_rate": 0.125}
+    measured |= {"detection/auc": 0.875, "validation_accuracy": 0.5, "mrd": 0.25, "attack/success_rate": 0.125}
     for name, attack, accuracy, validated, mrd, success, mean, most in [
         ("a", {}, 0.9, 0.8, 0.1, 0.2, 0.5, 8.0),
         ("b", {"adversary": LIE}, 0.7, 0.4, 0.3, 0.6, 1.5, 2.0),
@@ -193,6 +195,7 @@ def test_every_metric_has_its_numbers_its_unit_and_its_worst_case(tmp_path, metr
         found = {"accuracy": accuracy, "validation_accuracy": validated, "mrd": mrd, "first_evaluation": None}
         found |= {
             "attack": {"success_rate": success},
+            "detection": saved.SUMMARY["detection"] | {"auc": 1 - success / 2 if name == "a" else 0.6},
             "robustness": saved.SUMMARY["robustness"] | {"mean": mean, "max": most},
         }
         saved.run(tmp_path / name, saved.changed(saved.CONFIG, **attack), [measured], None, saved.SUMMARY | found)

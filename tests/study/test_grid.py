@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from lightning_fl import DataError, SettingError
-from lightning_fl.study import grid, table_report
+from lightning_fl.study import grid, store, table_report
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.table import Table
@@ -232,7 +232,7 @@ def test_a_run_that_is_measured_already_is_taken_over(small, composed_once):
     """Whatever its table, its labels and how its settings are spelled."""
     path = table_report.keep(made := small({("BOBA", "IPM", 0): 20.0}))
     row = grid.read(path)[0] | {"row": "Elsewhere", "identity": made.compose(made.cell(("BOBA", "LIE"), 0)).folder.name}
-    grid.write(path.with_name("other.csv"), [row])
+    store.write(path.with_name("other.csv"), grid.FIELDS, [row])
     cells = [made.cell(("BOBA", column), 0) for column in ("LIE", "Acc")]
     trained = []
 

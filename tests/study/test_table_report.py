@@ -4,7 +4,7 @@ from statistics import stdev
 
 import pytest
 
-from lightning_fl.study import grid, table_report
+from lightning_fl.study import grid, store, table_report
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.table import Table
 from tests.study.conftest import put
@@ -156,7 +156,7 @@ def test_what_was_kept_with_other_settings_is_dropped_on_demand(small, composed_
     (made.folder / "small.csv").unlink()
     acc, mrd, ipm = grid.read(path)
     other, of_another_seed = ipm | {"identity": "0" * 16}, acc | {"seed": 7, "identity": "1" * 16}
-    grid.write(path, [acc, mrd, other, of_another_seed])
+    store.write(path, grid.FIELDS, [acc, mrd, other, of_another_seed])
     again = small()
     dropped = again.outdated(grid.read(path))
     assert dropped == [other, of_another_seed]
@@ -278,7 +278,7 @@ def test_twins_stand_beside_their_runs(small):
     made = small(everything() | {("BOBA", "IPM", 1): 92.0, ("BOBA", "LIE", 1): 91.0, ("Average", "LIE", 1): 90.5})
     assert table_report.instrument(made, table_report.pairs(made)) == []
     for place, accuracy in {("BOBA", "IPM"): 78.0, ("BOBA", "LIE"): 90.0, ("Average", "LIE"): 86.0}.items():
-        put(made.twins, place, 0, [(10, accuracy)])
+        put(made, place, 0, [(10, accuracy)], twin=1)
     assert {place: (pair.apart, pair.far) for place, pair in table_report.pairs(made).items()} == {
         ("BOBA", "IPM"): (12.0, False),
         ("BOBA", "LIE"): (0.0, False),
@@ -293,6 +293,6 @@ def test_twins_stand_beside_their_runs(small):
 
 def test_a_claim_that_turns_with_the_twins_is_named(small):
     made = small({place: accuracy for place, accuracy in everything().items() if place[2] == 0})
-    put(made.twins, ("BOBA", "IPM"), 0, [(10, 89.9)])
+    put(made, ("BOBA", "IPM"), 0, [(10, 89.9)], twin=1)
     lines = table_report.instrument(made, table_report.pairs(made))
     assert lines[1] == "These numbers cannot carry what turns with twins in place of runs: BOBA is best."

@@ -17,7 +17,7 @@ from lightning_fl.study import store
 from lightning_fl.study import tournament as module
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.standings import standings
-from lightning_fl.study.tournament import Entries, Place, Tournament
+from lightning_fl.study.tournament import FIELDS, Entries, Place, Tournament, keep
 from lightning_fl.study.tournament_report import draw, panels_of, terminal, write
 from tests import saved
 
@@ -133,7 +133,9 @@ def test_twins_stand_beside_their_runs(tmp_path):
     runs = {again.row(cell)["identity"] for cell in again.cells()}
     twins = {again.row(cell)["identity"] for cell in again.twins(1.0)}
     assert (len(runs), len(twins), runs & twins) == (2, 2, set())
-    assert {pair.label for pair in again.pairs()} == {"average, none, iid", "average, sign_flip, iid"}
+    pairs = again.pairs([cell.labels for cell in again.cells()])
+    assert {pair.label for pair in pairs.values()} == {"average, none, iid", "average, sign_flip, iid"}
+    assert {row["twin"] for row in store.read(keep(again), FIELDS)} == {None, 1}
     assert "Twins of 2 cells: |run - twin| median" in write(again).with_suffix(".md").read_text()
 
 
