@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import MARKERS, PALETTE, STYLES, heat_map, legend_beside, name_rows, one_axes
+from lightning_fl.plot._parts import DPI, MARKERS, PALETTE, STYLES, heat_map, legend_beside, name_rows, one_axes
 
 _FAR = 10  # points between seeds, from which a mean alone misleads
 
@@ -72,4 +72,31 @@ def worst_over_skew(
             linewidth=1.6,
         )
     legend_beside(axes)
+    return figure
+
+
+def over_told(
+    panels: Mapping[str, Mapping[str, Mapping[float, float]]], bound: Mapping[float, float], title: str
+) -> Figure:
+    """Draw what rules lose by a wrong f, and their measured kappa beside theory's least.
+
+    Args:
+        panels: By what is measured, rule and multiple of the true number that the rule was told; the last is kappa.
+        bound: Theory's least kappa by multiple.
+        title: What it is.
+    """
+    figure = Figure(figsize=(4.0 * len(panels), 4.5), dpi=DPI, layout="constrained")
+    figure.suptitle(title)
+    grid = figure.subplots(1, len(panels), squeeze=False).flat
+    for (what, lines), axes in zip(panels.items(), grid, strict=True):
+        for i, (rule, points) in enumerate(lines.items()):
+            style = {"color": PALETTE[i % len(PALETTE)], "linestyle": STYLES[i % len(STYLES)]}
+            axes.plot(list(points), list(points.values()), label=rule, marker=MARKERS[i % len(MARKERS)], **style)
+        axes.set(xlabel="f told, as a multiple of the true number", ylabel=what)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.plot(list(bound), list(bound.values()), color="black", linewidth=3, alpha=0.5, label="theory's least kappa")
+    axes.set_yscale("log")
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
     return figure

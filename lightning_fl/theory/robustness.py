@@ -11,20 +11,29 @@ from lightning_fl.errors import SettingError
 from lightning_fl.theory.base import Bound, check_numbers, not_guaranteed
 
 
-def least_kappa(n: int, f: int) -> Bound:
-    """Compute the kappa that no rule can be below, r = f / (n - 2f).
+def least_kappa(n: int, f: int, told: int | None = None) -> Bound:
+    """Compute the kappa that no rule can be below, r = f / (n - 2f); told another number, told / (n - f - told).
+
+    A rule that withstands any ``told`` rows answers what n - ``told`` equal rows say, even where the f Byzantine rows
+    join n - f - ``told`` of the honest ones; the other honest rows, ``told`` of them, are lost.  Of a rule told fewer
+    than f nothing more is known.
 
     Args:
         n: Rows.
         f: Byzantine rows, at least 0; all bounds here are not guaranteed unless n > 2f.
+        told: How many the rule was told to tolerate, at least 0; no bound unless n > f + told.  None: f.
 
     Raises:
-        SettingError: If n < 1 or f < 0.
+        SettingError: If n < 1, f < 0 or told < 0.
 
-    >>> print(least_kappa(7, 2))
-    0.666667
+    >>> print(least_kappa(7, 2), least_kappa(7, 2, told=4))
+    0.666667 4
     """
-    return _need_majority(n, f) or Bound(_r(n, f))
+    if told is None:
+        return _need_majority(n, f) or Bound(_r(n, f))
+    check_numbers("a robustness coefficient", least=0, n=n, f=f, told=told)
+    unmet = not_guaranteed({f"n > f + told, got n={n}, f={f} and told={told}": n > f + told})
+    return unmet or Bound(told / (n - f - told))
 
 
 def trimmed_mean_kappa(n: int, f: int) -> Bound:

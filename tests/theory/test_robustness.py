@@ -28,6 +28,18 @@ def test_by_hand(bound, expected, mixed):
     assert mixed_kappa(7, 2, bound(7, 2).value).value == pytest.approx(mixed)
 
 
+@pytest.mark.parametrize("told", [0, 1, 2, 4])
+def test_a_rule_told_another_f_is_as_far_as_the_rows_that_it_gives_up(told):
+    """n = 7, f = 2: ``told`` of the five honest rows are at 1, the others and the Byzantine ones at 0."""
+    honest = [1.0] * told + [0.0] * (5 - told)
+    variance = sum((x - told / 5) ** 2 for x in honest) / 5
+    assert least_kappa(7, 2, told).value == pytest.approx((told / 5) ** 2 / variance if told else 0)
+    assert least_kappa(7, 2, 2).value == least_kappa(7, 2).value
+    assert str(least_kappa(7, 2, 5)) == "not guaranteed: needs n > f + told, got n=7, f=2 and told=5"
+    with pytest.raises(SettingError, match="finite told >= 0, got -1"):
+        least_kappa(7, 2, -1)
+
+
 def test_without_byzantine_rows():
     values = [bound(5, 0).value for bound in (trimmed_mean_kappa, krum_kappa, median_kappa, least_kappa)]
     assert [*values, mixed_kappa(5, 0, 6.0).value] == [0, 6, 4, 0, 0]
