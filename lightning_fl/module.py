@@ -41,6 +41,7 @@ from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DivergedError, SettingError, concerning
 from lightning_fl.evaluation import ClassCounts, Counted, count, scores
 from lightning_fl.loss.base import Loss, minimizing
+from lightning_fl.metric.detection import detection
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.network.images import keep_freed, outputs
@@ -595,10 +596,21 @@ def _measure(
         "loss": read["loss"][0],
         "update_norm": read["norm"][0],
         **sums,
+        **_detected(aggregation, read["trust"], h),
         **diagnostics,
         "robustness/kappa": kappa,
     }
     return metrics, None if trust is None else read["trust"]
+
+
+def _detected(aggregation: Aggregation, trust: Sequence[float], h: int) -> dict[str, float]:
+    """Compare what the rule thinks of clients with what they are; empty where it says nothing of single ones."""
+    if aggregation.suspicion is not None:
+        accused = None if aggregation.accused is None else aggregation.accused.tolist()
+        found = detection(aggregation.suspicion.tolist(), accused, h)
+    else:
+        found = detection([-share for share in trust], [share <= 0 for share in trust], h)
+    return {f"detection/{name}": value for name, value in found.items()}
 
 
 def _check_loss(loss: float) -> None:

@@ -41,6 +41,7 @@ SUMMARY = {
     "first_evaluation": {"accuracy": 0.5, "recall": [0.0, 1.0]},
     "last_evaluation": {"round": 2, **RESULTS},
     "mean_weight": {"honest": 0.75, "byzantine": 0.25},
+    "detection": {"true_alarms": 1.0, "false_alarms": 0.25, "auc": 0.875},
     "robustness": {"mean": 0.5, "max": 2.0, "infinite_rounds": 0, "bound": 12.0},
     "communication": {"floats_up": 1000, "floats_down": 2000, "sample_gradients": 30},
     "seconds": 1.25,

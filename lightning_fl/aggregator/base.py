@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl import seeding
@@ -39,6 +39,9 @@ class Aggregation:
         trust: (n,) how far each client is trusted, where weights also undo the length of what it sent; None: as weights
             say.
         label_distributions: (n, c) what share of each class the rule believes each client to hold, where it does.
+        suspicion: (n,) how suspicious each client is, of a rule that says who lies; NaN: not judged.  None: whom it
+            trusts less is more suspicious, and whom it does not trust at all is accused.
+        accused: (n,) whom such a rule takes for a liar.  None: it says nothing yet.
     """
 
     answer: Float[Tensor, " d"] | Combination
@@ -46,6 +49,8 @@ class Aggregation:
     diagnostics: dict[str, int | float] = field(default_factory=dict)
     trust: Float[Tensor, " n"] | None = None
     label_distributions: Float[Tensor, "n c"] | None = None
+    suspicion: Float[Tensor, " n"] | None = None
+    accused: Bool[Tensor, " n"] | None = None
 
     @property
     def update(self) -> Float[Tensor, " d"]:
@@ -459,16 +464,16 @@ def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggr
     """Ask a rule, maybe one of a user's own, about one round; see `Aggregator.aggregate`.
 
     Raises:
-        SettingError: If it returns anything but an `Aggregation` whose answer has the updates' length, and weights and
-            trust one number per update.
+        SettingError: If it returns anything but an `Aggregation` whose answer has the updates' length, and what it says
+            of clients one number per update.
     """
     found, who = rule.aggregate(updates, server), f"{type(rule).__name__}.aggregate"
     if not isinstance(found, Aggregation):
         raise SettingError(f"{who} must return an Aggregation, got {type(found).__name__}.")
     if not isinstance(found.answer, Combination):
         check_shape(f"the answer of {who}", found.answer, updates.d)
-    for name, each in [("weights", found.weights), ("trust", found.trust)]:
-        if each is not None:
+    for name in ("weights", "trust", "suspicion", "accused"):
+        if (each := getattr(found, name)) is not None:
             check_shape(f"the {name} of {who}", each, updates.n)
     if found.label_distributions is not None:
         check_shape(f"the label_distributions of {who}", found.label_distributions, updates.n, server.n_classes)

@@ -188,8 +188,9 @@ class Fldetector(RememberingWrapper):
         inside = [i for i, client in enumerate(clients) if client not in out]
         shares, judged = self._shares(updates, clients, [i for i in inside if finite[i]], model)
         found: list[int] = []
-        if len(judged) > 1 and server.round.index >= self.start:
-            scores = torch.tensor([sum(s) / len(s) for s in (shares[clients[i]] for i in judged)], dtype=torch.float64)
+        scores = torch.tensor([sum(s) / len(s) for s in (shares[clients[i]] for i in judged)], dtype=torch.float64)
+        started = server.round.index >= self.start
+        if len(judged) > 1 and started:
             draw = server.generator("gap")
             drawn = torch.rand(_REFERENCES, len(judged), generator=draw, dtype=torch.float64, device=draw.device).cpu()
             found = [judged[i] for i in malicious(scores, drawn)]
@@ -206,7 +207,13 @@ class Fldetector(RememberingWrapper):
             "model": model,
             "answer": result.update.clone(),  # a server's optimizer may write into the update
         }
-        return replace(result, diagnostics={**result.diagnostics, "detected": updates.n - len(kept)})
+        suspicion = torch.full((updates.n,), torch.nan, dtype=torch.float64)
+        suspicion[judged] = scores
+        accused = torch.ones(updates.n, dtype=torch.bool)
+        accused[kept] = False
+        suspicion[[i for i in range(updates.n) if i not in inside]] = torch.inf
+        told = {"suspicion": suspicion, "accused": accused if started else None}
+        return replace(result, diagnostics={**result.diagnostics, "detected": updates.n - len(kept)}, **told)
 
     def _shares(
         self, updates: Updates, clients: Sequence[int], rows: Sequence[int], model: Float[Tensor, " d"]

@@ -55,7 +55,8 @@ class Mixing(Wrapper):
             totals = matrix.sum(1, keepdim=True)
             trust = trust.to(matrix) @ torch.where(totals != 0, matrix / totals, 0)
         labels = None if self.hides_clients else result.label_distributions
-        return replace(result, weights=weights, trust=trust, label_distributions=labels)
+        mixtures = {"suspicion": None, "accused": None}  # what the rule thinks of them says nothing of clients
+        return replace(result, weights=weights, trust=trust, label_distributions=labels, **mixtures)
 
 
 def tolerated(rule: Aggregator) -> int | None:

@@ -3,7 +3,7 @@
 python scripts/compare.py runs                                                       every run inside, at any depth
 python scripts/compare.py runs --rows aggregator --columns adversary --worst         the worst attack of each rule
 python scripts/compare.py runs --rows aggregator --columns adversary --panels partition.alpha
-python scripts/compare.py runs --metric mrd                                          or attack, kappa
+python scripts/compare.py runs --metric mrd                                          or attack, kappa, auc
 
 A row, column or panel is a value of a setting, as on the command line of train.  Runs that differ only in
 the seed are one group: mean and 95 % interval (Student's t).  Other settings that differ make further panels.

@@ -2,10 +2,10 @@ from ._parts import BYZANTINE, HONEST, LEGIBLE, publish, save
 from .clients import client_weights, label_distributions, partition
 from .compare import accuracies, drops, recalls, shares, success_rates
 from .groups import MOST_AXES, MOST_LINES, grouped, grouped_curves
-from .run import confusion, kappas, recall_curves, recall_drops, trust_weights
+from .run import confusion, detections, kappas, recall_curves, recall_drops, trust_weights
 from .sweep_runs import sweep
 from .table import Compared, against_paper, by_name, over_parameter
-from .tournament import outcomes, worst_over_skew
+from .tournament import outcomes, over_told, worst_over_skew
 
 __all__ = [
     "BYZANTINE",
@@ -19,6 +19,7 @@ __all__ = [
     "by_name",
     "client_weights",
     "confusion",
+    "detections",
     "drops",
     "grouped",
     "grouped_curves",
@@ -26,6 +27,7 @@ __all__ = [
     "label_distributions",
     "outcomes",
     "over_parameter",
+    "over_told",
     "partition",
     "publish",
     "recall_curves",

@@ -206,3 +206,28 @@ def kappas(rows: Sequence[Row], bound: float | None, title: str) -> Figure:
         axes.axhline(max(bound, foot), **style, label=f"theory's bound, {bound:.3g}")
     legend_below(axes, None if bound is not None else "no bound is known or holds")
     return figure
+
+
+def detections(rows: Sequence[Row], title: str) -> Figure:
+    """Draw how well the rule told over rounds who lies: the area under the curve, true and false alarms.
+
+    Args:
+        rows: Rows of ``metrics.csv``.
+        title: What the run is.
+    """
+    figure, axes = one_axes("Round", "Detection (%)", title, _SIZE)
+    for name, label, colour, style in [
+        ("auc", "area under the curve", "black", "-"),
+        ("true_alarms", "Byzantine clients accused", BYZANTINE, "--"),
+        ("false_alarms", "honest clients accused", HONEST, "-."),
+    ]:
+        points = [
+            (int(row["round"]), 100 * float(row[f"detection/{name}"])) for row in rows if f"detection/{name}" in row
+        ]
+        if points:
+            rounds, values = zip(*points, strict=True)
+            axes.plot(rounds, values, style, color=colour, marker=round_marker(rounds), label=label)
+    axes.axhline(50, color="grey", linewidth=1, linestyle=":", label="a guess's area")
+    axes.set_ylim(-2, 102)
+    legend_below(axes)
+    return figure

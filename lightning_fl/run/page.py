@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from lightning_fl import files, plot
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import COMPLETED, SavedRun, changed, flat, kappa_text, labels, trust_shares
+from lightning_fl.run.saved import COMPLETED, SavedRun, changed, detection_text, flat, kappa_text, labels, trust_shares
 from lightning_fl.text import many
 
 # What each picture is called, and what it shows.
@@ -40,6 +40,11 @@ CAPTIONS = {
         "Squared distance from the honest mean, over the honest variance (kappa)",
         "How far each round's update was from the mean of the honest clients: 0 is that mean, 1 as far as an honest "
         "update is on average.",
+    ),
+    "detection": (
+        "Does the rule tell who lies?",
+        "The chance that it suspects a Byzantine client more than an honest one (trusts it less, if it only trusts), "
+        "50 % being a guess, and the shares of both that it accuses (does not trust at all).",
     ),
     "weights": (
         "Weight that the rule gave to clients",
@@ -120,6 +125,8 @@ def draw(run: SavedRun, title: str) -> dict[str, Figure]:
         figures["confusion"] = plot.confusion(run.summary["confusion"], when, run.classes)
     if any("robustness/kappa" in row for row in run.metrics):
         figures["robustness"] = plot.kappas(run.metrics, run.summary["robustness"]["bound"], title + end)
+    if any("detection/auc" in row for row in run.metrics):
+        figures["detection"] = plot.detections(run.metrics, title + end)
     if run.weights:
         figures["weights"] = plot.trust_weights(run.weights, run.byzantine, title + end)
         figures["clients"] = plot.client_weights(run.weights, run.clients, run.byzantine, title + end, run.classes)
@@ -244,6 +251,7 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
     rows |= {f"attack {name.replace('_', ' ')}": _percent(value) for name, value in _attack(run).items()}
     rows["weight honest"] = _percent(shares and shares[0], unweighted)
     rows["weight Byzantine"] = _percent(shares and shares[1], unweighted)
+    rows["detection"] = detection_text(summary["detection"]) or "not recorded"
     rows["kappa"] = kappa_text(summary["robustness"]) or "not recorded"
     rows |= {name.replace("_", " "): _shown(value, ",") for name, value in summary["communication"].items()}
     rows["seconds"] = _shown(summary["seconds"], ".1f")
@@ -259,6 +267,7 @@ def _compared(runs: Mapping[str, SavedRun]) -> str:
         percent |= {"max-recall-drop": summary["mrd"]}
         percent |= {f"attack {key.replace('_', ' ')}": value for key, value in _attack(run).items()}
         percent |= {"weight honest": shares[0], "weight Byzantine": shares[1]}
+        percent |= {name.replace("_", " "): value for name, value in summary["detection"].items()}
         kappa = {f"kappa, {key}": summary["robustness"].get(key) for key in ("mean", "max", "bound")}
         rows.append(
             {"run": name, "rounds": str(summary["rounds"])}

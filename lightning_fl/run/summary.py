@@ -22,7 +22,7 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.config import spell
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import SavedRun, kappa_text, saved_config, trust_shares
+from lightning_fl.run.saved import SavedRun, detection_text, kappa_text, saved_config, trust_shares
 from lightning_fl.run.version import provenance
 from lightning_fl.text import many, shown
 
@@ -95,6 +95,10 @@ def summarise(
         "last_evaluation": {"round": last.get("round"), **results},
         "guarantee": module.guarantee,
         "mean_weight": weights,
+        "detection": {
+            name: _mean([row[f"detection/{name}"] for row in rows if f"detection/{name}" in row])
+            for name in ("true_alarms", "false_alarms", "auc")
+        },
         "robustness": _robustness(module, [row["robustness/kappa"] for row in rows if "robustness/kappa" in row]),
         "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
         "communication": communication,
@@ -185,6 +189,8 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows.append(["weight given", given])
     elif summary["rounds"]:
         rows.append(["weight given", "none: not a weighting"])
+    if told := detection_text(summary["detection"]):
+        rows.append(["detection", told])
     if summary["guarantee"]:
         rows.append(["rule", summary["guarantee"]])
     if kappa := kappa_text(summary["robustness"]):

@@ -1,4 +1,5 @@
 from copy import deepcopy
+from math import inf, isnan
 
 import numpy as np
 import pytest
@@ -132,6 +133,7 @@ def play(rule, n_rounds, liars=(), start=0):
     draw = torch.Generator().manual_seed(1)
     a = torch.randn(9, 4, generator=draw, dtype=torch.float64)
     w, detected = torch.zeros(4, dtype=torch.float64), []
+    rule.said = []
     for t in range(start + n_rounds):
         rows = w - a
         for i in liars:
@@ -142,6 +144,7 @@ def play(rule, n_rounds, liars=(), start=0):
         found = rule.aggregate(Updates(rows, ids=range(9)), Server(w, t))
         rule.on_train_batch_end(*[None] * 5)
         detected.append(found.diagnostics["detected"])
+        rule.said.append((found.suspicion.tolist(), found.accused))
         w = w - 0.1 * found.update
     return detected, rule
 
@@ -152,6 +155,12 @@ def test_who_sends_noise_is_found_and_stays_out(inner):
     detected, rule = play(Fldetector(inner(), start=5), 9, liars=(0, 7))
     assert detected == [0] * 5 + [2] * 4
     assert rule._remembered["excluded"] == [0, 7]
+    assert all(isnan(score) for score in rule.said[0][0])  # there is nothing to predict from
+    before, known = rule.said[4]
+    assert known is None  # as long as nobody may be removed
+    assert min(before[0], before[7]) > max(before[i] for i in range(9) if i not in (0, 7))
+    assert all(accused.nonzero().flatten().tolist() == [0, 7] for _, accused in rule.said[5:])
+    assert rule.said[-1][0][0] == rule.said[-1][0][7] == inf
     assert getattr(rule.rule, "f", 2) == 2  # as it was told
     detected, rule = play(Fldetector(inner(), start=5, after="round"), 9, liars=(0, 7))
     assert detected[5:] == [2] * 4

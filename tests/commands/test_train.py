@@ -94,6 +94,7 @@ def test_both_spellings_give_the_same_run_and_all_its_files(command, tmp_path):
         "weights.png",
         "clients.csv",
         "clients.png",
+        "detection.png",
         "labels.png",
     }
     assert {path.name for path in a.iterdir() if path.name != ".lock"} == expected

@@ -201,10 +201,10 @@ def test_a_diverged_run_has_no_result():
 def test_pictures_are_the_reports():
     run = train(net, data(), Krum(f=1), Ipm(), rounds=2)
     pictures = run.plot()
-    assert list(pictures) == ["recall", "confusion", "robustness", "weights", "clients"]
+    assert list(pictures) == ["recall", "confusion", "robustness", "detection", "weights", "clients"]
     assert [tick.get_text() for tick in pictures["clients"].axes[0].get_yticklabels()][-1] == "Byzantine"
     assert pictures["recall"].axes[0].get_title() == "Krum, 1 Ipm"
-    assert pictures._repr_html_().count("<img ") == 5
+    assert pictures._repr_html_().count("<img ") == 6
 
 
 def test_a_rate_may_be_a_tensor_and_keeps_its_value(unchecked):

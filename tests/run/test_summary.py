@@ -101,10 +101,13 @@ def summarise(tmp_path, rows, status="completed", reason=None):
 COSTS = {f"communication/{name}": n for n, name in enumerate(["floats_up", "floats_down", "sample_gradients"], 5)}
 LAST = {"accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25, "validation_accuracy": None}
 ROWS = [
-    COSTS | {"round": 1, "loss": 0.9, "robustness/kappa": 3.0, "weight/honest": 0.5, "weight/byzantine": 0.5},
+    COSTS
+    | {"round": 1, "loss": 0.9, "robustness/kappa": 3.0, "weight/honest": 0.5, "weight/byzantine": 0.5}
+    | {"detection/auc": 0.5},
     COSTS
     | {"round": 2, "loss": 0.8, "robustness/kappa": 1.0, "weight/honest": 1.0, "weight/byzantine": 0.0}
-    | {"accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5, "mrd": 0.25},
+    | {"accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5, "mrd": 0.25}
+    | {"detection/auc": 1.0, "detection/true_alarms": 0.5},
 ]
 
 
@@ -123,6 +126,7 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "last_evaluation": {"round": 2, **LAST},
         "guarantee": None,
         "mean_weight": {"honest": 0.75, "byzantine": 0.25},
+        "detection": {"true_alarms": 0.5, "false_alarms": None, "auc": 0.75},
         "robustness": {"mean": 2.0, "max": 3.0, "infinite_rounds": 0, "bound": 9.0},
         "byzantine_share": 0.4,  # 4 of 10 samples
         "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
@@ -283,8 +287,9 @@ def test_write(n_byzantine, tmp_path):
     summary = report.summarise(module, record, "completed")
     report.write(module, record, summary, tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
-    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
-    drawn = ("recall", "confusion", "robustness", "weights", "clients")
+    attacked = ["detection.png"] if n_byzantine else []
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES, *attacked])
+    drawn = ("recall", "confusion", "robustness", "weights", "clients", *(["detection"] if n_byzantine else []))
     assert all((tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG" for name in drawn)
     assert pictures.taken == {f"curves/{name}": [str(tmp_path / f"{name}.png")] for name in drawn}
     rounds, weights = pictures.charts["charts/weight"]
@@ -386,7 +391,7 @@ def test_lists_of_numbers_stand_on_one_line(tmp_path):
     text = (tmp_path / "summary.json").read_text()
     assert json.loads(text) == summary
     assert '"recall": [0.5, null]' in text
-    assert len(text.splitlines()) < 60
+    assert len(text.splitlines()) < 65
 
 
 def test_the_page_shows_the_configuration_and_what_is_not_default(tmp_path):
