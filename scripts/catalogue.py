@@ -6,11 +6,8 @@ python scripts/catalogue.py
 import argparse
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from hydra.utils import get_class, instantiate
-from omegaconf import OmegaConf
-
+from lightning_fl.run.assemble import knowledge
 from lightning_fl.run.config import sentence
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,18 +45,8 @@ def catalogue() -> str:
         lines += ["", f"## `{group}=`", "", "| choice | what it is |" + " knows |" * more, "|---|---|" + "---|" * more]
         for path in paths:
             row = f"| [`{path.stem}`](conf/{group}/{path.name}) | {_cell(sentence(path))} |"
-            lines.append(f"{row} {knowledge(path)} |" if more else row)
+            lines.append(f"{row} {knowledge(path) or '-'} |" if more else row)
     return "\n".join([*lines, ""])
-
-
-def knowledge(path: Path) -> str:
-    """What an attack goes by at most; see `Adversary.knows`."""
-    config = OmegaConf.create({"adversary": OmegaConf.load(path)}).adversary
-    if not config or "_target_" not in config:
-        return "-"
-    # One that reads a file of the user's cannot be made here.
-    attack: Any = get_class(config._target_) if "path" in config else instantiate(config)
-    return str(attack.knows)
 
 
 def _cell(text: str) -> str:

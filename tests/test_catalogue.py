@@ -34,7 +34,7 @@ def test_what_attacks_know():
     known = {name: catalogue.knowledge(CONF / "adversary" / f"{name}.yaml") for name in conf.names("adversary")}
     assert {known[name] for name in ("adaptive", "opt_ipm", "opt_alie", "one_coordinate")} == {"rule"}
     assert (known["none"], known["edge_case"], known["gaussian"], known["gaussian_models"]) == (
-        "-",
+        None,
         "data",
         "nothing",
         "models",

@@ -6,6 +6,7 @@ python scripts/reproduce.py boba_2_mnist --rows BOBA,Average --columns IPM --see
 python scripts/reproduce.py fed_nga_3 --scale 0.1 --workers 2       a tenth of the rounds
 python scripts/reproduce.py boba_2_mnist --on ray --workers 8       on a cluster of Ray's, or here by Ray
 python scripts/reproduce.py raga_2 data=mnist_5k                    further overrides as for train
+python scripts/reproduce.py boba_2_mnist --told 1.5                 rules are told a wrong number of attackers
 python scripts/reproduce.py boba_2_mnist --twins 0.2                and a fifth of them moved by rounding alone
 python scripts/reproduce.py my_table.yaml                           a table of your own: rules x attacks, over seeds
 
@@ -24,7 +25,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spell, spelled, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.grid import Grid, read
-from lightning_fl.study.options import add_running, add_twins, check_keep, seeds_of, share_of_twins
+from lightning_fl.study.options import add_running, add_twins, check_keep, multiples, seeds_of, share_of_twins
 from lightning_fl.study.runner import Progress, Runner, stop_when_told
 from lightning_fl.study.table import Table
 from lightning_fl.study.table_report import keep, overview, terminal, write
@@ -53,6 +54,7 @@ def arguments() -> argparse.Namespace:
         "--seeds", help="how many (such as 3) or which (0,1,2; one alone: 7,); default 1, or your table's"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
+    parser.add_argument("--told", metavar="MULTIPLE", help="f of every run, as a multiple of how many attack (1.5)")
     add_running(parser, "runs/tables")
     add_twins(parser)
     parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
@@ -75,7 +77,10 @@ def reproduce(given: argparse.Namespace) -> int:
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
     print(f"{table.title}", flush=True)
-    grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder)
+    told = multiples(given.told) or [None]
+    if len(told) > 1:
+        raise SettingError(f"--told of a table needs one number from 0, got {given.told}.")
+    grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder, told=told[0])
     dropped = grid.outdated(read(grid.kept)) if given.prune else []
     grid.drop(dropped)
     twins = grid.twin_cells(rows, columns, seeds[0], share) if share else []
@@ -84,7 +89,7 @@ def reproduce(given: argparse.Namespace) -> int:
     total = len({run.folder for _, run in planned})
     print(f"{many(len(missing), 'cell') if given.dry_run else many(total, 'run')} to do", flush=True)
     for cell in missing if given.dry_run else []:
-        command = cell.command if given.scale == 1 else grid.compose(cell).overrides
+        command = grid.compose(cell).overrides if grid.changed else cell.command
         print(f"  {cell.title}: {spell('train', *command)}")
     progress = Progress(total, given.workers)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.strategies import DDPStrategy
@@ -49,6 +49,16 @@ def make(config: DictConfig | None, **more: Any) -> Any:
             if isinstance(cause, SettingError):
                 raise cause from error
             raise SettingError(f"{type(cause).__name__}: {' '.join(str(cause).split())}") from error
+
+
+def knowledge(path: Path) -> str | None:
+    """Say what the attack of a file of conf/adversary goes by at most (`Adversary.knows`); None if it is nobody's."""
+    config = OmegaConf.create({"adversary": OmegaConf.load(path)}).adversary
+    if not config or "_target_" not in config:
+        return None
+    # One that reads a file of the user's cannot be made here.
+    attack: Any = get_class(config._target_) if "path" in config else instantiate(config)
+    return str(attack.knows)
 
 
 def make_data(config: DictConfig) -> FederatedDataModule:

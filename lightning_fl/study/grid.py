@@ -81,15 +81,23 @@ class Grid(Study):
         seeds: Of every cell; those that are measured join them.
         folder: Of runs and reports.
         kept_only: Whether to know what scripts/tables/measured has of the table and nothing else.
+        told: f of every run, as a multiple of how many attack in a round; rounded, halves up.  None: the table's.
     """
 
     labels = ("row", "column")
 
     def __init__(
-        self, table: Table, scale: float, more: list[str], seeds: list[int], folder: Path, kept_only: bool = False
+        self,
+        table: Table,
+        scale: float,
+        more: list[str],
+        seeds: list[int],
+        folder: Path,
+        kept_only: bool = False,
+        told: float | None = None,
     ):
         self.table, self.scale, self.more, self.seeds, self.folder = table, scale, more, list(seeds), folder
-        self.kept_only = kept_only
+        self.kept_only, self.told = kept_only, told
         self.overrides = {place: (*given, *more) for place, given in table.runs()}
         if any(text.lstrip("+~").startswith("seed=") for given in (more, *self.overrides.values()) for text in given):
             raise SettingError(
@@ -132,7 +140,8 @@ class Grid(Study):
         return self._stem(self.table.name)
 
     def _stem(self, table: str) -> str:
-        parts = [table, *([f"scale_{self.scale:g}"] if self.scale != 1 else []), *self._counted()]
+        parts = [table, *([f"scale_{self.scale:g}"] if self.scale != 1 else [])]
+        parts += [*([] if self.told is None else [f"told_{self.told:g}"]), *self._counted()]
         stem = "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
         return stem if len(stem) <= _LONGEST else f"{stem[:_LONGEST]}_{sha256(stem.encode()).hexdigest()[:8]}"
 
@@ -157,7 +166,13 @@ class Grid(Study):
     @property
     def changes(self) -> list[str]:
         """What makes this another setting than the paper's, in a few words each."""
-        return [*([f"rounds times {self.scale:g}"] if self.scale != 1 else []), *self._counted()]
+        told = [] if self.told is None else [f"rules are told {self.told:g} times as many attackers as there are"]
+        return [*([f"rounds times {self.scale:g}"] if self.scale != 1 else []), *told, *self._counted()]
+
+    @property
+    def changed(self) -> bool:
+        """Whether settings are computed from those of the table."""
+        return self.scale != 1 or self.told is not None
 
     def _counted(self) -> list[str]:
         return [override for override in self.more if not beside(override)]
@@ -188,10 +203,13 @@ class Grid(Study):
         return Run(cell.title, command, self.folder.absolute() / identity(config), self.stem)
 
     def _scaled(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
-        """Multiply the rounds and the schedule's rounds by the scale; lists the overrides that do so."""
+        """Multiply the rounds and the schedule's rounds by the scale, and tell f; lists the overrides that do so."""
         paths = ["trainer.max_steps", "schedule.lr_lambda.start", "schedule.lr_lambda.interval"]
         given = {path: OmegaConf.select(config, path) for path in paths if self.scale != 1}
         rounds = {path: max(round(self.scale * n), 1) for path, n in given.items() if n is not None}
+        if self.told is not None:
+            b, share = config.federation.n_byzantine, config.federation.participation
+            rounds["f"] = int(self.told * share * b + 0.5)
         for path, number in rounds.items():
             OmegaConf.update(config, path, number)
         return config, [f"{path}={number}" for path, number in rounds.items()]
@@ -294,7 +312,7 @@ class Grid(Study):
         return self.row(self.cell(place, seed, twin)) if place in self.overrides else None
 
     def over_seeds(self, cell: Place) -> tuple[list[float], list[Record]]:
-        """Get a cell's numbers at the measured seeds, and the records of its diverged runs."""
+        """Get a cell's numbers at the measured seeds, and the records of its diverged runs; none of a worst one."""
         values = [self.value_of(cell, seed) for seed in self.seeds]
         diverged = [record for record in self.measured(cell) if record["status"] == "diverged"]
         return [value for value in values if value is not None], diverged

@@ -73,8 +73,12 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="the small tournament of ten minutes")
     parser.add_argument("--rules", help="only these, separated by commas; see conf/aggregator")
     parser.add_argument("--attacks", help="only these, separated by commas; see conf/adversary")
+    parser.add_argument("--knows", help="of these, attacks that go by: rule,updates,data,models,nothing (all)")
     parser.add_argument("--skew", help="partitions, or the alpha of Dirichlet ones (iid,0.1,pathological)")
     parser.add_argument("--byzantine", help="numbers of Byzantine clients beside the 100 honest ones (15)")
+    parser.add_argument(
+        "--told", metavar="MULTIPLES", help="what rules are told as f: 0,0.5,1,1.5,2 times that number (1)"
+    )
     parser.add_argument("--seeds", help="how many, such as 3, or which (0,1,2; one alone: 7,)")
     parser.add_argument("--again", metavar="SHARE", help="of the worst attack's cost: what further seeds play (0.5)")
     parser.add_argument("--rates", help="of the server, to choose each rule's from (0.02,0.1,0.5)")
@@ -97,11 +101,18 @@ def selected(given: argparse.Namespace) -> Entries:
         [*chosen, *spelled(given.overrides)],
         given.quick,
         None if given.again is None else _share("--again", given.again),
+        told=multiples(given.told),
+        knows=listed(given.knows),
         skew=listed(given.skew),
         byzantine=_numbers("--byzantine", given.byzantine, int, "whole numbers above 0"),
         seeds=None if given.seeds is None else seeds_of(given.seeds),
         rates=_numbers("--rates", given.rates, float, "numbers above 0"),
     )
+
+
+def multiples(text: str | None) -> list[float] | None:
+    """Read --told: multiples of the true number of attackers."""
+    return _numbers("--told", text, float, "numbers from 0", zero=True)
 
 
 def _share(option: str, text: str) -> float:
@@ -113,11 +124,13 @@ def _share(option: str, text: str) -> float:
     raise SettingError(f"{option} needs a share from 0 to 1, got {text!r}.")
 
 
-def _numbers(option: str, text: str | None, kind: type[int] | type[float], what: str) -> list[Any] | None:
+def _numbers(
+    option: str, text: str | None, kind: type[int] | type[float], what: str, zero: bool = False
+) -> list[Any] | None:
     """Read numbers separated by commas."""
     try:
         found = [kind(number) for number in listed(text) or []]
-        if all(0 < number < inf for number in found):
+        if all((zero or number > 0) and 0 <= number < inf for number in found):
             return None if text is None else list(dict.fromkeys(found))
     except ValueError:
         pass

@@ -7,7 +7,7 @@ from statistics import mean
 
 import numpy as np
 
-from lightning_fl.study.tournament import NOBODY, Tournament, accuracy
+from lightning_fl.study.tournament import NOBODY, Panel, Tournament, accuracy
 
 _RESAMPLES = 10_000
 
@@ -100,9 +100,9 @@ class Standing:
     dominated_by: tuple[str, ...] = ()
 
 
-def standings(tournament: Tournament, skew: str, byzantine: int) -> list[Standing]:
-    """Rank the rules at one degree of skew and one number of Byzantine clients, the best first."""
-    found = [_standing(tournament, rule, skew, byzantine) for rule in tournament.entries.rules]
+def standings(tournament: Tournament, panel: Panel) -> list[Standing]:
+    """Rank the rules of one panel, the best first."""
+    found = [_standing(tournament, rule, panel) for rule in tournament.entries.rules]
     ranked = [
         replace(one, rank=_rank(one, found), dominated_by=tuple(o.rule for o in found if _dominates(o, one)))
         for one in found
@@ -110,11 +110,11 @@ def standings(tournament: Tournament, skew: str, byzantine: int) -> list[Standin
     return sorted(ranked, key=lambda one: (one.worst is None, -(one.worst.mean if one.worst else 0), one.rule))
 
 
-def _standing(tournament: Tournament, rule: str, skew: str, byzantine: int) -> Standing:
-    cells, following = tournament.of(rule, skew, byzantine)
+def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
+    cells, following = tournament.of(rule, panel)
     rows = {(cell.labels.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
-    rate, n_played, planned = tournament.rate(rule, skew, byzantine), len(rows), len(cells) + following
-    reasons = {attack: str(row["reason"]) for (attack, b), row in tournament.impossible.items() if b == byzantine}
+    rate, n_played, planned = tournament.rate(rule, panel), len(rows), len(cells) + following
+    reasons = {attack: str(row["reason"]) for (attack, b), row in tournament.impossible.items() if b == panel.byzantine}
     reasons |= {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
     reasons = {attack: reasons[attack] for attack in tournament.entries.attacks if attack in reasons}
     rows = {place: row for place, row in rows.items() if row["status"] != "refused"}

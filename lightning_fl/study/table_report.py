@@ -59,7 +59,7 @@ def _half(table: Table) -> Callable[[Sequence[float]], float]:
 def _word(grid: Grid, cell: Place) -> str:
     """The word in place of a cell's number: that it diverged, or how many runs reached the target; empty if none."""
     column, value = grid.table.columns[cell[1]], grid.mean(*cell)
-    values, diverged = ([], []) if column.worst else grid.over_seeds(cell)
+    values, diverged = grid.over_seeds(cell)
     all_of_them = len(diverged) == len(grid.measured(cell))
     if diverged and (value is None or column.value == "loss" or (all_of_them and column.value in ("accuracy", "mrd"))):
         return _DIVERGED
@@ -76,14 +76,13 @@ def _plain(grid: Grid, cell: Place) -> str:
     value, word = grid.mean(*cell), _word(grid, cell)
     if word or value is None:
         return word or "-"
-    values = [] if grid.table.columns[cell[1]].worst else grid.over_seeds(cell)[0]
-    return f"{_number(grid, cell, value)}{_spread(grid, cell, values)}"
+    return f"{_number(grid, cell, value)}{_spread(grid, cell, grid.over_seeds(cell)[0])}"
 
 
 def cell_text(grid: Grid, cell: Place) -> tuple[str, str]:
     """Describe a cell: measured mean (s.d.) with the difference to the paper and marks, and the marks' reasons."""
     table, printed = grid.table, grid.table.published.get(cell)
-    values, diverged = ([], []) if table.columns[cell[1]].worst else grid.over_seeds(cell)
+    values, diverged = grid.over_seeds(cell)
     value = grid.mean(*cell)
     marks = ("†" if diverged else "") + ("?" if cell in table.doubtful else "")
     word = _word(grid, cell)
@@ -112,6 +111,7 @@ def report(grid: Grid) -> Report:
     """Put all that is measured by now into a report."""
     table = grid.table
     options = [f"--scale={grid.scale:g}"] if grid.scale != 1 else []
+    options += [] if grid.told is None else [f"--told={grid.told:g}"]
     command = spell("reproduce", table.spelled, *options, *grid.more)
     source = f"{table.source}. " if table.source else ""
     paragraphs, sections = measured(grid)

@@ -14,7 +14,7 @@ from math import inf
 from pathlib import Path
 from statistics import mean
 from traceback import format_exc
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import yaml
 from filelock import BaseFileLock
@@ -22,7 +22,7 @@ from filelock import BaseFileLock
 from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.network.threads import settle_threads
 from lightning_fl.run.check import checked
-from lightning_fl.run.config import choices, choose, words
+from lightning_fl.run.config import choices, choose, file_of, words
 from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.saved import COMPLETED
 from lightning_fl.study import store
@@ -35,6 +35,7 @@ from lightning_fl.study.twins import NUMBER, drawn
 
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity", "twin"]
+FIELDS += ["told"]  # f as a multiple of the true number; none: that number
 STORED = [*FIELDS, "key"]
 KEPT = TABLES / "tournament.csv"
 NOBODY = "none"  # the attack
@@ -64,6 +65,20 @@ class Place(NamedTuple):
     skew: str
     byzantine: int
     rate: float | None
+    told: float | None = None
+
+
+class Panel(NamedTuple):
+    """What rules are compared at: label skew, how many attack, and what multiple of that rules are told; None: 1."""
+
+    skew: str
+    byzantine: int
+    told: float | None = None
+
+    @property
+    def f(self) -> int:
+        """How many rules are told."""
+        return self.byzantine if self.told is None else int(self.told * self.byzantine + 0.5)
 
 
 @dataclass(frozen=True)
@@ -74,13 +89,14 @@ class Entries:
         rules: By label the overrides that make the rule, of the client, too, where it needs another one.
         attacks: Names of conf/adversary; ``none`` is always there.
         skew: Partitions: a name of conf/partition, or the alpha of a Dirichlet partition.
-        byzantine: Numbers of Byzantine clients; rules are told the number.
+        byzantine: Numbers of Byzantine clients.
         seeds: Of every cell.
         rates: Of the server, to choose from.
         tuning: Attacks under which they are chosen, by the mean accuracy on validation samples.
         base: Overrides of every run.
         again: Seeds after the first play the attacks that cost a rule at least this share, in [0, 1], of the accuracy
             that the worst one costs it at the first; 0: all.
+        told: Multiples of the true number that rules are told as f, at least 0; rounded, halves up.
     """
 
     rules: Mapping[str, Sequence[str]]
@@ -92,6 +108,7 @@ class Entries:
     tuning: Sequence[str]
     base: Sequence[str]
     again: float = 0.0
+    told: Sequence[float] = (1.0,)
 
     @classmethod
     def choose(
@@ -102,6 +119,8 @@ class Entries:
         more: Sequence[str] = (),
         quick: bool = False,
         again: float | None = None,
+        told: Sequence[float] | None = None,
+        knows: Sequence[str] | None = None,
         **given: Sequence[Any] | None,
     ) -> "Entries":
         """Choose by what ``tournament.yaml`` has.
@@ -114,6 +133,8 @@ class Entries:
             more: Further overrides of every run; data=... and model=... replace the file's.
             quick: Whether to play the small tournament of ten minutes.
             again: What further seeds play; None: the file's.
+            told: Multiples of the true number that rules are told; None: that number.
+            knows: Leave out attacks that go by anything else (`Adversary.knows`); None: none.
             given: ``skew``, ``byzantine``, ``seeds``, ``rates``; None: the file's.
 
         Raises:
@@ -138,6 +159,13 @@ class Entries:
         listed = rules if rules is not None else small.get("rules", [label for label in known if label not in since])
         attacked = attacks if attacks is not None else small.get("attacks")
         attacked = [name for name in choices("adversary") if name not in since] if attacked is None else attacked
+        attacked = [choose(name, choices("adversary"), "attack") for name in attacked]
+        if knows is not None:
+            from lightning_fl.adversary.base import Knowledge
+            from lightning_fl.run.assemble import knowledge
+
+            meant = [choose(kind, get_args(Knowledge), "knowledge") for kind in knows]
+            attacked = [name for name in attacked if knowledge(file_of("adversary", name)) in meant]
         _check_free(more, _OPTIONS)
         replaced = {override.partition("=")[0] for override in more}
         parts = [ours[part] for part in ("data", "model") if part not in replaced]
@@ -155,10 +183,11 @@ class Entries:
                 raise SettingError(f"a tournament needs at least one of {key}, got none.")
         return cls(
             {label: known[choose(label, known, "rule")] for label in listed} | extra,
-            list(dict.fromkeys([NOBODY, *(choose(name, choices("adversary"), "attack") for name in attacked)])),
+            list(dict.fromkeys([NOBODY, *attacked])),
             tuning=ours["tuning"],
             base=[*(part for text in parts for part in shlex.split(text)), *more],
             again=float(ours["again"] if again is None else again),
+            told=(1.0,) if told is None else told,
             **values,
         )
 
@@ -217,7 +246,11 @@ class Tournament(Study):
         place = Place(*(row[field] for field in Place._fields))
         if not place.rule:
             return self._plain(place.attack, place.byzantine)
-        if None in (*place, row["seed"]) or place.rule not in self.entries.rules or place.skew not in self._partitions:
+        if (
+            None in (*place[:-1], row["seed"])
+            or place.rule not in self.entries.rules
+            or place.skew not in self._partitions
+        ):
             return None
         return self.cell(place, row["seed"], row["twin"])
 
@@ -230,10 +263,11 @@ class Tournament(Study):
 
     def cell(self, place: Place, seed: int, twin: int | None = None) -> Cell:
         """Give the cell of a place at a seed, or its twin."""
-        numbers = [f"federation.n_byzantine={place.byzantine}", f"f={place.byzantine}"]  # rules follow them
+        told = Panel(place.skew, place.byzantine, place.told).f
+        numbers = [f"federation.n_byzantine={place.byzantine}", f"f={told}"]  # rules follow them
         made = [*self._partitions[place.skew], *self.entries.rules[place.rule], f"adversary={place.attack}"]
         title = f"{place.rule}, {place.attack}, {place.skew}, {place.byzantine} Byzantine, rate {place.rate:g}, seed "
-        title += f"{seed}" + ("" if twin is None else ", twin")
+        title += f"{seed}" + ("" if place.told is None else f", told {told}") + ("" if twin is None else ", twin")
         return Cell(place, (*self.entries.base, *numbers, *made, f"server.lr={place.rate:g}"), seed, title, twin)
 
     def _plain(self, attack: str, byzantine: int) -> Cell:
@@ -265,6 +299,14 @@ class Tournament(Study):
             if reason:
                 self.add(cell, {"status": "refused", "reason": reason, "version": version})
 
+    def n_honest(self, skew: str, byzantine: int) -> int:
+        """Count the honest clients."""
+        from hydra.utils import instantiate
+
+        rule, rate, seed = next(iter(self.entries.rules)), self.entries.rates[0], self.seeds[0]
+        config = checked(self._at(rule, NOBODY, Panel(skew, byzantine), rate, seed).command)
+        return len(instantiate(config.federation).honest_ids)
+
     def attacks(self, byzantine: int) -> list[str]:
         """List the attacks that can be run."""
         return [attack for attack in self.entries.attacks if (attack, byzantine) not in self.impossible]
@@ -272,22 +314,27 @@ class Tournament(Study):
     def tuning(self) -> list[Cell]:
         """List the runs that choose the rates; none where there is one rate only."""
         pairs = [(rule, panel) for panel in self.panels() for rule in self.entries.rules]
-        return [cell for rule, panel in pairs for cell in self._candidates(rule, *panel)]
+        return [cell for rule, panel in pairs for cell in self._candidates(rule, panel)]
 
-    def panels(self) -> list[tuple[str, int]]:
-        """List the degrees of skew by the numbers of Byzantine clients."""
-        return [(skew, b) for b in self.entries.byzantine for skew in self.entries.skew]
-
-    def _candidates(self, rule: str, skew: str, byzantine: int) -> list[Cell]:
+    def panels(self) -> list[Panel]:
+        """List the degrees of skew by the numbers of Byzantine clients, and by what rules are told."""
         entries = self.entries
-        tuning = [attack for attack in entries.tuning if (attack, byzantine) not in self.impossible]
-        pairs = product(entries.rates, tuning) if len(entries.rates) > 1 else ()
-        return [self.cell(Place(rule, attack, skew, byzantine, rate), entries.seeds[0]) for rate, attack in pairs]
+        told = [None if multiple == 1 else multiple for multiple in entries.told]
+        return [Panel(skew, b, m) for b in entries.byzantine for m in told for skew in entries.skew]
 
-    def rate(self, rule: str, skew: str, byzantine: int) -> float | None:
+    def _candidates(self, rule: str, panel: Panel) -> list[Cell]:
+        entries = self.entries
+        tuning = [attack for attack in entries.tuning if (attack, panel.byzantine) not in self.impossible]
+        pairs = product(entries.rates, tuning) if len(entries.rates) > 1 else ()
+        return [self._at(rule, attack, panel, rate, entries.seeds[0]) for rate, attack in pairs]
+
+    def _at(self, rule: str, attack: str, panel: Panel, rate: float, seed: int) -> Cell:
+        return self.cell(Place(rule, attack, panel.skew, panel.byzantine, rate, panel.told), seed)
+
+    def rate(self, rule: str, panel: Panel) -> float | None:
         """Choose a rule's rate; None as long as a candidate has not been played."""
         scores = dict.fromkeys(self.entries.rates, 0.0)
-        for cell in self._candidates(rule, skew, byzantine):
+        for cell in self._candidates(rule, panel):
             row = self.row(cell)
             if row is None:
                 return None
@@ -299,17 +346,17 @@ class Tournament(Study):
             scores[cell.labels.rate] += row["validation_accuracy"] or 0.0  # a run that diverged has none
         return max(scores, key=lambda rate: scores[rate])
 
-    def of(self, rule: str, skew: str, byzantine: int) -> tuple[list[Cell], int]:
+    def of(self, rule: str, panel: Panel) -> tuple[list[Cell], int]:
         """List the cells of one rule that are known by now, seed by seed, and count at most how many may follow.
 
         They are known once its rate is; those of further seeds, once all attacks of the first have been played.
         """
-        attacks, rate, (first, *others) = self.attacks(byzantine), self.rate(rule, skew, byzantine), self.entries.seeds
+        attacks, rate, (first, *others) = self.attacks(panel.byzantine), self.rate(rule, panel), self.entries.seeds
         if rate is None:
             return [], len(attacks) * (1 + len(others))
 
         def listed(attacks: Sequence[str], seed: int) -> list[Cell]:
-            return [self.cell(Place(rule, attack, skew, byzantine, rate), seed) for attack in attacks]
+            return [self._at(rule, attack, panel, rate, seed) for attack in attacks]
 
         cells = listed(attacks, first)
         rows = {cell.labels.attack: row for cell in cells if (row := self.row(cell)) is not None}
@@ -338,7 +385,7 @@ class Tournament(Study):
 
     def cells(self) -> list[Cell]:
         """List the cells that are known by now."""
-        return [cell for panel in self.panels() for rule in self.entries.rules for cell in self.of(rule, *panel)[0]]
+        return [cell for panel in self.panels() for rule in self.entries.rules for cell in self.of(rule, panel)[0]]
 
     def twins(self, share: float) -> list[Cell]:
         """List the twins of a drawn share of the cells of the first seed that have been played."""
@@ -353,7 +400,7 @@ class Tournament(Study):
     @property
     def size(self) -> int:
         """How many cells there will be at most."""
-        known = [self.of(rule, *panel) for panel in self.panels() for rule in self.entries.rules]
+        known = [self.of(rule, panel) for panel in self.panels() for rule in self.entries.rules]
         return sum(len(cells) + following for cells, following in known)
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:

@@ -1,6 +1,6 @@
 """What a tournament leaves for readers: one page, Markdown, CSV, LaTeX and pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -11,9 +11,10 @@ from lightning_fl import plot
 from lightning_fl.run.lock import held
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.standings import Estimate, Standing, standings
-from lightning_fl.study.tournament import NOBODY, Entries, Tournament, accuracy
+from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.study.twins import conclusion
 from lightning_fl.text import many
+from lightning_fl.theory.robustness import least_kappa
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
 _BEST = 10  # lines of the curve, and of a table in the terminal
@@ -22,7 +23,15 @@ WORST = "worst"  # the column of the heat map by which its rows are sorted
 _SKEW = "Each line is a rule: the accuracy that the worst attack leaves it, the more skewed the clients' classes are."
 _HEAT = "A row is a rule, a column an attack, a cell the accuracy that it leaves; rows are sorted by their worst."
 
-Panels = Mapping[tuple[str, int], Sequence[Standing]]
+_TOLD = "Each line is a rule: what it loses where it is told another number of attackers than there are."
+
+# What is drawn over the f that rules are told, and how to read it; the last is kappa.
+_OVER_TOLD: dict[str, Callable[[Standing], float | None]] = {
+    "Accuracy without attack (%)": lambda one: 100 * one.clean.mean if one.clean else None,
+    "Accuracy under the worst attack (%)": lambda one: 100 * one.worst.mean if one.worst else None,
+    "Measured kappa, of the attack where it is largest": lambda one: one.kappa or None,
+}
+Panels = Mapping[Panel, Sequence[Standing]]
 
 
 def write(tournament: Tournament) -> Path:
@@ -40,20 +49,20 @@ def write(tournament: Tournament) -> Path:
 
 def panels_of(tournament: Tournament) -> Panels:
     """Rank the rules of each panel."""
-    return {panel: standings(tournament, *panel) for panel in tournament.panels()}
+    return {panel: standings(tournament, panel) for panel in tournament.panels()}
 
 
-def heading(skew: str, byzantine: int) -> str:
-    """Name a degree of skew and a number of attackers.
+def heading(panel: Panel) -> str:
+    """Name a panel.
 
-    >>> heading("1e-1", 15)
-    'Dirichlet 0.1, 15 Byzantine clients'
+    >>> heading(Panel("1e-1", 15)), heading(Panel("iid", 15, 0.5))
+    ('Dirichlet 0.1, 15 Byzantine clients', 'iid, 15 Byzantine clients, told 8')
     """
     try:
-        named = f"Dirichlet {float(skew):g}"
+        named = f"Dirichlet {float(panel.skew):g}"
     except ValueError:
-        named = skew
-    return f"{named}, {byzantine} Byzantine clients"
+        named = panel.skew
+    return f"{named}, {panel.byzantine} Byzantine clients" + ("" if panel.told is None else f", told {panel.f}")
 
 
 def introduction(tournament: Tournament) -> list[str]:
@@ -76,6 +85,7 @@ def introduction(tournament: Tournament) -> list[str]:
     )
     last = {setting.partition("=")[0]: setting for setting in entries.base}
     settings = ", ".join(f"`{setting}`" for setting in last.values())
+    told = "" if [*entries.told] == [1] else f"{', '.join(f'{multiple:g}' for multiple in entries.told)} times "
     played = f"{many(len(entries.rules), 'rule')} under {many(len(entries.attacks) - 1, 'attack')}"
     again = (
         f" Seed {entries.seeds[0]} plays every attack, the others those that cost the rule at least {entries.again:g} "
@@ -87,7 +97,7 @@ def introduction(tournament: Tournament) -> list[str]:
     return [
         f"{played}, seed{'s' * (len(entries.seeds) > 1)} {seeds}: {len(finished)} of {planned} runs finished, "
         f"{hours:.1f} hours of training, code {', '.join(versions) or 'unknown'}. Settings: {settings}. Rules are told "
-        f"the number of Byzantine clients. {tuned}{again}",
+        f"{told}the number of Byzantine clients. {tuned}{again}",
         f"Accuracy and recall in percent, mean over seeds with the 95 % interval of the percentile bootstrap (of "
         f"{many(len(entries.seeds), 'seed')}: {_reach(len(entries.seeds))}). Worst attack: the least accuracy over "
         "attacks in each seed. Worst class: the least recall of a class over attacks. Attack: the one with the least "
@@ -172,7 +182,7 @@ def terminal(tournament: Tournament) -> str:
         "",
         sections=[
             Section(
-                heading(*panel),
+                heading(panel),
                 _HEADER,
                 [row_of(one) for one in found[:_BEST]],
                 remarks=[f"and {many(len(found) - _BEST, 'rule')} more"] * (len(found) > _BEST) + refusals(found),
@@ -185,9 +195,10 @@ def terminal(tournament: Tournament) -> str:
 def report(tournament: Tournament, panels: Panels) -> Report:
     """Put all that is finished into a report, but for the pictures."""
     sections = [Section("Accuracy under the worst attack over label skew", picture=("skew", _SKEW))]
+    sections += [Section("A wrong f", picture=("told", _TOLD))] if len(tournament.entries.told) > 1 else []
     for panel, found in panels.items():
-        rows, heat = [row_of(one) for one in found], (_heat(*panel), _HEAT)
-        sections.append(Section(heading(*panel), _HEADER, rows, remarks=remarks(found), picture=heat))
+        rows, heat = [row_of(one) for one in found], (_heat(panel), _HEAT)
+        sections.append(Section(heading(panel), _HEADER, rows, remarks=remarks(found), picture=heat))
     return Report("Tournament", introduction(tournament), sections, records(panels))
 
 
@@ -195,13 +206,13 @@ def records(panels: Panels) -> list[list[object]]:
     """List the columns, and one row per rule, degree of skew and number of attackers."""
     ends = [f"{name}{end}" for name in ("clean", "worst", "worst_recall") for end in ("", "_low", "_high")]
     others = ["attack", "kappa", "rule_ms", "played", "planned", "dominated_by", "left_out", "refused"]
-    rows: list[list[object]] = [["skew", "byzantine", "rule", "rank", "rate", *ends, *others]]
-    for (skew, byzantine), found in panels.items():
+    rows: list[list[object]] = [["skew", "byzantine", "told", "rule", "rank", "rate", *ends, *others]]
+    for panel, found in panels.items():
         for one in found:
             estimates = [one.clean, one.worst, one.worst_recall]
             numbers = [v for e in estimates for v in ((e.mean, e.low, e.high) if e else (None, None, None))]
             rest = [one.attack, one.kappa, one.rule_ms, one.played, one.planned, "; ".join(one.dominated_by)]
-            place = [skew, byzantine, one.rule, one.rank, one.rate]
+            place = [panel.skew, panel.byzantine, panel.f, one.rule, one.rank, one.rate]
             rows.append([*place, *numbers, *rest, "; ".join(one.left_out), one.refused])
     return rows
 
@@ -216,19 +227,19 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
             if one.rate is None or one.refused or not one.played:
                 continue
             table[one.rule] = {WORST: [100 * worst for worst in one.worst_by_seed]}
-            for cell in tournament.of(one.rule, *panel)[0]:
+            for cell in tournament.of(one.rule, panel)[0]:
                 row = tournament.row(cell)
                 if row is not None and row["status"] != "refused":
                     table[one.rule].setdefault(cell.labels.attack, []).append(100 * accuracy(row))
         if table:
             shown = [attack for attack in attacks[1:] if any(row.get(attack) for row in table.values())]
             met.update(shown)
-            title = f"Accuracy, {heading(*panel)}, {'1 to ' * _screens(tournament.entries)}{many(len(seeds), 'seed')}"
-            figures[_heat(*panel)] = plot.outcomes(table, shown, [NOBODY, WORST], title)
-    first, skews = tournament.entries.byzantine[0], tournament.entries.skew
+            title = f"Accuracy, {heading(panel)}, {'1 to ' * _screens(tournament.entries)}{many(len(seeds), 'seed')}"
+            figures[_heat(panel)] = plot.outcomes(table, shown, [NOBODY, WORST], title)
+    (_, first, told), skews = next(iter(panels)), tournament.entries.skew
     lines: dict[str, dict[str, tuple[float, float, float]]] = {}
     for skew in skews:
-        for one in panels[skew, first]:
+        for one in panels[Panel(skew, first, told)]:
             if one.worst is not None:
                 worst = one.worst
                 lines.setdefault(one.rule, {})[skew] = (100 * worst.mean, 100 * worst.low, 100 * worst.high)
@@ -237,8 +248,28 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
         under = many(len(met), "attack") + ", " + many(len(seeds), "seed")
         title = f"The {many(len(best), 'rule')} with the best worst case: {first} Byzantine clients, {under}"
         figures["skew"] = plot.worst_over_skew({rule: lines[rule] for rule in best}, skews, title)
-    return figures
+    wrong = _told(tournament, panels)
+    return figures | ({} if wrong is None else {"told": wrong})
 
 
-def _heat(skew: str, byzantine: int) -> str:
-    return f"heat_{skew}_{byzantine}"
+def _told(tournament: Tournament, panels: Panels) -> Figure | None:
+    """Draw what the first panel's rules lose by a wrong f, and kappa; None if they are told one number."""
+    (skew, byzantine, _), entries = next(iter(panels)), tournament.entries
+    honest = tournament.n_honest(skew, byzantine) if len(entries.told) > 1 else 0
+    lines: dict[str, dict[str, dict[float, float]]] = {what: {} for what in _OVER_TOLD}
+    bound: dict[float, float] = {}
+    for panel, found in panels.items() if honest else ():
+        multiple = 1.0 if panel.told is None else panel.told
+        if (panel.skew, panel.byzantine) == (skew, byzantine):
+            least = least_kappa(honest + byzantine, byzantine, panel.f).value
+            bound |= {multiple: least} if least else {}
+            for one in found:
+                for what, read in _OVER_TOLD.items():
+                    if (value := read(one)) is not None:
+                        lines[what].setdefault(one.rule, {})[multiple] = value
+    title = f"Rules told a wrong f: {heading(Panel(skew, byzantine))}, {many(len(entries.attacks) - 1, 'attack')}"
+    return plot.over_told(lines, bound, title) if any(lines.values()) else None
+
+
+def _heat(panel: Panel) -> str:
+    return f"heat_{panel.skew}_{panel.byzantine}" + ("" if panel.told is None else f"_told_{panel.told:g}")

@@ -17,10 +17,13 @@ FILES = sorted((TABLES / "measured").glob("*.csv"))
 def kept(path):
     """The grid that a file of scripts/tables/measured is of."""
     name = max((name for name in names() if f"{path.stem}_".startswith(f"{name}_")), key=len)
-    options = re.fullmatch(r"(?:_scale_(?P<scale>[\d.]+))?(?P<more>.*)", path.stem.removeprefix(name))
+    options = re.fullmatch(
+        r"(?:_scale_(?P<scale>[\d.]+))?(?:_told_(?P<told>[\d.]+))?(?P<more>.*)", path.stem.removeprefix(name)
+    )
     more = re.split(r"_(?=\w+\.\w)", options["more"])[1:]  # of settings with a dot
     table, scale = Table.load(name), float(options["scale"] or 1)
-    made = Grid(table, scale, more, [], path.parent / "none")
+    told = options["told"] and float(options["told"])
+    made = Grid(table, scale, more, [], path.parent / "none", told=told)
     assert made.stem == path.stem, f"{path.name} is not a name that --keep gives"
     return made
 

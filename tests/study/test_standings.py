@@ -7,7 +7,7 @@ from statistics import mean
 import pytest
 
 from lightning_fl.study.standings import Estimate, standings
-from lightning_fl.study.tournament import Entries, Tournament
+from lightning_fl.study.tournament import Entries, Panel, Tournament
 from lightning_fl.study.tournament_report import draw, remarks
 
 RULES = {name: [f"aggregator={name}"] for name in ("average", "median", "krum")}
@@ -29,7 +29,7 @@ def played(tournament):
             came = outcome(cell.labels.rule, cell.labels.attack, cell.seed)
             if came is not None:
                 tournament.records[tournament.key(cell)] = row(came)
-        return standings(tournament, "iid", 3)
+        return standings(tournament, Panel("iid", 3))
 
     return make
 
@@ -84,7 +84,7 @@ def test_kappa_and_time_are_means_over_all_runs(played, tournament):
     played(lambda rule, attack, seed: {"ipm": 0.2 * seed, "lie": 0.1}.get(attack, 0.9))
     for ms, cell in enumerate(cell for cell in tournament.cells() if cell.labels.rule == "krum"):
         tournament.row(cell)["rule_ms"] = float(ms)
-    krum = next(one for one in standings(tournament, "iid", 3) if one.rule == "krum")
+    krum = next(one for one in standings(tournament, Panel("iid", 3)) if one.rule == "krum")
     assert (krum.kappa, krum.rule_ms) == pytest.approx((2, 4))
 
 
@@ -169,7 +169,7 @@ def test_further_seeds_play_what_came_close_and_what_does_most_to_a_class(tmp_pa
     everything = first + [(attack, seed) for seed in (1, 2) for attack in ["none", *again]]
     assert play() == everything
     assert tournament.size == len(everything)
-    (one,) = standings(tournament, "iid", 3)
+    (one,) = standings(tournament, Panel("iid", 3))
     assert (one.worst.mean, one.attack) == (pytest.approx(0.6), "ipm")
     assert one.worst_recall.mean == 0
     assert one.played == one.planned == len(everything)
@@ -228,7 +228,7 @@ def test_the_heat_map_shows_the_standings_numbers(tournament, played):
     """Of 0.1, 0.1 and 0.7 the mean is 0.3; the interval's ends say nothing about how much seeds differ."""
     worst = {("krum", 2): 0.7, ("median", 0): 0.32, ("median", 1): 0.32, ("median", 2): 0.32}
     found = played(lambda rule, attack, seed: 0.9 if attack == "none" else worst.get((rule, seed), 0.1))
-    (axes, *_) = draw(tournament, {("iid", 3): found})["heat_iid_3"].axes
+    (axes, *_) = draw(tournament, {Panel("iid", 3): found})["heat_iid_3"].axes
     rows = [label.get_text() for label in axes.get_yticklabels()]
     column = [label.get_text() for label in axes.get_xticklabels()].index("worst")
     shown = {rows[int(text.get_position()[1])]: text for text in axes.texts if text.get_position()[0] == column}

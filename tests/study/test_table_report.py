@@ -230,6 +230,16 @@ def test_scale_multiplies_the_rounds_and_the_schedules(small, tmp_path):
     assert run.overrides[-2:] == ("trainer.max_steps=50", "seed=0")
 
 
+def test_rules_are_told_a_multiple_of_those_who_attack_in_a_round(small, tmp_path):
+    """Half of the 15 attackers take part: 7.5 times 1.5 is 11.25."""
+    table = Table("small", SMALL | {"base": SMALL["base"] + " federation.participation=0.5"})
+    made = Grid(table, 1.0, [], [0], tmp_path, told=1.5)
+    assert made.compose(made.cell(("BOBA", "IPM"), 0)).overrides[-2:] == ("f=11", "seed=0")
+    assert made.stem == "small_told_1.5"
+    assert "`rules are told 1.5 times as many attackers as there are`" in whole(made)
+    assert "reproduce.py small --told=1.5`" in whole(made)
+
+
 @pytest.mark.drawn
 @pytest.mark.parametrize("changes", [{}, {"published": {}}, {"published": {}, "x": "Attack"}])
 def test_a_picture_of_what_is_measured(small, changes, tmp_path):

@@ -17,7 +17,7 @@ from lightning_fl.study import store
 from lightning_fl.study import tournament as module
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.standings import standings
-from lightning_fl.study.tournament import FIELDS, Entries, Place, Tournament, keep
+from lightning_fl.study.tournament import FIELDS, Entries, Panel, Place, Tournament, keep
 from lightning_fl.study.tournament_report import draw, panels_of, terminal, write
 from tests import saved
 
@@ -62,6 +62,9 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
     assert len(entries.attacks) == len(set(entries.attacks))
     assert "alie" not in entries.attacks  # younger than the standing
     assert "alie" in Entries.choose(attacks=["alie"]).attacks
+    assert Entries.choose(attacks=["ipm", "zero", "label_flip"], knows=["nothing", "data"]).attacks == [
+        *["none", "zero", "label_flip"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,7 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
         ({"attacks": ["ipn"]}, "there is no attack ipn; did you mean ipm"),
         ({"skew": ["iidd"]}, "there is no partition iidd; did you mean iid"),
         ({"added": ["my_rule"]}, "there is no rule my_rule"),
+        ({"knows": ["all"]}, "there is no knowledge all; valid: .*updates"),
         ({"added": ["mine: aggregator=krum aggregator.g=3"]}, "there is no setting aggregator.g"),
         ({"seeds": []}, "at least one of seeds, got none"),
         ({"more": [*SMALL, "seed=7"]}, "give --seeds in place of seed=7"),
@@ -101,7 +105,7 @@ def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
     write(tournament)
     assert "0 of 20 runs finished" in (tmp_path / "tournament.md").read_text()
     play(tournament, tournament.missing(tournament.tuning()))
-    assert tournament.rate("average", "pathological", 2) == 0.1  # nothing is learned at 1e-6
+    assert tournament.rate("average", Panel("pathological", 2)) == 0.1  # nothing is learned at 1e-6
     for _ in range(2):  # the first seed, then what it tells to play again
         play(tournament, tournament.missing(tournament.cells()))
     again = small(tmp_path, rates=[1e-6, 0.1], skew=["pathological"])
@@ -139,6 +143,26 @@ def test_twins_stand_beside_their_runs(tmp_path):
     assert "Twins of 2 cells: |run - twin| median" in write(again).with_suffix(".md").read_text()
 
 
+def test_rules_are_told_multiples_of_the_true_number(tmp_path):
+    """Two attack.  A multiple of 1 is no other cell; where nobody attacks, a wrong number is told, too."""
+    given = {"rules": ["trimmed_mean"], "skew": ["iid"], "seeds": [0]}
+    plain, tournament = small(tmp_path / "plain", **given), small(tmp_path, **given, told=[0.0, 0.75, 1.0])
+    cells = tournament.cells()
+    assert [(c.labels.attack, checked(c.command).aggregator.f) for c in cells] == [
+        (attack, f) for f in (0, 2, 2) for attack in ("none", "sign_flip")
+    ]
+    assert [c.command for c in cells[4:]] == [c.command for c in plain.cells()]
+    play(tournament, tournament.missing(cells))
+    assert small(tmp_path, **given, told=[0.0, 0.75, 1.0]).missing(cells) == []
+    text = write(tournament).with_suffix(".md").read_text()
+    assert "Rules are told 0, 0.75, 1 times the number of Byzantine clients." in text
+    assert "iid, 2 Byzantine clients, told 0" in text
+    axes = draw(tournament, panels_of(tournament))["told"].axes[-1]
+    lines = {line.get_label(): line.get_xydata() for line in axes.lines}
+    assert lines["theory's least kappa"].tolist() == [[0.75, 2 / 6], [1.0, 2 / 6]]
+    assert lines["trimmed_mean"][:, 0].tolist() == [0.0, 0.75, 1.0]
+
+
 def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_attacks(tmp_path):
     """0.6, 0.55 and 0.475: a run that diverged counts as 0.  Test samples, and the last attack alone, prefer 0.5."""
     base = ["model=logistic", "data.validation_share=0.1"]
@@ -148,11 +172,11 @@ def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_
     assert len(tournament.tuning()) == 6
     for cell in tournament.tuning():
         assert cell.seed == 3
-        assert tournament.rate("krum", "iid", 2) is None
+        assert tournament.rate("krum", Panel("iid", 2)) is None
         share = validated[cell.labels.rate].get(cell.labels.attack)
         row = {"status": "completed" if share else "diverged", "validation_accuracy": share}
         tournament.records[tournament.key(cell)] = row | {"accuracy": None if share is None else 1 - share}
-    assert tournament.rate("krum", "iid", 2) == 0.1
+    assert tournament.rate("krum", Panel("iid", 2)) == 0.1
     assert {cell.labels.rate for cell in tournament.cells()} == {0.1}
 
 
@@ -282,7 +306,7 @@ def test_an_attack_that_cannot_be_run_leaves_the_others(tmp_path):
     play(tournament, tournament.cells())
     page = write(tournament).read_text()
     assert "badnets cannot be run: a backdoor needs Byzantine clients with data" in page
-    for one in standings(tournament, "iid", 2):
+    for one in standings(tournament, Panel("iid", 2)):
         row = tournament.row(tournament.cell(Place(one.rule, "sign_flip", "iid", 2, 0.1), 0))
         assert one.rank is not None
         assert one.worst.mean == row["accuracy"]
