@@ -212,8 +212,8 @@ class Fldetector(RememberingWrapper):
         accused = torch.ones(updates.n, dtype=torch.bool)
         accused[kept] = False
         suspicion[[i for i in range(updates.n) if i not in inside]] = torch.inf
-        told = {"suspicion": suspicion, "accused": accused if started else None}
-        return replace(result, diagnostics={**result.diagnostics, "detected": updates.n - len(kept)}, **told)
+        diagnostics = {**result.diagnostics, "detected": updates.n - len(kept)}
+        return replace(result, diagnostics=diagnostics, suspicion=suspicion, accused=accused if started else None)
 
     def _shares(
         self, updates: Updates, clients: Sequence[int], rows: Sequence[int], model: Float[Tensor, " d"]

@@ -55,8 +55,8 @@ class Mixing(Wrapper):
             totals = matrix.sum(1, keepdim=True)
             trust = trust.to(matrix) @ torch.where(totals != 0, matrix / totals, 0)
         labels = None if self.hides_clients else result.label_distributions
-        mixtures = {"suspicion": None, "accused": None}  # what the rule thinks of them says nothing of clients
-        return replace(result, weights=weights, trust=trust, label_distributions=labels, **mixtures)
+        found = replace(result, weights=weights, trust=trust, label_distributions=labels)
+        return replace(found, suspicion=None, accused=None)  # of mixtures, which says nothing of clients
 
 
 def tolerated(rule: Aggregator) -> int | None:

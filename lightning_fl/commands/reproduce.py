@@ -77,10 +77,10 @@ def reproduce(given: argparse.Namespace) -> int:
     rows, columns = picked(given.rows, table.rows, "row"), picked(given.columns, table.columns, "column")
     shown = [*seeds, *(seed for seed in range(table.seeds) if seed not in seeds)]
     print(f"{table.title}", flush=True)
-    told = multiples(given.told) or [None]
+    told = multiples(given.told) or []
     if len(told) > 1:
         raise SettingError(f"--told of a table needs one number from 0, got {given.told}.")
-    grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder, told=told[0])
+    grid = Grid(table, given.scale, spelled(given.overrides), shown, given.folder, told=next(iter(told), None))
     dropped = grid.outdated(read(grid.kept)) if given.prune else []
     grid.drop(dropped)
     twins = grid.twin_cells(rows, columns, seeds[0], share) if share else []

@@ -295,7 +295,7 @@ class Part(NamedTuple):
 
 def settings(config: Config, path: str = "") -> dict[str, Part]:
     """List every setting by its path, and with those of a class that class."""
-    found = {}
+    found: dict[str, Part] = {}
     for key, value in config.items():
         place = f"{path}{key}"
         if isinstance(value, dict):

@@ -85,6 +85,7 @@ class Grid(Study):
     """
 
     labels = ("row", "column")
+    seeds: list[int]
 
     def __init__(
         self,

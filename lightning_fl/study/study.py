@@ -36,7 +36,7 @@ class Study(ABC):
         """Give the cell of a record; None if the study has none of its labels."""
 
     @abstractmethod
-    def points(self, labels: Any, seed: int, twin: int | None = None) -> float | None:
+    def points(self, labels: Any, seed: int, twin: int | None = None, /) -> float | None:
         """Give the result of a cell's run, or of its twin, in points; None if there is none."""
 
     def key(self, cell: Cell) -> str:
