@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""What the README and the pages of docs show works as it stands there."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,9 @@ from lightning_fl.aggregator.boba import Boba
 from lightning_fl.contract import conf, world
 from tests import training
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = "".join(path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("use/*.md"))])
 
 
 def test_the_rule_to_add_is_a_rule():
@@ -30,7 +32,7 @@ def test_the_rule_to_add_is_a_rule():
 
 
 def block(word):
-    (code,) = (code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in code)
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", PAGES, re.DOTALL) if word in code)
     return code
 
 
@@ -73,5 +75,5 @@ def test_a_run_in_python(tmp_path, monkeypatch):
 
 
 def test_every_choice_it_names_exists():
-    for group, chosen in re.findall(r"\b(aggregator|adversary|data|method|experiment)=([a-z0-9_,]+)", README):
+    for group, chosen in re.findall(r"\b(aggregator|adversary|data|method|experiment)=([a-z0-9_,]+)", PAGES):
         assert set(chosen.split(",")) - {"my_rule", "none"} <= set(conf.names(group)), (group, chosen)

@@ -895,7 +895,9 @@ def test_a_strategy_without_training_trains_nobody():
 
 def test_what_the_readme_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(from lightning_fl\.flower .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(from lightning_fl\.flower .*?)```", (ROOT / "docs/use/flower.md").read_text(), re.DOTALL
+    )
     nodes = {i: client(torch.randn(8, generator=DRAW)) for i in range(8)} | {8: client(NAN)}
     names = {"grid": FakeGrid(nodes), "initial_arrays": ArrayRecord(START)}
     exec(code, names)

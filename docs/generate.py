@@ -1,0 +1,441 @@
+"""What the site makes of the package while it is built: a page for each rule and attack, settings, commands, classes.
+
+Everything is read where it is kept: docstrings, files of ``conf``, the kept cells of the tournament, RESULTS.md.
+Nothing that is written here is committed.
+"""
+
+import inspect
+import io
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from statistics import mean, median
+from textwrap import wrap
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_class
+
+import lightning_fl as fl
+from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper
+from lightning_fl.run.assemble import make
+from lightning_fl.run.config import CONF, GROUPS, sentence
+from lightning_fl.study.standings import Standing
+from lightning_fl.study.tournament import KEPT, NOBODY, Entries, Tournament, accuracy
+from lightning_fl.study.tournament_report import heading, panels_of
+from lightning_fl.text import cell, markdown
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+FOLDERS = ("rules", "attacks", "settings", "reference", "claims")  # written anew in each build
+# Pages of the site that show a file of the checkout.
+PAGES = {
+    "CATALOGUE.md": "catalogue.md",
+    "CHANGELOG.md": "upgrading.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "README.md": "index.md",
+    "RESULTS.md": "results.md",
+    "TOURNAMENT.md": "tournament.md",
+}
+SHOWN = {"aggregator": "rules", "adversary": "attacks"}  # groups whose choices have a page each
+# What is said of a rule: properties of `Aggregator`, whose docstrings say what they mean.
+DECLARED = ("robust", "exact", "moves_with", "order_matters", "remembers", "sums", "needs_server", "needs_ids")
+DECLARED += ("needs_model", "needs_layout", "needs_client", "searches")
+N, B, C = 115, 15, 10  # clients of the standing's rounds, attackers among them, classes
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Yield every generated page: its file below ``docs`` and its text."""
+    rules, attacks = names("aggregator"), names("adversary")
+    yield from ((f"rules/{name}.md", rule_page(name)) for name in rules)
+    yield from ((f"attacks/{name}.md", attack_page(name)) for name in attacks)
+    for kind in {family(name) for name in rules}:
+        yield f"rules/{kind}.inc", listed("aggregator", [name for name in rules if family(name) == kind])
+    for known in {knows(name) for name in attacks}:
+        yield f"attacks/{known}.inc", listed("adversary", [name for name in attacks if knows(name) == known])
+    for group in GROUPS:
+        yield f"settings/{group}.md", settings_page(group)
+    yield "settings/train.md", f"# Settings of a run\n\n{yaml_of(CONF / 'train.yaml')}"
+    yield "reference/commands.md", commands_page()
+    yield "reference/python.md", python_page()
+    yield from ((f"claims/{paper}.inc", claims(paper)) for paper in ("BOBA", "RAGA", "Fed-NGA", "FRPG"))
+
+
+def names(group: str) -> list[str]:
+    """List the choices of a group that are lightning-fl's own."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+@cache
+def part(group: str, name: str) -> Any:
+    """Make a rule or an attack with the settings of its file."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return make(compose(f"{group}/{name}")[group])
+
+
+def kind_of(group: str, name: str) -> type:
+    """Find the class that a file names."""
+    (target,) = re.findall(r"^_target_: (\S+)", path_of(group, name).read_text(), re.MULTILINE)
+    return get_class(target)
+
+
+def family(name: str) -> str:
+    """Say which family of rules.md a rule belongs to, by what is declared on its class."""
+    rule = part("aggregator", name)
+    if rule.needs_server:
+        return "server"
+    if isinstance(rule, Wrapper):
+        return "around"
+    if not rule.robust:
+        return "undefended"
+    if rule.remembers:
+        return "memory"
+    return "weighting" if isinstance(rule, Weighting) else "coordinates"
+
+
+@cache
+def knows(name: str) -> str:
+    """Say what an attack goes by at most, by which attacks.md has families."""
+    if name == NOBODY:
+        return "nobody"
+    kind: Any = kind_of("adversary", name)  # of one that reads a file of the user's, there is no instance
+    return str(kind.knows if "path:" in path_of("adversary", name).read_text() else part("adversary", name).knows)
+
+
+def listed(group: str, found: Sequence[str]) -> str:
+    """List choices with the first sentence of their files, each with a link to its page."""
+    lines = [f"| [`{name}`](/{SHOWN[group]}/{name}.md) | {safe(sentence(path_of(group, name)))} |" for name in found]
+    return "\n".join(["| choice | what it is |", "| --- | --- |", *lines, ""])
+
+
+def path_of(group: str, name: str) -> Path:
+    """Find the file of a choice."""
+    return CONF / group / f"{name}.yaml"
+
+
+def safe(text: str) -> str:
+    """Keep text from being read as Markdown."""
+    return re.sub(r"([*_`<])", r"\\\1", cell(text))
+
+
+def yaml_of(path: Path) -> str:
+    """Show a file of settings."""
+    return f"```yaml\n{path.read_text().strip()}\n```\n"
+
+
+# Rules and attacks.
+
+
+def rule_page(name: str) -> str:
+    """Write a rule's page."""
+    rule = part("aggregator", name)
+    parts = [
+        f"# {safe(name)}\n\n{safe(sentence(path_of('aggregator', name)))}",
+        f"```bash\nlightning-fl train aggregator={name}\n```",
+        class_of(kind_of("aggregator", name)),
+        "## What it needs and promises",
+        "\n".join(markdown(["", ""], facts(rule))).replace("---:", "---"),
+        f"## Settings\n\n{yaml_of(path_of('aggregator', name))}",
+        *standing_of(name),
+        "[All rules](/rules.md) · [what the numbers mean](/tournament.md) · [laws](/contributing.md#laws)",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def attack_page(name: str) -> str:
+    """Write an attack's page."""
+    parts = [
+        f"# {safe(name)}\n\n{safe(sentence(path_of('adversary', name)))}",
+        f"```bash\nlightning-fl train aggregator=boba adversary={name}\n```",
+        f"**Sees**: [{knows(name)}](/attacks.md#{knows(name)}).",
+        "" if name == NOBODY else class_of(kind_of("adversary", name)),
+        f"## Settings\n\n{yaml_of(path_of('adversary', name))}",
+        *harm_of(name),
+        "[All attacks](/attacks.md) · [what the numbers mean](/tournament.md)",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def class_of(kind: type) -> str:
+    """Show a class as its docstring describes it, and the paper that its module names."""
+    source = (inspect.getdoc(sys.modules[kind.__module__]) or "").partition("\n\n")[2]
+    directive = f".. autoclass:: {kind.__module__}.{kind.__name__}\n   :no-index:\n"
+    return f"```{{eval-rst}}\n{directive}```\n\n{safe_lines(source)}"
+
+
+def safe_lines(text: str) -> str:
+    """Keep a docstring's paragraphs from being read as Markdown, but for what stands in backticks."""
+    pieces = re.split(r"(`[^`]+`)", text.replace("``", "`"))
+    return "".join(piece if piece.startswith("`") else re.sub(r"([*_<\[])", r"\\\1", piece) for piece in pieces)
+
+
+def facts(rule: Aggregator) -> list[list[str]]:
+    """Say what a rule declares, and what is proven of it in the standing's rounds."""
+    proven, bound = rule.kappa(N, B, True), rule.guarantee(N, C)
+    return [
+        ["It weighs clients, and runs record how far each was trusted", said(isinstance(rule, Weighting))],
+        ["Updates that a round must bring, with the settings below", f"at least {rule.least_n(C)}"],
+        [f"Guarantee for {N} updates and {C} classes", bound or "f is within its bound, if it has one"],
+        [f"Proven kappa, {B} of {N} Byzantine", "none known" if proven is None else f"{proven:.3g}"],
+        *([meaning(name), said(getattr(rule, name))] for name in DECLARED),
+    ]
+
+
+def meaning(name: str) -> str:
+    """Say what a property of `Aggregator` means, by the first sentence of its docstring."""
+    text = " ".join((inspect.getdoc(getattr(Aggregator, name)) or "").split())
+    text = re.split(r"[.:;](?: |$)", text)[0].replace("`", "").removeprefix("Whether ")
+    return text[0].upper() + text[1:]
+
+
+def said(value: Any) -> str:
+    """Write a declared value."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "no"}[value]
+    return str(value) if isinstance(value, str | int) else ", ".join(sorted(map(str, value))) or "none of these"
+
+
+# Their standing: from the kept cells alone.
+
+
+@cache
+def tournament() -> tuple[Tournament, Mapping[tuple[str, int], Sequence[Standing]]]:
+    """Read the kept tournament."""
+    played = Tournament(Entries.choose(), KEPT.parent)
+    return played, panels_of(played)
+
+
+@cache
+def left() -> dict[tuple[str, str, str], float]:
+    """Give by rule, attack and skew the accuracy in percent that is left, mean over the seeds that were played."""
+    played, panels = tournament()
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for skew, byzantine in panels:
+        for rule in played.entries.rules:
+            for one in played.of(rule, skew, byzantine)[0]:
+                row = played.row(one)
+                if row is not None and row["status"] != "refused":
+                    found.setdefault((rule, one.labels.attack, skew), []).append(100 * accuracy(row))
+    return {place: mean(values) for place, values in found.items()}
+
+
+def skews() -> dict[str, str]:
+    """Name the degrees of skew."""
+    return {skew: heading(skew, byzantine).partition(",")[0] for skew, byzantine in tournament()[1]}
+
+
+def standing_of(name: str) -> Iterator[str]:
+    """Show a rule's standing at each degree of skew, and what is left of it under each attack."""
+    played, panels = tournament()
+    labels = [label for label in played.entries.rules if label == name or label.startswith(f"{name} + ")]
+    yield "## Its standing"
+    if not labels:
+        yield f"It is younger than the kept tournament, which `lightning-fl tournament --add {name}` plays with it."
+        return
+    rows = []
+    for (skew, _), found in panels.items():
+        for one in (one for one in found if one.rule in labels and one.worst and one.clean and one.worst_recall):
+            numbers = [one.clean.text(), one.worst.text(), one.worst_recall.text(), one.attack or "-"]
+            rows.append([skews()[skew] + one.rule.removeprefix(name), f"{one.rank} of {len(found)}", *numbers])
+    yield "\n".join(markdown(["Skew", "Rank", "No attack", "Worst attack", "Worst class", "Attack"], rows))
+    yield (
+        f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean over seeds, 95 % interval. "
+        "[The whole standing](/tournament.md) says how they were measured."
+    )
+    yield "### Under each attack"
+    attacks = {attack for rule, attack, _ in left() if rule == name}
+    worst_first = sorted(attacks, key=lambda attack: min(left().get((name, attack, s), 100.0) for s in skews()))
+    yield by_skew("Attack", [(attack, f"/attacks/{attack}.md", (name, attack)) for attack in worst_first])
+    found = [one for one in panels[[*panels][-1]] if one.rule == name and one.attack]
+    if found:
+        yield f"### Play the worst again\n\n{command(name, str(found[0].attack), *[*panels][-1])}"
+
+
+def harm_of(name: str) -> Iterator[str]:
+    """Show what an attack leaves of the rules."""
+    played, panels = tournament()
+    met = sorted({rule for rule, attack, _ in left() if attack == name})
+    yield "## What it leaves of the rules"
+    if not met:
+        reason = next((row["reason"] for (attack, _), row in played.impossible.items() if attack == name), None)
+        yield (
+            f"The kept tournament does not play it: {safe(str(reason))}"
+            if reason
+            else (f"It is younger than the kept tournament. `lightning-fl tournament --attacks {name}` plays it.")
+        )
+        return
+    rows = []
+    for (skew, _), found in panels.items():
+        values = [left()[rule, name, skew] for rule in met if (rule, name, skew) in left()]
+        ranked = [one for one in found if one.rule in met]
+        worst = sum(one.attack == name for one in ranked)
+        broken = sum(value < 50 for value in values)
+        rows.append([skews()[skew], f"{median(values):.1f}", f"{broken} of {len(values)}", f"{worst} of {len(ranked)}"])
+    yield "\n".join(markdown(["Skew", "Median accuracy left, %", "Rules below 50 %", "Its worst attack"], rows))
+    lowest = sorted(met, key=lambda rule: min(left().get((rule, name, s), 100.0) for s in skews()))
+    links = [(rule, f"/rules/{rule.partition(' + ')[0]}.md", (rule, name)) for rule in lowest]
+    yield "### Rule by rule"
+    yield by_skew("Rule", links)
+    if name != NOBODY:
+        yield f"### Play it again\n\n{command(lowest[0], name, *[*panels][-1])}"
+
+
+def by_skew(what: str, links: Sequence[tuple[str, str, tuple[str, str]]]) -> str:
+    """Show accuracies by skew, in percent, the rows with links to their pages."""
+    rows = [[what, *skews().values()], ["---", *["---:"] * len(skews())]]
+    for text, link, place in links:
+        values = [left().get((*place, skew)) for skew in skews()]
+        rows.append([f"[{safe(text)}]({link})", *("-" if value is None else f"{value:.1f}" for value in values)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def command(rule: str, attack: str, skew: str, byzantine: int) -> str:
+    """Write the command that trains the first seed's run of a rule under an attack."""
+    played = tournament()[0]
+    one = next(c for c in played.of(rule, skew, byzantine)[0] if c.labels.attack == attack)
+    where = f"{skews()[skew]}, {byzantine} attackers beside {N - B} honest clients, seed {one.seed}"
+    lines = wrap(shlex.join(one.command), 76, break_long_words=False, break_on_hyphens=False)
+    return f"{where}:\n\n```bash\nlightning-fl train \\\n    {f' {chr(92)}{chr(10)}    '.join(lines)}\n```"
+
+
+# Reference.
+
+
+def settings_page(group: str) -> str:
+    """Show every file of a group; those of rules and attacks are on their own pages."""
+    lines = [f"# `{group}=`", ""]
+    if group in SHOWN:
+        return "\n".join([*lines, f"Each choice has [a page](/{SHOWN[group]}.md), which shows its settings.", ""])
+    for name in names(group):
+        lines += [f"## {safe(name)}", "", safe(sentence(path_of(group, name))), "", yaml_of(path_of(group, name)), ""]
+    return "\n".join(lines)
+
+
+def commands_page() -> str:
+    """Show the help of every command."""
+    from lightning_fl import __main__ as command_line
+
+    lines = ["# Command line", "", f"```text\n{inspect.getdoc(command_line)}\n```", ""]
+    for path in sorted((Path(command_line.__file__).with_name("commands")).glob("[a-z]*.py")):
+        name = path.stem.replace("_", "-")
+        lines += [f"## lightning-fl {name}", "", f"```text\n{help_of(name)}\n```", ""]
+    return "\n".join(lines)
+
+
+def help_of(name: str) -> str:
+    """Print a command's help into a string."""
+    from lightning_fl.__main__ import run
+
+    given, printed = sys.argv, io.StringIO()
+    sys.argv = [f"lightning-fl {name}", "--help"]
+    try:
+        with redirect_stdout(printed), suppress(SystemExit):
+            run(name)
+    finally:
+        sys.argv = given
+    return printed.getvalue().strip()
+
+
+def python_page() -> str:
+    """Show what ``import lightning_fl as fl`` offers."""
+    functions, classes, groups = [], [], []
+    for name in fl.__all__:
+        thing = getattr(fl, name) if name != "flower" else None
+        if inspect.isclass(thing):
+            classes.append(f".. autoclass:: {thing.__module__}.{name}\n   :members:\n")
+        elif callable(thing):
+            functions.append(f".. autofunction:: {thing.__module__}.{name}\n")
+        else:
+            groups.append(name)
+    lines = [
+        "# Python\n\n`import lightning_fl as fl` offers:\n",
+        "## Functions\n\n```{eval-rst}\n" + "\n".join(functions) + "```\n",
+        "## Classes\n\n```{eval-rst}\n" + "\n".join(classes) + "```\n",
+        "## Packages\n",
+    ]
+    for name in groups:
+        module = import_module(f"lightning_fl.{name}")
+        offered = [thing for thing in getattr(module, "__all__", []) if thing[0].isupper()]
+        said_first = (inspect.getdoc(module) or "").partition("\n")[0]
+        lines.append(f"`fl.{name}`\n: {safe_lines(said_first)}\n  {', '.join(f'`{thing}`' for thing in offered)}\n")
+    return "\n".join(lines)
+
+
+# Files of the checkout that pages include.
+
+
+def claims(paper: str) -> str:
+    """Take a paper's rows from the table of verdicts in RESULTS.md."""
+    table = (ROOT / "RESULTS.md").read_text().partition("<!-- verdicts: -->")[2].partition("<!-- end -->")[0]
+    head, *rows = [line for line in table.splitlines() if line.startswith("|")]
+    kept = [row.replace("](#", "](/results.md#") for row in rows[1:] if re.match(rf"\| \[{paper}\b", row)]
+    return "\n".join([head, rows[0], *kept, ""])
+
+
+def on_site(text: str) -> str:
+    """Let links to files of the checkout lead to the site's pages, where there are any.
+
+    >>> on_site("[a](RESULTS.md#speed) [b](conf/aggregator/krum.yaml) [c](examples/flower) [d](#here)")
+    '[a](/results.md#speed) [b](/rules/krum.md) `c` (`examples/flower`) [d](#here)'
+    """
+
+    def lead(found: re.Match[str]) -> str:
+        shown, path, anchor = found[1], found[2], found[3] or ""
+        choice = re.fullmatch(r"conf/(\w+)/(\w+)\.yaml", path)
+        if path in PAGES:
+            return f"[{shown}](/{PAGES[path]}{anchor})"
+        if choice:
+            group, name = choice.groups()
+            page = f"{SHOWN[group]}/{name}.md" if group in SHOWN else f"settings/{group}.md#{name}"
+            return f"[{shown}](/{page})"
+        plain = shown.strip("`")
+        return f"`{plain}`" if plain == path else f"`{plain}` (`{path}`)"
+
+    return re.sub(r"(?<!!)\[([^]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)", lead, text)
+
+
+def write(_app: Any = None) -> None:
+    """Write the pages, but leave those alone that have not changed, so that a second build is quick."""
+    written = dict(pages())
+    for folder in FOLDERS:
+        (DOCS / folder).mkdir(parents=True, exist_ok=True)
+        for path in (DOCS / folder).iterdir():
+            if str(path.relative_to(DOCS)) not in written:
+                path.unlink()
+    for name, text in written.items():
+        path = DOCS / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    for picture in ROOT.glob("*.png"):
+        shutil.copy(picture, DOCS / "_static")
+
+
+def _include(_app: Any, path: Path, parent: str, content: list[str]) -> None:
+    """Let links and pictures of an included file be the site's; of a part of RESULTS.md those within it, too."""
+    if (DOCS / path).resolve().parent == ROOT:
+        text = re.sub(r"!\[([^]]*)\]\((\w+\.png)\)", r"![\1](/_static/\2)", on_site(content[0]))
+        content[0] = text.replace("](#", "](/results.md#") if path.stem == "RESULTS" and parent != "results" else text
+
+
+def _docstring(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+    """Keep signs of formulas, such as ``x_`` and ``|x|``, from being read as reStructuredText."""
+    code = False
+    for i, line in enumerate(lines):
+        code = line.lstrip().startswith(">>>") or (code and bool(line.strip()))
+        if not code:
+            pieces = re.split(r"(``.+?``|`[^`]+`)", line)
+            lines[i] = "".join(p if p.startswith("`") else re.sub(r"([*|]|_(?!\w))", r"\\\1", p) for p in pieces)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Join the build."""
+    app.connect("builder-inited", write, priority=1)
+    app.connect("include-read", _include)
+    app.connect("autodoc-process-docstring", _docstring, priority=1)  # before napoleon
+    return {"parallel_read_safe": True}

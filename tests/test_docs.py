@@ -1,0 +1,99 @@
+"""What the site is made of: its generated pages say what is kept, and links between pages lead somewhere."""
+
+import csv
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+sys.path.append(str(DOCS))
+
+import generate  # noqa: E402
+
+WRITTEN = [path for path in DOCS.rglob("*.md") if path.relative_to(DOCS).parts[0] not in generate.FOLDERS]
+MADE = {f"{folder}/{name}" for group, folder in generate.SHOWN.items() for name in generate.names(group)}
+MADE |= {f"settings/{group}" for group in [*generate.GROUPS, "train"]} | {"reference/python", "reference/commands"}
+BUILT = ROOT / "site"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+def kept(rule, attack, skew, rate):
+    with (ROOT / "scripts/tables/tournament.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if (row["rule"], row["attack"]) == (rule, attack)]
+    return mean(100 * float(row["accuracy"]) for row in rows if (row["skew"], float(row["rate"])) == (skew, rate))
+
+
+def test_a_rule_has_its_class_settings_standing_and_command():
+    page = generate.rule_page("krum")
+    assert ".. autoclass:: lightning_fl.aggregator.krum.Krum" in page
+    assert "arXiv:1703.02757" in page
+    assert (ROOT / "conf/aggregator/krum.yaml").read_text().strip() in page
+    assert f"| {kept('krum', 'none', 'iid', 0.1):.1f} [" in page
+    (row,) = re.findall(r"^\| \[zero\]\(/attacks/zero.md\) \| ([\d.]+) ", page, re.MULTILINE)
+    assert row == f"{kept('krum', 'zero', 'iid', 0.1):.1f}"
+    assert re.search(r"lightning-fl train \\\n(.*\n)*.* seed=0\n```", page)
+    assert "younger than the kept tournament" in generate.rule_page("cge")
+
+
+def test_an_attack_says_what_it_sees_and_leaves():
+    page = generate.attack_page("adaptive")
+    assert "**Sees**: [rule](/attacks.md#rule)" in page
+    assert re.search(r"^\| iid \| [\d.]+ \| \d+ of 59 \| \d+ of 59 \|$", page, re.MULTILINE)
+    assert "got None; set adversary.path." in generate.attack_page("edge_case")
+
+
+def test_every_family_is_on_its_page():
+    for page, found in [
+        ("rules", set(map(generate.family, ["krum", "median", "centred_clipping", "boba", "nnm_krum", "average"]))),
+        ("attacks", set(map(generate.knows, ["adaptive", "ipm", "badnets", "gaussian_models", "zero", "none"]))),
+    ]:
+        assert len(found) == 6
+        assert set(re.findall(rf"\{{include\}} {page}/(\w+)\.inc", (DOCS / f"{page}.md").read_text())) == found
+
+
+def test_commands_and_classes_are_shown():
+    assert "--dry-run" in generate.help_of("tournament")
+    page = generate.python_page()
+    assert "autofunction:: lightning_fl.run.python.train" in page
+    assert "`Krum`" in page
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
+def test_links_lead_to_pages(path):
+    for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text()):
+        to = (path.parent / link).resolve()
+        assert to.exists() or to.relative_to(DOCS).with_suffix("").as_posix() in MADE | {"gallery/index"}, link
+
+
+def test_links_of_the_checkout_become_the_sites():
+    text = (
+        "[a](RESULTS.md#speed) [`b`](conf/aggregator/krum.yaml) [c](conf/model/mlp.yaml) [d](examples/flower) [e](#f)"
+    )
+    assert generate.on_site(text) == (
+        "[a](/results.md#speed) [`b`](/rules/krum.md) [c](/settings/model.md#mlp) `d` (`examples/flower`) [e](#f)"
+    )
+
+
+@pytest.mark.skipif(not (BUILT / "index.html").exists() or CHROMIUM is None, reason="no site/, or no Chromium")
+def test_no_page_scrolls_sideways(tmp_path):
+    """The five most important pages, on a desktop and on a phone."""
+    pages = ["index", "start", "rules/krum", "gallery/index", "tournament"]
+    frames = "".join(
+        f'<iframe width="{width}" height="900" src="{(BUILT / page).as_uri()}.html"></iframe>'
+        for page in pages
+        for width in (1280, 390)
+    )
+    measure = "[...document.querySelectorAll('iframe')].map(f => f.contentDocument.documentElement.scrollWidth)"
+    page = tmp_path / "frames.html"
+    page.write_text(
+        f"{frames}<pre></pre><script>onload = () => document.querySelector('pre').append({measure})</script>"
+    )
+    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
+    dom = subprocess.run([str(CHROMIUM), *switches, page.as_uri()], capture_output=True, text=True, timeout=120).stdout
+    assert re.findall(r"<pre>(.*?)</pre>", dom) == [",".join(["1280,390"] * len(pages))]
