@@ -26,9 +26,10 @@ import lightning_fl as fl
 from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper
 from lightning_fl.run.assemble import make
 from lightning_fl.run.config import CONF, GROUPS, sentence
+from lightning_fl.study.standing_page import standing_page
 from lightning_fl.study.standings import Standing
 from lightning_fl.study.tournament import KEPT, NOBODY, Entries, Tournament, accuracy
-from lightning_fl.study.tournament_report import heading, panels_of
+from lightning_fl.study.tournament_report import heading, introduction, panels_of
 from lightning_fl.text import cell, markdown
 
 DOCS = Path(__file__).parent
@@ -412,6 +413,11 @@ def write(_app: Any = None) -> None:
         path = DOCS / name
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
+    played, panels = tournament()
+    links = {name: f"rules/{name}.html" for name in names("aggregator")}
+    page = standing_page(played, panels, [heading(*panel) for panel in panels], introduction(played), links)
+    (DOCS / "extra").mkdir(exist_ok=True)
+    (DOCS / "extra" / "standing.html").write_text(page)
     for picture in ROOT.glob("*.png"):
         shutil.copy(picture, DOCS / "_static")
 

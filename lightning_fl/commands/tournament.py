@@ -10,7 +10,8 @@ python scripts/tournament.py --quick trainer.max_steps=200               further
 The first seed plays every attack, the others those that cost a rule at least half of what its worst one does there
 (--again), or did most to a class.
 Your own rules in conf/aggregator take part.  If stopped, the same command continues; several may share a folder.
-FOLDER/tournament.html, .md, .csv and .tex show what is finished so far, cells.csv has every run.
+FOLDER/tournament.html, .md, .csv and .tex show what is finished so far, standing.html lets you sort and filter it by
+what rules need and attackers know, cells.csv has every run.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a tournament leaves for readers: one page, Markdown, CSV, LaTeX and pictures."""
+"""What a tournament leaves for readers: two pages, Markdown, CSV, LaTeX and pictures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,9 +7,10 @@ from statistics import mean
 
 from matplotlib.figure import Figure
 
-from lightning_fl import plot
+from lightning_fl import files, plot
 from lightning_fl.run.lock import held
 from lightning_fl.study.report import Report, Section
+from lightning_fl.study.standing_page import standing_page
 from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.study.twins import conclusion
@@ -44,6 +45,8 @@ def write(tournament: Tournament) -> Path:
         tournament.refresh()
         panels = panels_of(tournament)
         whole = replace(report(tournament, panels), figures=draw(tournament, panels))
+        page = standing_page(tournament, panels, [heading(*panel) for panel in panels], introduction(tournament))
+        files.write(tournament.folder / "standing.html", page)
         return next(path for path in whole.write(tournament.folder, "tournament") if path.suffix == ".html")
 
 
