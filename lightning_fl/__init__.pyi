@@ -31,6 +31,7 @@ from .server_oracle import ServerOracle
 from .study.compare import Comparison, compare
 from .updates.rows import finite_rows
 from .updates.updates import Updates
+from .yardstick.worst import kappa, worst
 
 __version__: str
 
@@ -66,6 +67,7 @@ __all__ = [
     "data",
     "finite_rows",
     "flower",
+    "kappa",
     "load_model",
     "load_module",
     "logger",
@@ -78,4 +80,5 @@ __all__ = [
     "strategy",
     "theory",
     "train",
+    "worst",
 ]

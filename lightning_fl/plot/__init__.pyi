@@ -6,6 +6,7 @@ from .run import confusion, detections, kappas, recall_curves, recall_drops, tru
 from .sweep_runs import sweep
 from .table import Compared, against_paper, by_name, over_parameter
 from .tournament import outcomes, over_told, worst_over_skew
+from .worst import worst
 
 __all__ = [
     "BYZANTINE",
@@ -38,5 +39,6 @@ __all__ = [
     "success_rates",
     "sweep",
     "trust_weights",
+    "worst",
     "worst_over_skew",
 ]

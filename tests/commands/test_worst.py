@@ -1,0 +1,64 @@
+"""lightning-fl worst on a stranger's file."""
+
+import sys
+
+import pytest
+import torch
+
+from lightning_fl.commands import worst
+from tests.commands.command import outcome
+
+RULES = """
+import numpy as np
+
+def middle(rows):
+    return np.median(rows, axis=0)
+
+class Cut:
+    def __init__(self, f):
+        self.f = f
+
+    def __call__(self, rows):
+        return np.sort(rows, axis=0)[self.f : -self.f].mean(0)
+"""
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run a command line beside a file of rules; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "theirs.py").write_text(RULES)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["lightning-fl worst", *arguments])
+        return outcome(worst.main, capsys)
+
+    return run
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("rule", ["theirs.py:middle", "theirs:Cut"])
+def test_prints_a_table_and_draws_it(command, tmp_path, rule):
+    code, out, err = command(rule, "--n", "7", "--f", "2", "--d", "3", "--budget", "70")
+    assert (code, err) == (0, "")
+    assert f"ByzAttack-1 against {rule.split(':')[1]}: n = 7, f = 2, d = 3" in out
+    assert "two camps" in out
+    assert (tmp_path / "runs/worst/worst.png").stat().st_size > 10_000
+    honest, rows = torch.load(tmp_path / "runs/worst/worst.pt")["spread"]
+    assert (honest.shape, rows.shape) == ((5, 3), (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        ("theirs.py", "needs FILE.py:NAME or MODULE:NAME, got theirs.py"),
+        ("nowhere.py:rule", "needs a file, got nowhere.py, which is not there"),
+        ("nowhere_at_all:rule", "needs a module, got nowhere_at_all"),
+        ("theirs.py:other", "got none named other in theirs.py"),
+    ],
+)
+def test_refuses(command, rule, error):
+    code, _, err = command(rule)
+    assert code == 2
+    assert error in err
