@@ -28,7 +28,7 @@ from lightning_fl.run.assemble import make
 from lightning_fl.run.config import CONF, GROUPS, sentence
 from lightning_fl.study.standing_page import standing_page
 from lightning_fl.study.standings import Standing
-from lightning_fl.study.tournament import KEPT, NOBODY, Entries, Tournament, accuracy
+from lightning_fl.study.tournament import KEPT, NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.study.tournament_report import heading, introduction, panels_of
 from lightning_fl.text import cell, markdown
 
@@ -206,7 +206,7 @@ def said(value: Any) -> str:
 
 
 @cache
-def tournament() -> tuple[Tournament, Mapping[tuple[str, int], Sequence[Standing]]]:
+def tournament() -> tuple[Tournament, Mapping[Panel, Sequence[Standing]]]:
     """Read the kept tournament."""
     played = Tournament(Entries.choose(), KEPT.parent)
     return played, panels_of(played)
@@ -217,18 +217,18 @@ def left() -> dict[tuple[str, str, str], float]:
     """Give by rule, attack and skew the accuracy in percent that is left, mean over the seeds that were played."""
     played, panels = tournament()
     found: dict[tuple[str, str, str], list[float]] = {}
-    for skew, byzantine in panels:
+    for panel in panels:
         for rule in played.entries.rules:
-            for one in played.of(rule, skew, byzantine)[0]:
+            for one in played.of(rule, panel)[0]:
                 row = played.row(one)
                 if row is not None and row["status"] != "refused":
-                    found.setdefault((rule, one.labels.attack, skew), []).append(100 * accuracy(row))
+                    found.setdefault((rule, one.labels.attack, panel.skew), []).append(100 * accuracy(row))
     return {place: mean(values) for place, values in found.items()}
 
 
 def skews() -> dict[str, str]:
     """Name the degrees of skew."""
-    return {skew: heading(skew, byzantine).partition(",")[0] for skew, byzantine in tournament()[1]}
+    return {panel.skew: heading(panel).partition(",")[0] for panel in tournament()[1]}
 
 
 def standing_of(name: str) -> Iterator[str]:
@@ -240,7 +240,7 @@ def standing_of(name: str) -> Iterator[str]:
         yield f"It is younger than the kept tournament, which `lightning-fl tournament --add {name}` plays with it."
         return
     rows = []
-    for (skew, _), found in panels.items():
+    for (skew, *_), found in panels.items():
         for one in (one for one in found if one.rule in labels and one.worst and one.clean and one.worst_recall):
             numbers = [one.clean.text(), one.worst.text(), one.worst_recall.text(), one.attack or "-"]
             rows.append([skews()[skew] + one.rule.removeprefix(name), f"{one.rank} of {len(found)}", *numbers])
@@ -255,7 +255,7 @@ def standing_of(name: str) -> Iterator[str]:
     yield by_skew("Attack", [(attack, f"/attacks/{attack}.md", (name, attack)) for attack in worst_first])
     found = [one for one in panels[[*panels][-1]] if one.rule == name and one.attack]
     if found:
-        yield f"### Play the worst again\n\n{command(name, str(found[0].attack), *[*panels][-1])}"
+        yield f"### Play the worst again\n\n{command(name, str(found[0].attack), [*panels][-1])}"
 
 
 def harm_of(name: str) -> Iterator[str]:
@@ -272,7 +272,7 @@ def harm_of(name: str) -> Iterator[str]:
         )
         return
     rows = []
-    for (skew, _), found in panels.items():
+    for (skew, *_), found in panels.items():
         values = [left()[rule, name, skew] for rule in met if (rule, name, skew) in left()]
         ranked = [one for one in found if one.rule in met]
         worst = sum(one.attack == name for one in ranked)
@@ -284,7 +284,7 @@ def harm_of(name: str) -> Iterator[str]:
     yield "### Rule by rule"
     yield by_skew("Rule", links)
     if name != NOBODY:
-        yield f"### Play it again\n\n{command(lowest[0], name, *[*panels][-1])}"
+        yield f"### Play it again\n\n{command(lowest[0], name, [*panels][-1])}"
 
 
 def by_skew(what: str, links: Sequence[tuple[str, str, tuple[str, str]]]) -> str:
@@ -296,11 +296,11 @@ def by_skew(what: str, links: Sequence[tuple[str, str, tuple[str, str]]]) -> str
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def command(rule: str, attack: str, skew: str, byzantine: int) -> str:
+def command(rule: str, attack: str, panel: Panel) -> str:
     """Write the command that trains the first seed's run of a rule under an attack."""
     played = tournament()[0]
-    one = next(c for c in played.of(rule, skew, byzantine)[0] if c.labels.attack == attack)
-    where = f"{skews()[skew]}, {byzantine} attackers beside {N - B} honest clients, seed {one.seed}"
+    one = next(c for c in played.of(rule, panel)[0] if c.labels.attack == attack)
+    where = f"{skews()[panel.skew]}, {panel.byzantine} attackers beside {N - B} honest clients, seed {one.seed}"
     lines = wrap(shlex.join(one.command), 76, break_long_words=False, break_on_hyphens=False)
     return f"{where}:\n\n```bash\nlightning-fl train \\\n    {f' {chr(92)}{chr(10)}    '.join(lines)}\n```"
 
@@ -415,7 +415,7 @@ def write(_app: Any = None) -> None:
             path.write_text(text)
     played, panels = tournament()
     links = {name: f"rules/{name}.html" for name in names("aggregator")}
-    page = standing_page(played, panels, [heading(*panel) for panel in panels], introduction(played), links)
+    page = standing_page(played, panels, [heading(panel) for panel in panels], introduction(played), links)
     (DOCS / "extra").mkdir(exist_ok=True)
     (DOCS / "extra" / "standing.html").write_text(page)
     for picture in ROOT.glob("*.png"):

@@ -13,7 +13,7 @@ from typing import Any
 from lightning_fl.run.assemble import make
 from lightning_fl.run.config import compose
 from lightning_fl.study.standings import Estimate, Standing
-from lightning_fl.study.tournament import NOBODY, Entries, Tournament, accuracy
+from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.text import plain
 
 # What a rule may need beside the updates, as the page calls it.
@@ -30,7 +30,7 @@ _REFUSED = "left out of the worst case, since they cannot be run against it"
 
 def standing_page(
     tournament: Tournament,
-    panels: Mapping[tuple[str, int], Sequence[Standing]],
+    panels: Mapping[Panel, Sequence[Standing]],
     titles: Sequence[str],
     how: Sequence[str],
     pages: Mapping[str, str] | None = None,
@@ -39,13 +39,13 @@ def standing_page(
 
     Args:
         tournament: What was played.
-        panels: The standing at each degree of skew and number of attackers.
+        panels: The standings.
         titles: Of the tabs, one per panel.
         how: What to say of the measurement, a paragraph each.
         pages: By the names of conf/aggregator addresses of their pages, if there are any.
     """
     leagues = [
-        {"title": title, "rules": [_rule(tournament, one, *panel, pages or {}) for one in found if one.played]}
+        {"title": title, "rules": [_rule(tournament, one, panel, pages or {}) for one in found if one.played]}
         for title, (panel, found) in zip(titles, panels.items(), strict=True)
     ]
     met = sorted({attack for league in leagues for rule in league["rules"] for attack in rule["left"]})
@@ -54,9 +54,9 @@ def standing_page(
     return Path(__file__).with_suffix(".html").read_text("utf-8").replace("/*DATA*/", text)
 
 
-def _rule(tournament: Tournament, one: Standing, skew: str, byzantine: int, pages: Mapping[str, str]) -> dict[str, Any]:
+def _rule(tournament: Tournament, one: Standing, panel: Panel, pages: Mapping[str, str]) -> dict[str, Any]:
     overrides = tuple(tournament.entries.rules[one.rule])
-    cells = tournament.of(one.rule, skew, byzantine)[0]
+    cells = tournament.of(one.rule, panel)[0]
     command = next((shlex.join(["lightning-fl", "train", *cell.command]) for cell in cells), "")
     (name,) = [override.partition("=")[2] for override in overrides if override.startswith("aggregator=")][-1:] or [""]
     note = f"{', '.join(one.left_out)}: {_REFUSED}." if one.left_out else f"It cannot be run: {one.refused}"
@@ -65,7 +65,7 @@ def _rule(tournament: Tournament, one: Standing, skew: str, byzantine: int, page
         "own": one.rule not in _ours(),
         "needs": needs(overrides),
         "clean": _percent(one.clean),
-        "left": left(tournament, one.rule, skew, byzantine),
+        "left": left(tournament, one.rule, panel),
         "kappa": one.kappa,
         "ms": one.rule_ms,
         "note": plain(note) if one.left_out or one.refused else "",
@@ -74,12 +74,12 @@ def _rule(tournament: Tournament, one: Standing, skew: str, byzantine: int, page
     }
 
 
-def left(tournament: Tournament, rule: str, skew: str, byzantine: int) -> dict[str, list[float | None]]:
+def left(tournament: Tournament, rule: str, panel: Panel) -> dict[str, list[float | None]]:
     """Give by attack the accuracy in percent that it leaves, one per seed whose attacks have all been played.
 
     None: the seed does not play the attack.
     """
-    cells = [cell for cell in tournament.of(rule, skew, byzantine)[0] if cell.labels.attack != NOBODY]
+    cells = [cell for cell in tournament.of(rule, panel)[0] if cell.labels.attack != NOBODY]
     rows = {(cell.labels.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
     played = {seed for seed in tournament.entries.seeds if any(cell.seed == seed for cell in cells)}
     whole = sorted(played - {cell.seed for cell in cells if (cell.labels.attack, cell.seed) not in rows})

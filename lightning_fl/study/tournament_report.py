@@ -30,7 +30,7 @@ _TOLD = "Each line is a rule: what it loses where it is told another number of a
 _OVER_TOLD: dict[str, Callable[[Standing], float | None]] = {
     "Accuracy without attack (%)": lambda one: 100 * one.clean.mean if one.clean else None,
     "Accuracy under the worst attack (%)": lambda one: 100 * one.worst.mean if one.worst else None,
-    "Measured kappa, of the attack where it is largest": lambda one: one.kappa or None,
+    "Measured kappa (largest over attacks)": lambda one: one.kappa or None,
 }
 Panels = Mapping[Panel, Sequence[Standing]]
 
@@ -45,7 +45,7 @@ def write(tournament: Tournament) -> Path:
         tournament.refresh()
         panels = panels_of(tournament)
         whole = replace(report(tournament, panels), figures=draw(tournament, panels))
-        page = standing_page(tournament, panels, [heading(*panel) for panel in panels], introduction(tournament))
+        page = standing_page(tournament, panels, [heading(panel) for panel in panels], introduction(tournament))
         files.write(tournament.folder / "standing.html", page)
         return next(path for path in whole.write(tournament.folder, "tournament") if path.suffix == ".html")
 

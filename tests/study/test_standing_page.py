@@ -9,10 +9,10 @@ import pytest
 
 from lightning_fl.study.standing_page import left, standing_page
 from lightning_fl.study.standings import Estimate, standings
-from lightning_fl.study.tournament import KEPT, Entries, Tournament
+from lightning_fl.study.tournament import KEPT, Entries, Panel, Tournament
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-PANEL = ("iid", 15)
+PANEL = Panel("iid", 15)
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +23,20 @@ def tournament():
 
 def written(tournament):
     return standing_page(
-        tournament, {PANEL: standings(tournament, *PANEL)}, ["<iid>"], ["</script>"], {"krum": "k.html"}
+        tournament, {PANEL: standings(tournament, PANEL)}, ["<iid>"], ["</script>"], {"krum": "k.html"}
     )
 
 
 def kept(rule, rate):
     """What the file has, by attack and seed."""
     with KEPT.open() as file:
-        rows = [r for r in csv.DictReader(file) if (r["rule"], r["skew"], r["rate"]) == (rule, PANEL[0], rate)]
+        rows = [r for r in csv.DictReader(file) if (r["rule"], r["skew"], r["rate"]) == (rule, PANEL.skew, rate)]
     return {(row["attack"], int(row["seed"])): 100 * float(row["accuracy"]) for row in rows}
 
 
 def test_what_is_left_is_what_was_kept(tournament):
     cells = kept("krum", "0.1")
-    for attack, values in left(tournament, "krum", *PANEL).items():
+    for attack, values in left(tournament, "krum", PANEL).items():
         assert values[0] == cells[attack, 0]
         assert all(value in (None, cells.get((attack, seed))) for seed, value in enumerate(values))
 
@@ -61,13 +61,13 @@ def test_a_browser_sorts_filters_and_links(tournament, tmp_path):
         ], body
 
     rows, body = shown("open=krum")
-    ranked = standings(tournament, *PANEL)
+    ranked = standings(tournament, PANEL)
     assert [row[:3] for row in rows if len(row) > 1] == [[one.rule, str(one.rank), one.worst.text()] for one in ranked]
     assert 'href="k.html"' in body
     assert "aggregator=krum adversary=zero" in body
     rows, _ = shown("sees=updates&needs=&sort=rule&up=true")  # no server's samples, no attacker who asks the rule
     assert [row[0] for row in rows[:-1]] == ["krum", "median"]
-    values = left(tournament, "krum", *PANEL)
+    values = left(tournament, "krum", PANEL)
     attack = min(["ipm", "mimic"], key=lambda name: values[name][0])
     at = [seed for seed, value in enumerate(values[attack]) if value is not None]
     worst = [min(v for name in ("ipm", "mimic") if (v := values[name][seed]) is not None) / 100 for seed in at]
