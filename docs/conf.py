@@ -23,7 +23,6 @@ exclude_patterns = ["scripts/**", "gallery/*.ipynb", "gallery/*.py", "gallery/*.
 html_theme = "furo"
 html_title = "lightning-fl"
 html_static_path = ["_static"]
-html_extra_path = ["extra"]  # the standing, to sort and filter
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_copyright = False

@@ -24,7 +24,7 @@ from hydra.utils import get_class
 
 import lightning_fl as fl
 from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper
-from lightning_fl.run.assemble import make
+from lightning_fl.run.assemble import knowledge, make
 from lightning_fl.run.config import CONF, GROUPS, sentence
 from lightning_fl.study.standing_page import standing_page
 from lightning_fl.study.standings import Standing
@@ -103,10 +103,7 @@ def family(name: str) -> str:
 @cache
 def knows(name: str) -> str:
     """Say what an attack goes by at most, by which attacks.md has families."""
-    if name == NOBODY:
-        return "nobody"
-    kind: Any = kind_of("adversary", name)  # of one that reads a file of the user's, there is no instance
-    return str(kind.knows if "path:" in path_of("adversary", name).read_text() else part("adversary", name).knows)
+    return knowledge(path_of("adversary", name)) or "nobody"
 
 
 def listed(group: str, found: Sequence[str]) -> str:
@@ -413,13 +410,17 @@ def write(_app: Any = None) -> None:
         path = DOCS / name
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    played, panels = tournament()
-    links = {name: f"rules/{name}.html" for name in names("aggregator")}
-    page = standing_page(played, panels, [heading(panel) for panel in panels], introduction(played), links)
-    (DOCS / "extra").mkdir(exist_ok=True)
-    (DOCS / "extra" / "standing.html").write_text(page)
     for picture in ROOT.glob("*.png"):
         shutil.copy(picture, DOCS / "_static")
+
+
+def write_standing(app: Any, failed: Exception | None) -> None:
+    """Write the standing beside the built pages."""
+    if failed is None and app.builder.format == "html":
+        played, panels = tournament()
+        links = {name: f"rules/{name}.html" for name in names("aggregator")}
+        page = standing_page(played, panels, [*map(heading, panels)], introduction(played), links)
+        (Path(app.outdir) / "standing.html").write_text(page)
 
 
 def _include(_app: Any, path: Path, parent: str, content: list[str]) -> None:
@@ -442,6 +443,7 @@ def _docstring(_app: Any, _what: str, _name: str, _object: Any, _options: Any, l
 def setup(app: Any) -> dict[str, bool]:
     """Join the build."""
     app.connect("builder-inited", write, priority=1)
+    app.connect("build-finished", write_standing)
     app.connect("include-read", _include)
     app.connect("autodoc-process-docstring", _docstring, priority=1)  # before napoleon
     return {"parallel_read_safe": True}

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lightning_fl.run.assemble import make
-from lightning_fl.run.config import compose
+from lightning_fl.run.assemble import knowledge, make
+from lightning_fl.run.config import compose, file_of
 from lightning_fl.study.standings import Estimate, Standing
 from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.text import plain
@@ -39,7 +39,7 @@ def standing_page(
 
     Args:
         tournament: What was played.
-        panels: The standings.
+        panels: The standing at each of them.
         titles: Of the tabs, one per panel.
         how: What to say of the measurement, a paragraph each.
         pages: By the names of conf/aggregator addresses of their pages, if there are any.
@@ -49,7 +49,11 @@ def standing_page(
         for title, (panel, found) in zip(titles, panels.items(), strict=True)
     ]
     met = sorted({attack for league in leagues for rule in league["rules"] for attack in rule["left"]})
-    data = {"leagues": leagues, "attacks": {attack: knows(attack) for attack in met}, "how": [*map(plain, how)]}
+    data = {
+        "leagues": leagues,
+        "attacks": {attack: knowledge(file_of("adversary", attack)) for attack in met},
+        "how": [*map(plain, how)],
+    }
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag ends the script
     return Path(__file__).with_suffix(".html").read_text("utf-8").replace("/*DATA*/", text)
 
@@ -113,13 +117,3 @@ def needs(overrides: tuple[str, ...]) -> list[str]:
     """
     rule = make(compose(overrides).aggregator)
     return [text for name, text in NEEDS.items() if getattr(rule, name)] + [MOMENTUM] * ("client=momentum" in overrides)
-
-
-@cache
-def knows(attack: str) -> str:
-    """Say what an attack goes by at most; see `Adversary.knows`.
-
-    >>> knows("adaptive"), knows("gaussian_models")
-    ('rule', 'models')
-    """
-    return str(make(compose([f"adversary={attack}"]).adversary).knows)
