@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import zip_longest
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -27,10 +27,11 @@ except ImportError as error:
 
 from lightning_fl import files, seeding
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks
+from lightning_fl.audit.kept import Keep, keep_round
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, refuse_hidden_state
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.errors import DataError, DivergedError, SettingError, check_instance, check_whole
+from lightning_fl.errors import DataError, DivergedError, SettingError, check_choice, check_instance, check_whole
 from lightning_fl.flower.replies import Answers, Layout, answering, gather, median_metrics
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.module import begin_anew
@@ -86,6 +87,9 @@ class RobustStrategy(FedAvg):
         folder: Where the strategy saves itself after each round; another process that starts with the same folder goes
             on from there.  A round counts once its update is saved; if the server is killed before the clients have
             evaluated it, they do so after the restart.  None: nothing is saved.
+        keep: What else of each round is written into the folder, for ``lightning-fl audit``.  "gram": the inner
+            products between updates, (n, n) numbers that tell far less than these.  "updates": the updates.  None:
+            nothing.
         settings: Of Flower's ``FedAvg``.  ``min_train_nodes`` and ``min_available_nodes`` are by default as many as the
             rule needs, so a run waits for them.
 
@@ -106,6 +110,7 @@ class RobustStrategy(FedAvg):
         most_examples: int | None = None,
         seed: int = 0,
         folder: str | Path | None = None,
+        keep: Keep | None = None,
         **settings: Any,
     ):
         if isinstance(learning_rate, str) or not 0 < learning_rate < inf:
@@ -151,6 +156,11 @@ class RobustStrategy(FedAvg):
         self.most_examples = most_examples
         self.seed = seed
         self.folder = None if folder is None else Path(folder)
+        if keep is not None:
+            check_choice("keep", keep, get_args(Keep))
+            if folder is None:
+                raise SettingError(f"keep={keep!r} needs a folder, got none; give folder as well.")
+        self.keep = keep
         self._least = least = self.rule.least_n(self.n_classes)
         self.rule.check(least, self.n_classes)
         settings = {"min_train_nodes": max(least, 2), "min_available_nodes": max(least, 2)} | settings
@@ -289,6 +299,8 @@ class RobustStrategy(FedAvg):
         try:
             aggregation, trust = self._aggregate(answers, number)
             self._step(aggregation.update)
+            if self.keep is not None and self.folder is not None:
+                keep_round(self.folder, number, answers.updates(refused=True), self.keep)
             measured = unflatten(answers.measured(), self._statistics)
             self._statistics = [new.to(old) for new, old in zip(measured, self._statistics, strict=True)]
         except SettingError as error:

@@ -25,6 +25,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 
 import lightning_fl as fl
 from lightning_fl import files
+from lightning_fl.audit.kept import kept_rounds
 from lightning_fl.contract import conf, world
 from lightning_fl.errors import DataError, DivergedError, SettingError
 from lightning_fl.flower import RobustStrategy
@@ -903,3 +904,13 @@ def test_what_the_readme_shows(tmp_path, monkeypatch):
     exec(code, names)
     assert len(names["result"].train_metrics_clientapp) == 50
     assert (tmp_path / "runs" / "flower" / FILE).exists()
+
+
+def test_rounds_are_kept_for_an_audit(tmp_path):
+    run(RobustStrategy("average", folder=tmp_path, keep="gram"), honest() | {50: client(NAN)}, rounds=2)
+    first, second = kept_rounds(tmp_path)
+    assert first.ids == second.ids == [50, *range(100, 107)]
+    torch.testing.assert_close(first.updates.gram[1:, 1:], (MOVES @ MOVES.T).double(), rtol=1e-4, atol=1e-4)
+    assert not first.updates.gram[0].isfinite().any()
+    with pytest.raises(SettingError, match="keep='gram' needs a folder, got none"):
+        RobustStrategy("average", keep="gram")

@@ -1,0 +1,79 @@
+"""What kept rounds tell: inner products are enough for rules that go by them."""
+
+import pytest
+import torch
+
+import lightning_fl as fl
+from lightning_fl import Aggregator, DataError, Updates
+from lightning_fl.audit.audit import audited
+from lightning_fl.audit.kept import Kept, keep_round, kept_rounds, rows_of
+from lightning_fl.contract import world
+
+LIAR = 4
+
+
+def rounds(folder, keep, n=3):
+    """Seven clients, of which one sends minus ten times the first's update, and at last NaN."""
+    for t in range(n):
+        rows = 1 + world.honest_updates(7, seed=t)
+        rows[LIAR] = -10 * rows[0] if t < n - 1 else torch.nan
+        keep_round(folder, t + 1, Updates(rows, ids=range(7)), keep)
+
+
+RULES = {"krum": fl.aggregator.Krum(1), "geometric_median": fl.aggregator.GeometricMedian()}
+
+
+def test_rows_with_the_same_inner_products_have_the_same_weights():
+    rows = world.honest_updates(7).double()
+    for rule in RULES.values():
+        ours, theirs = (rule.aggregate(Updates(x), world.oracle()).weights for x in (rows_of(rows @ rows.T), rows))
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_inner_products_tell_what_the_updates_tell(tmp_path):
+    for keep in ("gram", "updates"):
+        rounds(tmp_path / keep, keep)
+    gram, whole = (audited(kept_rounds(tmp_path / keep), RULES) for keep in ("gram", "updates"))
+    assert str(gram) == str(whole)
+    assert {client for client, apart in gram.apart.items() if apart >= 2} == {LIAR}
+    assert gram.trust("krum", LIAR) == 0
+    assert sum(gram.trust("krum", client) for client in range(7)) == pytest.approx(7)
+    assert f"{LIAR} !" in str(gram)
+
+
+def test_a_lie_moves_the_mean_most(tmp_path):
+    """Of two clients at 0 and 2 beside one at 1: the mean of the others is known, and so is what -10 of it does."""
+    keep_round(tmp_path, 1, Updates(torch.tensor([[0.0], [1.0], [2.0]]), ids=[5, 6, 7]), "gram")
+    average = fl.aggregator.Average()
+    found = audited(kept_rounds(tmp_path), {"average": average}).moved["average"]
+    # Client 5 in place of 0: others 1 and 2, mean 1.5, spread 0.5; -15 moves the mean by 5, which is 10 spreads.
+    assert found[5] == pytest.approx(10, rel=1e-6)
+
+
+def test_a_rule_that_needs_more_is_left_out(tmp_path):
+    rounds(tmp_path, "gram")
+    rules: dict[str, Aggregator] = {"median": fl.aggregator.Median(), "fltrust": fl.aggregator.Fltrust()}
+    found = audited(kept_rounds(tmp_path), rules)
+    assert 'needs the updates, got inner products; run with keep="updates"' in found.skipped["median"]
+    assert "needs the server" in found.skipped["fltrust"]
+    rounds(tmp_path, "updates")
+    found = audited(kept_rounds(tmp_path), {"median": fl.aggregator.Median()})
+    assert found.skipped == {}
+    assert set(found.moved["median"]) == set(range(7))
+
+
+def test_a_simulated_run_keeps_its_rounds(tmp_path):
+    rule = Kept(fl.aggregator.Krum(1), str(tmp_path))
+    for t in range(2):
+        rule.aggregate(Updates(world.honest_updates(7, seed=9), ids=range(7)), world.oracle(index=t))
+        rows = Updates(world.honest_updates(7, seed=t), ids=range(7))
+        assert rule.aggregate(rows, world.oracle(index=t)).weights is not None
+        rule.on_train_batch_end(None, None, None, None, t)
+    kept = list(kept_rounds(tmp_path))
+    assert [one.number for one in kept] == [1, 2]
+    torch.testing.assert_close(kept[1].updates.gram, rows.gram)
+
+
+def test_nothing_kept(tmp_path):
+    with pytest.raises(DataError, match=r"an audit needs kept rounds, got none in .*rounds"):
+        next(kept_rounds(tmp_path))
