@@ -16,6 +16,7 @@ from lightning_fl.client.base import Client
 from lightning_fl.errors import SettingError, concerning
 from lightning_fl.network.dropout import KeyedDropout
 from lightning_fl.network.parameters import trainable
+from lightning_fl.network.statistics import layers, mixes
 from lightning_fl.samples import Samples
 from lightning_fl.trial import calls, check_trial, random_states
 
@@ -205,8 +206,13 @@ def _refusals(part: str) -> Iterator[None]:
             raise SettingError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
-def refuse_hidden_state(model: nn.Module) -> None:
-    """Refuse a model that is wrapped or has gradient hooks, keeps batch statistics, or draws what no seed governs."""
+def refuse_hidden_state(model: nn.Module, statistics: bool = False) -> None:
+    """Refuse a model that is wrapped or has gradient hooks, keeps batch statistics, or draws what no seed governs.
+
+    Args:
+        model: The model.
+        statistics: Whether something else becomes of those of batch normalisation (``buffers``).
+    """
     who = type(model).__name__
     for name, module in model.named_modules():
         where = f"{name or 'itself'} ({type(module).__name__})"
@@ -225,15 +231,18 @@ def refuse_hidden_state(model: nn.Module) -> None:
                 f"{who} does not know the size of {where} yet; call it on a sample where it is made, or use the layer "
                 f"that is not lazy."
             )
+        if statistics and isinstance(module, nn.modules.batchnorm._BatchNorm):
+            continue
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
             raise SettingError(
                 f"{who} mixes the samples of a batch in {where}, so that what is computed together "
-                f"would change the result; use GroupNorm or LayerNorm."
+                f"would change the result; use GroupNorm or LayerNorm, or set model.buffers=batch, recompute or rule."
             )
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and module.training:
             raise SettingError(
                 f"{who} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
-                f"(fl.model.with_group_norm(model)) or LayerNorm, or freeze them by eval() of that layer."
+                f"(fl.model.with_group_norm(model)) or LayerNorm, freeze them by eval() of that layer, or say what "
+                f"becomes of them by model.buffers=batch, recompute or rule."
             )
         if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) and module.p > 0:
             raise SettingError(
@@ -265,6 +274,7 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     targets = data[0].targets
     other = (targets != targets[0]).nonzero().flatten().tolist() or [len(targets) - 1]
     inputs, labels = data[0].gather(torch.tensor([0, other[0]], device=targets.device))
+    tried = 2 if mixes(model) else 1  # samples
     advice = "choose another model"
     if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest, and any below 0
         low, high = min(int(each.inputs.min()) for each in data), max(int(each.inputs.max()) for each in data)
@@ -276,7 +286,7 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
 
     def once() -> Any:
         with torch.no_grad(), KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)):
-            return model(inputs[:1])
+            return model(inputs[:tried])
 
     states = random_states(inputs.device)
     buffers = {where: (buffer, buffer._version, buffer.clone()) for where, buffer in model.named_buffers()}
@@ -301,7 +311,7 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
             raise SettingError(f"{name} changes its buffer {where} in training, which clients do not upload.")
     if not isinstance(outputs, Tensor):
         raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
-    if outputs.ndim != 2 or len(outputs) != 1:
+    if outputs.ndim != 2 or len(outputs) != tried:
         advice = "keep the batch dimension, which squeeze() and mean() drop"
         if not outputs.ndim:
             advice = (
@@ -318,6 +328,35 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
             f"model.n_classes={n_classes}{more}."
         )
     check_trial(model, client, Samples(inputs, labels, n_classes))
+
+
+def check_statistics(model: nn.Module, client: Client, n_server: int) -> None:
+    """Check that clients can compute whole batches together, and that somebody has the statistics of evaluation.
+
+    Args:
+        model: The model, in the mode in which it is trained.
+        client: The clients' work.
+        n_server: Samples that the server holds.
+
+    Raises:
+        SettingError: If not.
+    """
+    kinds = {layer.how for layer in layers(model)}
+    if kinds and client.client_chunk not in (None, 1):
+        raise SettingError(
+            f"batch normalisation is computed for one client at a time, got client_chunk={client.client_chunk}; set "
+            f"client.client_chunk=null."
+        )
+    if "recompute" in kinds and not n_server:
+        raise SettingError(
+            "model.buffers=recompute computes statistics on the server's samples, got none; set data.server_samples, "
+            "or model.buffers=batch."
+        )
+    if "rule" in kinds and not client.moves_statistics:
+        raise SettingError(
+            f"model.buffers=rule is for clients whose uploads are sums of their steps, such as gradient and fedavg, "
+            f"got {client.spelled()}; choose one of these, or model.buffers=batch or recompute."
+        )
 
 
 def _same(before: Tensor, after: Tensor) -> bool:

@@ -14,6 +14,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.loss.base import loss_of
 from lightning_fl.network.dropout import KeyedDropout
 from lightning_fl.network.parameters import call_at, flatten, trainable, unflatten
+from lightning_fl.network.statistics import mixes
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 from lightning_fl.server_oracle import ServerOracle
@@ -82,7 +83,7 @@ class ModelOracle(ServerOracle):
             return torch.cat([each(after(rows)) for rows in candidates.split(chunk)])
 
         chunk = default_client_chunk(self.model, updates.shape[1], updates.device)
-        together = computed_at_once(self.model, self.classes.samples)
+        together = not mixes(self.model) and computed_at_once(self.model, self.classes.samples)
         each = vmap(loss) if together else lambda rows: torch.stack([loss(row) for row in rows])
         with torch.no_grad():
             return shared(losses, updates).nan_to_num(nan=torch.inf, posinf=torch.inf)

@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 from math import isfinite, isnan, nan
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
 import pytorch_lightning as pl
 import torch
@@ -29,6 +29,7 @@ from lightning_fl.checks import (
     check_optimizer,
     check_rounds,
     check_server_data,
+    check_statistics,
     check_trainer,
     parameter_type,
     refuse_hidden_state,
@@ -38,7 +39,7 @@ from lightning_fl.client.base import Client, ClientResult, check_result
 from lightning_fl.client.dealt import Dealt, collect, homes
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DivergedError, SettingError, concerning
+from lightning_fl.errors import DivergedError, SettingError, check_choice, concerning
 from lightning_fl.evaluation import ClassCounts, Counted, count, scores
 from lightning_fl.loss.base import Loss, minimizing
 from lightning_fl.metric.detection import detection
@@ -46,6 +47,7 @@ from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.network.images import keep_freed, outputs
 from lightning_fl.network.parameters import trainable, unflatten
+from lightning_fl.network.statistics import Buffers, apart, mixes, recompute, with_statistics
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.text import many
@@ -75,9 +77,14 @@ class FederatedModule(pl.LightningModule):
         loss: What clients and server minimise: maps outputs and targets to one loss per sample, as a module of
             `lightning_fl.loss`, or one of torch's with ``reduction="none"``.  None: the model's own ``sample_losses``,
             or else cross-entropy.
+        buffers: What becomes of the running statistics of batch normalisation, which no client uploads; what an
+            attacker can do through each is said in `lightning_fl.network.statistics`.  "refuse": such a model is not
+            trained.  "batch": there are none, evaluation normalises by what is evaluated together.  "recompute": the
+            server computes them on its own samples before each evaluation.  "rule": they are coordinates of the rows.
+            The model's layers are replaced in place, those that are frozen by ``eval()`` excepted.
 
     Raises:
-        SettingError: If the model keeps batch statistics, which no client uploads, or alpha dropout.
+        SettingError: If the model keeps batch statistics and ``buffers`` is "refuse", or has alpha dropout.
     """
 
     def __init__(
@@ -89,9 +96,12 @@ class FederatedModule(pl.LightningModule):
         reference_recall: Iterable[float | None] | None = None,
         updates_dir: str | Path | None = None,
         loss: Loss | None = None,
+        buffers: Buffers = "refuse",
     ):
         super().__init__()
-        refuse_hidden_state(model)
+        check_choice("model.buffers", buffers, get_args(Buffers))
+        refuse_hidden_state(model, statistics=buffers != "refuse")
+        model = with_statistics(model, buffers)
         self.automatic_optimization = False
         self.model = model if loss is None else minimizing(model, loss)
         self.loss = loss
@@ -188,6 +198,7 @@ class FederatedModule(pl.LightningModule):
             if isinstance(self.loss, nn.Module):
                 self.loss.to(data.train.targets.device, parameter_type(self.model))
             self.client.passes = nullcontext
+            check_statistics(self.model, self.client, len(data.server))
             check_model(self.model, self.client, data.train, data.test)
         if isinstance(trainer.precision_plugin, MixedPrecision):
             trainer.precision_plugin.scaler = None  # the server steps in float32: nothing is to be scaled back
@@ -433,6 +444,7 @@ class FederatedModule(pl.LightningModule):
         """
         modes = [(part, part.training) for part in self.model.modules()]
         self.model.eval()
+        self.on_validation_epoch_start()
         counts = self._count(self.data.test)
         for part, training in modes:
             part.training = training
@@ -442,8 +454,19 @@ class FederatedModule(pl.LightningModule):
         """Count samples by class, all of them in this process."""
         return count(self.model, samples, self.data.n_classes, self.data.eval_batch_size)
 
+    def on_validation_epoch_start(self) -> None:
+        """Compute running statistics anew, where they are the server's to compute."""
+        if len(self.data.server):
+            x, _ = self.data.server.samples.gather(torch.cat(list(self.data.server.indices)))
+            with self._in_full():
+                recompute(self.model, [x[part] for part in apart(x)])
+
+    on_test_epoch_start = on_validation_epoch_start
+
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """Count one batch of test samples."""
+        """Count one batch of test samples; if they are not to be computed apart, all are counted in the end."""
+        if mixes(self.model):
+            return
         inputs, targets = batch
         with self._in_full():
             self.counts.update(outputs(self.model, inputs, self.data.test), targets)
@@ -456,7 +479,8 @@ class FederatedModule(pl.LightningModule):
         A class without test samples has no recall, and max-recall-drop is that of the others.
         If the data keep samples for validation, also the accuracy on those.
         """
-        counts: Counted = self.counts.compute()
+        together = mixes(self.model)  # each process evaluates all: what comes together changes the outputs
+        counts: Counted = self._count(self.data.test) if together else self.counts.compute()
         self.counts.reset()
         self.confusion = None if counts.confusion is None else counts.confusion.tolist()
         self.evaluation = scores(counts, self.reference_recall)

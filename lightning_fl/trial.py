@@ -22,6 +22,7 @@ from lightning_fl.loss.base import sample_losses
 from lightning_fl.network.dropout import KeyedDropout, client_keys, sample_keys
 from lightning_fl.network.facts import tensors_in
 from lightning_fl.network.parameters import flatten, unflatten
+from lightning_fl.network.statistics import mixes, stepping
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
 
@@ -93,6 +94,8 @@ class _Trial:
 
     def fault(self) -> str | None:
         """Say what is wrong; None: nothing."""
+        if mixes(self.model):
+            return self.fault_in_batches()
         first, second, both = map(self.plain, (_FIRST, _SECOND, _BOTH))
         with torch.no_grad():
             again = self.outputs(_FIRST)
@@ -126,6 +129,24 @@ class _Trial:
                 )
         return None
 
+    def fault_in_batches(self) -> str | None:
+        """Say what is wrong with a model whose layers normalise by the batch, as far as one batch shows it."""
+        both = self.plain(_BOTH)
+        with torch.no_grad():
+            again = self.outputs(_BOTH)
+        if self.differ(again, both.outputs, 0.01):
+            return (
+                f"gives other outputs when it is called again, by what {self.culprit(_BOTH, _BOTH)} remembers, which "
+                f"clients do not upload; let its outputs depend on inputs and parameters alone"
+            )
+        if self.differ(found := self.by_clients(1, None)[1], both.gradient):
+            return (
+                f"gives clients, who have parameters of their own, another gradient of "
+                f"{self.parameter(found - both.gradient)} than plain autograd; let it find each parameter as a layer's "
+                f"attribute"
+            )
+        return None
+
     def compared(self, first: Tensor, both: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield what clients compute, and what plain autograd does: at the model's parameters, and at others."""
         start = flatten(self.like).detach()
@@ -144,7 +165,7 @@ class _Trial:
 
     def plain(self, rows: slice) -> _Plain:
         """Compute some of the samples by plain autograd."""
-        with _explained(self.model, "cannot be trained"), torch.enable_grad():
+        with _explained(self.model, "cannot be trained"), torch.enable_grad(), stepping(self.round.learning_rate):
             outputs = self.outputs(rows)
             losses = sample_losses(self.model, outputs, self.samples.targets[rows])
             found = torch.autograd.grad(losses.mean(), self.like, allow_unused=True, materialize_grads=True)

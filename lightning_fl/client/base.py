@@ -24,6 +24,7 @@ from lightning_fl.network.dropout import KeyedDropout, client_keys, keys_in_orde
 from lightning_fl.network.facts import numbers_per_sample, once, uses_dropout
 from lightning_fl.network.images import arranged, at_a_time, convolves_on_cpu
 from lightning_fl.network.parameters import call_at, trainable, unflatten
+from lightning_fl.network.statistics import mixes, stepping
 from lightning_fl.ranges import Checked, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
@@ -102,6 +103,9 @@ class Client(Checked, nn.Module, ABC):
     serves_server: bool = True
     """Whether virtual clients of the server, of which it keeps no memory, can compute, too."""
 
+    moves_statistics: bool = False
+    """Whether its uploads may hold running statistics beside gradients (``model.buffers=rule``)."""
+
     def __init__(self, client_chunk: PositiveInt | None = None):
         super().__init__()
         self.client_chunk = client_chunk
@@ -138,6 +142,10 @@ class Client(Checked, nn.Module, ABC):
         """The same work without momentum; this client's memory stays as it is.  By default the client itself."""
         return self
 
+    def step_rate(self, this_round: Round) -> float:
+        """The rate of a client's own steps; by default the server's."""
+        return this_round.learning_rate
+
     def upload_rate(self, this_round: Round) -> float:
         """The rate eta at which a client's model w_i makes its upload (w - w_i) / eta; by default the server's."""
         return this_round.learning_rate
@@ -166,7 +174,8 @@ class Client(Checked, nn.Module, ABC):
         d = sum(value.numel() for value in like)
         rows = like[0].new_empty(len(batch), d) if out is None else out
         losses = like[0].new_empty(len(batch))
-        with self.passes():
+        rate = 1.0 if batch.drawing is None else self.step_rate(batch.drawing[0])
+        with self.passes(), stepping(rate, _loss_scale(rows.device)):
             self._compute(model, batch, rows, losses, at)
         return ClientResult(rows, losses, sum(batch.sizes))
 
@@ -176,8 +185,14 @@ class Client(Checked, nn.Module, ABC):
         like = list(parameters.values())
         d = rows.shape[1]
         keys = _keys(model, batch, like[0].device)
-        chunk = self.client_chunk or default_client_chunk(model, d, like[0].device)
-        if self.client_chunk is None and sum(batch.sizes) <= _FEW_SAMPLES * len(batch) and min(batch.ids) >= 0:
+        together = not mixes(model)
+        chunk = (self.client_chunk or default_client_chunk(model, d, like[0].device)) if together else 1
+        if (
+            together
+            and self.client_chunk is None
+            and sum(batch.sizes) <= _FEW_SAMPLES * len(batch)
+            and min(batch.ids) >= 0
+        ):
             numbers = numbers_per_sample(model, batch.samples)
             fitting = clients_that_fit(numbers, batch.sizes, d, like[0].device)
             if fitting > 1 and _side_by_side(model, batch, fitting, keys, rows, losses, at):
@@ -399,7 +414,9 @@ def _one_gradient(
     """
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     loss = out.new_zeros(())
-    if convolves_on_cpu(model, out.device):
+    if mixes(model):
+        size = len(indices)
+    elif convolves_on_cpu(model, out.device):
         size = at_a_time(model, samples)
     else:
         size = max(1, _SLICE_NUMBERS // samples.inputs[0].numel())

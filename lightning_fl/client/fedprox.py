@@ -24,6 +24,8 @@ class FedProx(LocalSgd):
         SettingError: If a setting is out of range.
     """
 
+    moves_statistics = False
+
     def __init__(self, mu: NonNegativeFloat = 0.01, **settings: Any):
         super().__init__(**settings)
         self.mu = mu

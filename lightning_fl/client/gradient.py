@@ -21,6 +21,8 @@ class Gradient(Client):
         sampling: How mini-batches are drawn; see `minibatches`.
     """
 
+    moves_statistics = True
+
     def __init__(
         self,
         batch_size: PositiveInt | None = None,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lightning_fl.client.base import Client, ClientResult, Sampling, in_cache, minibatches, rows_of
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.network.statistics import of_statistics
 from lightning_fl.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
@@ -56,6 +57,8 @@ class LocalSgd(Client):
         of the local *models*, which is FedAvg and RFA, and one schedule governs both.  The losses are those of the
         first step, at the global model.  RAGA never uses the gradient at w_K, and neither does this.
     """
+
+    moves_statistics = True
 
     def __init__(
         self,
@@ -112,16 +115,17 @@ class LocalSgd(Client):
 
     def upload_rate(self, this_round: Round) -> float:
         """The rate of the local steps, K times that where the mean gradient is uploaded; see the base class."""
-        return self._rate(this_round) * (self.steps if self.upload == "mean_gradient" else 1)
+        return self.step_rate(this_round) * (self.steps if self.upload == "mean_gradient" else 1)
 
-    def _rate(self, this_round: Round) -> float:
+    def step_rate(self, this_round: Round) -> float:
+        """The rate of the local steps; see the base class."""
         return this_round.learning_rate if self.learning_rate is None else self.learning_rate
 
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:
         """Take every client's local steps; see the base class."""
-        rate = self._rate(this_round)
+        rate = self.step_rate(this_round)
         first, *later = minibatches(batch, self.batch_size, this_round, self.steps, self.sampling, self.epochs)
         result = self.gradients(model, first, out)
         if not (later or self._keeps or self.weight_decay or self.clip):
@@ -131,7 +135,8 @@ class LocalSgd(Client):
         velocity = None
         if self.momentum:
             velocity = torch.zeros_like(done) if own is None else self.velocity[own]
-        self._turn(done, start.expand_as(done), velocity, slice(None))
+        statistics = of_statistics(model)
+        self._turn(done, start.expand_as(done), velocity, slice(None), statistics)
         gradients, at = self._room(done) if later else (done, done)
         tail = torch.zeros_like(done if self.upload == "tail_average" else done[:0])
         places = {client: i for i, client in enumerate(batch.ids)}
@@ -145,7 +150,7 @@ class LocalSgd(Client):
                 torch.sub(start, rate * before[some], out=at[some])  # w_k = w_0 - eta done
             h = len(drawn)
             found = self.local_gradients(model, drawn, start, at[:h], gradients[:h])
-            self._turn(found, at[:h], velocity, rows)
+            self._turn(found, at[:h], velocity, rows, statistics)
             if everybody:
                 done += found
             else:
@@ -159,7 +164,14 @@ class LocalSgd(Client):
             done /= self.steps - self.steps // 2
         return ClientResult(done, result.losses, sum(sum(drawn.sizes) for drawn in [first, *later]))
 
-    def _turn(self, gradients: Tensor, at: Tensor, velocity: Tensor | None, rows: slice | Tensor) -> None:
+    def _turn(
+        self,
+        gradients: Tensor,
+        at: Tensor,
+        velocity: Tensor | None,
+        rows: slice | Tensor,
+        statistics: Tensor | None,
+    ) -> None:
         """Turn gradients, in their place, into what is stepped along: clipped, with decay, with momentum.
 
         Args:
@@ -167,7 +179,11 @@ class LocalSgd(Client):
             at: (h, d) where they are.
             velocity: v of all clients, which moves on.  None: no momentum.
             rows: Which of all clients these are.
+            statistics: (d,) marks what is a running statistic, and stays as it is.  None: there are none.
         """
+        kept = None if statistics is None else gradients[:, statistics]
+        if kept is not None:
+            gradients[:, statistics] = 0
         if self.clip is not None:
             lengths = torch.linalg.vector_norm(gradients, dim=1, keepdim=True, dtype=torch.float64)
             gradients *= (self.clip / lengths.clamp(min=self.clip)).to(gradients)
@@ -176,6 +192,8 @@ class LocalSgd(Client):
         if velocity is not None:
             velocity[rows] = self.momentum * velocity[rows] + gradients
             gradients.copy_(velocity[rows])
+        if kept is not None:
+            gradients[:, statistics] = kept
 
     def _room(self, like: Tensor) -> Tensor:
         """Two matrices like this one, kept for others with no more rows unless they are large.

@@ -50,6 +50,7 @@ class Momentum(LocalSgd):
         averaged.
     """
 
+    moves_statistics = False
     m: Tensor
     started: Tensor
 

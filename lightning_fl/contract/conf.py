@@ -28,7 +28,8 @@ def make(group: str, name: str, **settings: Any) -> Any:
     config = deepcopy(compose(f"{group}={name}")[group])
     if group == "model":
         with open_dict(config):
-            config.pop("start")  # what a run does with a model, no setting of one
+            for name in ("start", "buffers"):  # what a run does with a model, no settings of one
+                config.pop(name)
     node = config
     while node:
         node.update({key: value for key, value in settings.items() if key in node})

@@ -28,7 +28,8 @@ class Resnet(nn.Sequential):
         blocks: Blocks per stage.
         shortcut: Where the shape changes.  "A": every other pixel, and zeros for the new channels, half of them before
             the others and half after.  "B": a convolution 1 x 1 with the stride, normalised.
-        norm: "group" | "batch".  The latter keeps batch statistics, which no client uploads: training refuses it.
+        norm: "group" | "batch".  The latter keeps batch statistics, which no client uploads: training asks what
+            becomes of them (``buffers``).
         groups: Groups of each group normalisation; they divide every width.
         in_channels: Channels of the image.
         n_classes: c, length of the output.

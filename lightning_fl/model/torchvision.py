@@ -36,7 +36,7 @@ class Torchvision(nn.Module):
             after it, for images of about 32 x 32 pixels.
         norm: "group".  "frozen": batch normalisation as of the weights, its statistics, factors and offsets constant,
             so that the model starts as it was trained; needs weights.  "batch" keeps batch statistics, which no client
-            uploads: training refuses it.
+            uploads: training asks what becomes of them (``buffers``).
 
     Raises:
         SettingError: If torchvision has no such model or weights, they do not fit, or a setting is out of range.

@@ -19,6 +19,7 @@ from torch.func import functional_call
 
 from lightning_fl.network.dropout import KeyedDropout
 from lightning_fl.network.facts import numbers_per_sample, once
+from lightning_fl.network.statistics import apart, mixes
 from lightning_fl.samples import Samples
 
 # Inputs and activations of this many numbers at a time: more exceed the processor's caches.
@@ -49,7 +50,14 @@ def at_a_time(model: nn.Module, samples: Samples) -> int:
 
 def outputs(model: nn.Module, x: Shaped[Tensor, "n ..."], samples: Samples) -> Shaped[Tensor, "n ..."]:
     """Compute what a model makes of a batch of the samples, where no gradient is wanted."""
-    return torch.cat([model(arranged(model, part)) for part in x.split(at_a_time(model, samples))])
+    if not mixes(model):
+        return torch.cat([model(arranged(model, part)) for part in x.split(at_a_time(model, samples))])
+    parts = apart(x)
+    found = [model(arranged(model, x[part].contiguous())) for part in parts]
+    every = found[0].new_empty(len(x), *found[0].shape[1:])
+    for part, made in zip(parts, found, strict=True):
+        every[part] = made
+    return every
 
 
 def arranged(model: nn.Module, x: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "n ..."]:

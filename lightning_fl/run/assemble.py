@@ -72,6 +72,7 @@ def make_model(config: DictConfig) -> nn.Module:
     settings = config.copy()
     with open_dict(settings):
         start = settings.model.pop("start", None)
+        settings.model.pop("buffers", None)
 
     def made() -> nn.Module:
         model: nn.Module = make(settings.model)
@@ -99,7 +100,7 @@ def make_seeded(
         SettingError: If what is made is no module.
     """
     if isinstance(model, nn.Module):
-        refuse_hidden_state(model)  # a copy would hide some of it
+        refuse_hidden_state(model, statistics=True)  # a copy would hide some of the rest
         made = deepcopy(model)
         made = made if made.training else made.train()
     else:
@@ -130,6 +131,7 @@ def make_module(config: DictConfig, reference: Sequence[float | None] | None = N
         reference,
         config.get("updates_dir"),
         make(config.get("loss")),
+        config.model.get("buffers") or "refuse",
     )
 
 

@@ -162,12 +162,15 @@ def default_settings() -> dict[str, Any]:
 def settle(config: DictConfig) -> DictConfig:
     """Write into the settings what follows from them.
 
-    Without an attack, no client is Byzantine; a run's folder to start from stands for its checkpoint.
+    Without an attack, no client is Byzantine; a run's folder to start from stands for its checkpoint; buffers that are
+    refused are what nobody needs to say.
     """
     start = config.model.get("start") if isinstance(config.get("model"), DictConfig) else None
     if isinstance(start, str) and Path(start).exists():  # by content, it is a part of the run's name
         last = last_checkpoint(Path(start))
         config.model.start = str((last if last.exists() else Path(start)).absolute())
+    if isinstance(config.get("model"), DictConfig) and config.model.get("buffers") == "refuse":
+        config.model.buffers = None
     if not config.get("adversary") and isinstance(config.get("federation"), DictConfig):
         config.federation.n_byzantine = 0
     return config

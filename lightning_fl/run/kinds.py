@@ -38,7 +38,7 @@ _PLACES = {
 }
 _COMPLETED = ("schedule", "server")  # which get the parameters or the optimizer later
 _HYDRAS = {"_target_": str, "_partial_": bool, "_convert_": str, "_recursive_": bool}
-_OF_A_RUN = {"model": {"start": str | None}}  # what a run does with a part, whatever its class
+_OF_A_RUN = {"model": {"start": str | None, "buffers": str | None}}  # what a run does with a part, whatever its class
 _LARGEST = 2**63
 _FRAMEWORKS = ("torch.", "pytorch_lightning.")  # these accept nan and inf silently; our own parts check for themselves
 

@@ -35,6 +35,7 @@ from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, check_finite, check_instance, check_whole
 from lightning_fl.loss.base import Loss
 from lightning_fl.module import FederatedModule
+from lightning_fl.network.statistics import Buffers
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import make_module, make_seeded, over_processes
@@ -145,6 +146,7 @@ def train(
     updates_dir: str | Path | None = None,
     loss: Loss | None = None,
     twin: int | None = None,
+    buffers: Buffers = "refuse",
     **trainer: Any,
 ) -> Run: ...
 
@@ -168,6 +170,7 @@ def train(
     updates_dir: str | Path | None = None,
     loss: Loss | None = None,
     twin: int | None = None,
+    buffers: Buffers = "refuse",
     **trainer: Any,
 ) -> list[Run]: ...
 
@@ -189,6 +192,7 @@ def train(
     updates_dir: str | Path | None = None,
     loss: Loss | None = None,
     twin: int | None = None,
+    buffers: Buffers = "refuse",
     **trainer: Any,
 ) -> Run | list[Run]:
     """Train one federation in memory.
@@ -222,6 +226,9 @@ def train(
         twin: A number from 1 makes the run a twin: every initial parameter is moved by one unit in its last place, up
             or down as seed and number draw it.  How far its result is from that of the run without is what rounding
             alone does.  None: not a twin.
+        buffers: What becomes of the running statistics of batch normalisation: "refuse" the model, evaluate by the
+            "batch", let the server "recompute" them on its samples, or make them a matter of the "rule"; see
+            `FederatedModule`.
         trainer: Settings of Lightning's trainer, such as ``accelerator``; its ``callbacks`` come after rule and attack.
 
     Returns:
@@ -281,11 +288,12 @@ def train(
     for own in seeds:
         made = make_seeded(model, own, twin, trainer.get("precision"))
         module = FederatedModule(
-            made, deepcopy(client), server, schedule, reference_recall, updates_dir, deepcopy(loss)
+            made, deepcopy(client), server, schedule, reference_recall, updates_dir, deepcopy(loss), buffers
         )
         held_data = data.reseeded(own, attacked=attack is not None)
         parts = {"aggregator": rule, "adversary": attack, "server": server, "schedule": schedule, "loss": loss}
         config = config_of(module, held_data, own, twin, rhythm | trainer, **parts)
+        config["model"] |= {} if buffers == "refuse" else {"buffers": buffers}
         record, stop = Record(None), GracefulStop()
         callbacks = [deepcopy(rule), deepcopy(attack), record, stop, RoundBar() if progress else None]
         settings = {**trainer, "callbacks": further}

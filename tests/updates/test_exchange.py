@@ -87,6 +87,11 @@ def cases(folder):
         found[f"in {precision}"] = settings(f"trainer.precision={precision}", aggregator="krum", adversary="lie")
     found["rate of uploads"] = settings(client="raga", adversary="gaussian")
     found["rate of uploads"]["client"]["learning_rate"] = 0.01
+    small = {"widths": [4], "blocks": 1, "norm": "batch", "in_channels": 1, "n_classes": processes.CLASSES}
+    for buffers in ("batch", "recompute", "rule"):
+        name = f"statistics {buffers}"
+        found[name] = settings(model="resnet20", aggregator="trimmed_mean", adversary="label_flip")
+        found[name]["model"] |= small | {"buffers": buffers}
     for name in conf.names("method"):
         found[f"method {name}"] = settings(f"method={name}", adversary="gaussian_updates")
     return found
