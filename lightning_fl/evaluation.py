@@ -107,6 +107,39 @@ def count(model: nn.Module, samples: Samples, n_classes: int, batch_size: int) -
     return found
 
 
+def client_scores(counts: Counted, held: Float[Tensor, "h c"] | Int64[Tensor, "h c"]) -> dict[str, float]:
+    """Compute how the model serves clients, each tested on classes in the proportions of its own samples.
+
+    Args:
+        counts: The test samples, counted.
+        held: Samples of each class that each client holds.
+
+    Returns:
+        Mean, least ("worst") and 10 % quantile ("tenth") of the clients' accuracies, in [0, 1] and rounded to six
+        digits; empty if no class of theirs has test samples.
+
+    Note:
+        The accuracy of client k is sum_z p_kz recall_z, where p_k are the shares of the classes among its training
+        samples: what is expected of test samples that are drawn from the test set in these proportions, which all
+        clients with the same shares would have in common.  It follows from the counts, so it costs nothing, and no
+        draw blurs it.  Where clients differ in more than their classes, as writers do, it does not see that.  Classes
+        without test samples are left out of the shares, and so is a client who holds no others.
+
+    >>> counts = ClassCounts(2)
+    >>> counts.update(torch.tensor([[0.0, 1.0], [0.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1, 0]))
+    >>> client_scores(counts.compute(), torch.tensor([[3, 1], [0, 9], [4, 0]]))  # recalls are 1/2 and 1
+    {'mean': 0.708333, 'worst': 0.5, 'tenth': 0.525}
+    """
+    known = counts.total > 0
+    samples = held.to(counts.total.device)[:, known].double()
+    samples = samples[samples.sum(1) > 0]
+    if not len(samples):
+        return {}
+    found = samples @ counts.recall[known].double() / samples.sum(1)
+    values = {"mean": found.mean(), "worst": found.min(), "tenth": found.quantile(0.1)}
+    return {name: round(value.item(), 6) for name, value in values.items()}
+
+
 def scores(counts: Counted, reference: Sequence[float | None] | None = None) -> dict[str, float]:
     """Compute what a run reports, each in [0, 1] and rounded to six digits.
 

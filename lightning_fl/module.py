@@ -40,7 +40,7 @@ from lightning_fl.client.dealt import Dealt, collect, homes
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DivergedError, SettingError, check_choice, concerning
-from lightning_fl.evaluation import ClassCounts, Counted, count, scores
+from lightning_fl.evaluation import ClassCounts, Counted, client_scores, count, scores
 from lightning_fl.loss.base import Loss, minimizing
 from lightning_fl.metric.detection import detection
 from lightning_fl.metric.robustness import measured_kappa
@@ -220,6 +220,7 @@ class FederatedModule(pl.LightningModule):
         held = data.test.targets.bincount(minlength=data.n_classes).tolist()
         known = ["loss", "accuracy", *(f"recall/{z}" for z, n in enumerate(held) if n)]
         known += ["mrd"] if self.reference_recall is not None else []
+        known += [f"client_accuracy/{name}" for name in ("mean", "worst", "tenth") if data.client_scores]
         return known + (["validation_accuracy"] if data.validation is not None else [])
 
     @property
@@ -477,13 +478,17 @@ class FederatedModule(pl.LightningModule):
         """Compute accuracy, recall of each class, confusion and, given a reference, max-recall-drop (in [0, 1]).
 
         A class without test samples has no recall, and max-recall-drop is that of the others.
-        If the data keep samples for validation, also the accuracy on those.
+        If the data keep samples for validation, also the accuracy on those; if they ask for it, also how the honest
+        clients' accuracies spread.
         """
         together = mixes(self.model)  # each process evaluates all: what comes together changes the outputs
         counts: Counted = self._count(self.data.test) if together else self.counts.compute()
         self.counts.reset()
         self.confusion = None if counts.confusion is None else counts.confusion.tolist()
         self.evaluation = scores(counts, self.reference_recall)
+        if self.data.client_scores:
+            held = self.data.clients.class_counts()[self.data.federation.honest_ids]
+            self.evaluation |= {f"client_accuracy/{name}": x for name, x in client_scores(counts, held).items()}
         if self.adversary is not None:
             observed = {} if counts.confusion is None else self.adversary.observe(counts.confusion.cpu())
             triggered = self.adversary.triggered(self.data.test)

@@ -30,7 +30,14 @@ METRICS = [
     | {"accuracy": 0.75, "recall/0": 1.0, "recall/1": 0.5},
 ]
 WEIGHTS = [{"round": t, "0": 0.2, "1": 0.3, "2": 0.25, "3": 0.125, "4": 0.125} for t in (1, 2)]
-RESULTS = {"accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25, "attack": None, "validation_accuracy": None}
+RESULTS = {
+    "accuracy": 0.75,
+    "recall": [1.0, 0.5],
+    "mrd": 0.25,
+    "attack": None,
+    "validation_accuracy": None,
+    "client_accuracy": None,
+}
 SUMMARY = {
     "schema": 1,
     "version": "0.1.0+gabc",

@@ -43,6 +43,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             accuracy on all of these is measured beside that on the test samples.  In (0, 1).  None: none.
         augment: "crop_flip": whenever a client uses an image, it has a black border of 4 added, is cropped to its size
             anywhere and, half the time, mirrored; the server's images and those of evaluations stay.  None: as it is.
+        client_scores: Whether each evaluation has mean, worst and 10 % quantile of the honest clients' accuracies, each
+            client tested on classes in the proportions of its own samples (`lightning_fl.evaluation.client_scores`).
 
     Note:
         The papers evaluate on the test set during training and select nothing by it; so does this module.  Set
@@ -66,6 +68,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         corruption_cache: str | None = None,
         validation_share: float | None = None,
         augment: Augment | None = None,
+        client_scores: bool = False,
     ):
         super().__init__()
         server_samples = getattr(server_samples, "tolist", lambda: server_samples)()  # an array's numbers
@@ -117,6 +120,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.corruption_cache = corruption_cache
         self.validation_share = validation_share
         self.augment = augment
+        self.client_scores = client_scores
         self.validation: Samples | None = None
         """The samples kept for choosing settings, if any."""
         self.corruptions: list[str] = []

@@ -58,6 +58,7 @@ ADDED: dict[str, Config] = {
     "lightning_fl.adversary.sign_flip.SignFlip": {"in_turn": False},
     "lightning_fl.aggregator.krum.Krum": {"neighbours": "n-f-2"},
     "lightning_fl.aggregator.krum.MultiKrum": {"neighbours": "n-f-2"},
+    "lightning_fl.data": {"client_scores": False},
     "lightning_fl.federation.Federation": {"sampling": "groups"},
     "lightning_fl.model.lenet.Lenet": {"padding": 0},
     "lightning_fl.model.torchvision.Torchvision": {"stem": "imagenet", "norm": "group"},

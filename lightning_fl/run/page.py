@@ -247,6 +247,7 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
     rows = {"status": run.status, "rounds": str(summary["rounds"]), "accuracy": accuracy}
     if last.get("validation_accuracy") is not None:
         rows["validation"] = _percent(last["validation_accuracy"])
+    rows |= {f"clients, {name}": _percent(value) for name, value in (last.get("client_accuracy") or {}).items()}
     rows["max-recall-drop"] = _percent(summary["mrd"], "none" if run.reference else "no reference")
     rows |= {f"attack {name.replace('_', ' ')}": _percent(value) for name, value in _attack(run).items()}
     rows["weight honest"] = _percent(shares and shares[0], unweighted)
@@ -264,6 +265,7 @@ def _compared(runs: Mapping[str, SavedRun]) -> str:
     for name, run in runs.items():
         summary, shares = run.summary, trust_shares(run.summary) or (None, None)
         percent = {"accuracy": summary["accuracy"], "validation": summary.get("validation_accuracy")}
+        percent |= {f"clients, {name}": x for name, x in (summary.get("client_accuracy") or {}).items()}
         percent |= {"max-recall-drop": summary["mrd"]}
         percent |= {f"attack {key.replace('_', ' ')}": value for key, value in _attack(run).items()}
         percent |= {"weight honest": shares[0], "weight Byzantine": shares[1]}

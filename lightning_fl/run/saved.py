@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 _LOADER = get_yaml_loader()  # to which 1e-3 is a number
 # What summary.json holds.  In another version's, missing keys become None, and unknown ones are left out.
-_NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy")
+_NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy", "client_accuracy")
 _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
     **dict.fromkeys(("n_classes", "classes", "byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),

@@ -63,7 +63,8 @@ def summarise(
     Returns:
         What ``summary.json`` holds; shares are in [0, 1].  The recall of a class without test samples is null, and so
         is the result of a diverged run: its last evaluation is kept under "last_evaluation".  "first_evaluation" is
-        that of the initial model.  "attack" is present for attacks that measure their own success; of a backdoor that
+        that of the initial model.  "client_accuracy" is null unless ``data.client_scores`` asks for it.  "attack" is
+        present for attacks that measure their own success; of a backdoor that
         has a last round, with "success_peak" and "lifespan", the rounds after it with a success rate above a half.
         "guarantee" is null unless the rule guarantees nothing for that many clients or attackers.
     """
@@ -71,6 +72,8 @@ def summarise(
     last = evaluated[-1] if evaluated else {}
     results: dict[str, Any] = {**_recalls(module, last), "mrd": last.get("mrd")}
     results["validation_accuracy"] = last.get("validation_accuracy")
+    spread = {name.removeprefix("client_accuracy/"): x for name, x in last.items() if name.startswith("client_acc")}
+    results["client_accuracy"] = spread or None
     attack = {name.removeprefix("attack/"): value for name, value in last.items() if name.startswith("attack/")}
     if attack:
         results["attack"] = attack | _life(module.adversary.to_round if module.adversary else None, evaluated)
@@ -179,6 +182,9 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
         if last.get("validation_accuracy") is not None:
             rows.append(["on validation samples", f"{last['validation_accuracy']:.2%}"])
+        if spread := last.get("client_accuracy"):
+            told = "  ".join(f"{name} {value:.2%}" for name, value in spread.items())
+            rows.append(["of honest clients", told.replace("tenth", "10 % quantile")])
         drop = "n/a: no reference run (reference=run makes one)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
         rows += [[f"attack {name.replace('_', ' ')}", _told(value)] for name, value in last.get("attack", {}).items()]

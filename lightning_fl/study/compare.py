@@ -39,6 +39,17 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str, str]  # panel, row, column
 
+
+def _of_clients(name: str, told: str) -> tuple[str, Callable[[dict[str, Any]], float | None], float, bool]:
+    """A metric of the honest clients' accuracies."""
+
+    def value(summary: dict[str, Any]) -> float | None:
+        found: float | None = (summary["client_accuracy"] or {}).get(name)
+        return found
+
+    return f"Accuracy of honest clients, {told} (%)", value, 100.0, True
+
+
 # Name and unit, how to read it from a summary, scale, and whether more is better.
 _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, bool]] = {
     "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
@@ -46,12 +57,16 @@ _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, 
     "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
     "attack": ("Attack success rate (%)", lambda summary: (summary["attack"] or {}).get("success_rate"), 100, False),
     "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
+    "client_mean": _of_clients("mean", "mean"),
+    "client_worst": _of_clients("worst", "worst"),
+    "client_tenth": _of_clients("tenth", "10 % quantile"),
     "auc": ("Area under the detection curve (%)", lambda summary: summary["detection"]["auc"], 100, True),
     "true_alarms": ("Byzantine clients accused (%)", lambda summary: summary["detection"]["true_alarms"], 100, True),
     "false_alarms": ("Honest clients accused (%)", lambda summary: summary["detection"]["false_alarms"], 100, False),
 }
 METRICS = tuple(_METRICS)
 _CURVES = {name: name for name in ("accuracy", "validation_accuracy", "mrd")}
+_CURVES |= {f"client_{name}": f"client_accuracy/{name}" for name in ("mean", "worst", "tenth")}
 _CURVES |= {"attack": "attack/success_rate", "kappa": "robustness/kappa"}
 _CURVES |= {name: f"detection/{name}" for name in ("auc", "true_alarms", "false_alarms")}
 
@@ -104,7 +119,8 @@ def compare(
         rows: Setting of the rows, such as aggregator or federation.n_byzantine; None: the first one that differs.
         columns: Setting of the columns; None: the next one that differs, if any.
         panels: Settings of the panels.
-        metric: accuracy, validation_accuracy, mrd (max-recall-drop), attack (its success rate), kappa; or how well the
+        metric: accuracy, validation_accuracy, mrd (max-recall-drop), attack (its success rate), kappa; of the honest
+            clients' accuracies (``data.client_scores``) client_mean, client_worst or client_tenth; or how well the
             rule tells who lies: auc (area under the curve), true_alarms, false_alarms.
 
     Returns:

@@ -24,12 +24,13 @@ from lightning_fl.study.cell import Cell
 from lightning_fl.study.runner import Outcome, Run, Runner
 from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
-from lightning_fl.study.table import MORE_IS_BETTER, POINTS, TABLES, Place, Table
+from lightning_fl.study.table import MORE_IS_BETTER, OF_CLIENTS, POINTS, TABLES, Place, Table
 from lightning_fl.study.twins import NUMBER, drawn
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]
 FIELDS += ["version", "classes", "twin"]  # the code that measured it, and c; none in rows that are older
+FIELDS += OF_CLIENTS
 STORED = [*FIELDS, "key"]
 MISS = 2.0  # points
 _ROUNDING = 1e-5  # points: an accuracy is a quotient in float32
@@ -64,7 +65,12 @@ def measure(folder: Path, target: float) -> Record:
         "recall": " ".join("nan" if share is None else f"{100 * share:.4g}" for share in last["recall"] or []),
         "version": summary["version"],
         "classes": summary.get("n_classes"),
+        **{name: _percent((last.get("client_accuracy") or {}).get(key)) for name, key in OF_CLIENTS.items()},
     }
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -35,6 +35,9 @@ VALUES = {
     "accuracy": "test accuracy after the last round, %",
     "best": "largest test accuracy of all evaluations, %",
     "mrd": "max-recall-drop, percentage points",
+    "client_mean": "mean accuracy of the honest clients, %, which needs data.client_scores=true",
+    "client_worst": "least accuracy of an honest client, %, which needs data.client_scores=true",
+    "client_tenth": "10 % quantile of the honest clients' accuracies, %, which needs data.client_scores=true",
     "loss": "training loss of the last round",
     "rounds_to": "rounds until the first evaluation at the target or above",
     "rule_ms": "mean time of the rule per round, ms",
@@ -43,8 +46,9 @@ VALUES = {
     "loss_ratio": "trimmed loss of BOBA's fit over that of the best subset (BOBA-ES), mean over rounds",
     "loss_ratio_95": "the same ratio, 95 % quantile over rounds",
 }
-POINTS = {"accuracy", "best", "mrd"}  # percent that differ by percentage points
-MORE_IS_BETTER = {"accuracy", "best", "explained"}  # of the others less is
+OF_CLIENTS = {"client_mean": "mean", "client_worst": "worst", "client_tenth": "tenth"}
+POINTS = {"accuracy", "best", "mrd", *OF_CLIENTS}  # percent that differ by percentage points
+MORE_IS_BETTER = {"accuracy", "best", "explained", *OF_CLIENTS}  # of the others less is
 Place = tuple[str, str]  # row and column
 Value = Callable[[str, str], float | None]
 

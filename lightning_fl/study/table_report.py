@@ -17,12 +17,12 @@ from lightning_fl.study.grid import FIELDS, MISS, STORED, Grid, Record, read
 from lightning_fl.study.pivot import half_interval
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.runner import duration
-from lightning_fl.study.table import MORE_IS_BETTER, POINTS, TABLES, VALUES, Place, Table, judge, names
+from lightning_fl.study.table import MORE_IS_BETTER, OF_CLIENTS, POINTS, TABLES, VALUES, Place, Table, judge, names
 from lightning_fl.study.twins import MARK, MEANING, NUMBER, Pair, conclusion
 from lightning_fl.text import best_places, for_csv, many
 
 _DIVERGED = "diverged"
-_PERCENTAGES = {"accuracy", "best", "mrd", "explained"}
+_PERCENTAGES = {"accuracy", "best", "mrd", "explained", *OF_CLIENTS}
 
 
 def _digits(grid: Grid, cell: Place) -> int | None:

@@ -39,6 +39,7 @@ def test_a_summary_of_another_version(tmp_path):
         "mrd": None,
         "attack": None,
         "validation_accuracy": None,
+        "client_accuracy": None,
     }
     assert run.summary["mean_weight"] == {"honest": None, "byzantine": None}
     assert run.evaluations == saved.METRICS[1:]

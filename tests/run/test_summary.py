@@ -99,7 +99,7 @@ def summarise(tmp_path, rows, status="completed", reason=None):
 
 
 COSTS = {f"communication/{name}": n for n, name in enumerate(["floats_up", "floats_down", "sample_gradients"], 5)}
-LAST = {"accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25, "validation_accuracy": None}
+LAST = {"accuracy": 0.75, "recall": [1.0, 0.5], "mrd": 0.25, "validation_accuracy": None, "client_accuracy": None}
 ROWS = [
     COSTS
     | {"round": 1, "loss": 0.9, "robustness/kappa": 3.0, "weight/honest": 0.5, "weight/byzantine": 0.5}
@@ -122,6 +122,7 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
         "recall": [1.0, 0.5],
         "mrd": 0.25,
         "validation_accuracy": None,
+        "client_accuracy": None,
         "first_evaluation": {"accuracy": None, "recall": None},
         "last_evaluation": {"round": 2, **LAST},
         "guarantee": None,

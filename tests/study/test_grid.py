@@ -36,6 +36,7 @@ def test_what_is_taken_from_a_run(tmp_path):
         "recall": "50 25",
         "version": "0.1.0+gabc",
         "classes": 2,
+        **dict.fromkeys(["client_mean", "client_worst", "client_tenth"]),
     }
     assert grid.measure(tmp_path, target=99.0)["rounds_to"] is None
     assert grid.measure(tmp_path, target=50.0)["rounds_to"] == 10  # at the target
