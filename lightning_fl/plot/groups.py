@@ -13,7 +13,7 @@ MOST_AXES = 12
 
 
 def grouped(
-    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float | None, str]]]],
+    shown: Mapping[tuple[str, str, str], tuple[float | None, str]],
     across: Sequence[str],
     rows: str,
     columns: str,
@@ -22,19 +22,20 @@ def grouped(
     """Draw a heat map per panel; the numbers are written into the cells, so that it can be read in black and white.
 
     Args:
-        panels: By panel, row and column the mean (None: no result) and what to write into the cell.
+        shown: By panel, row and column the mean (None: no result) and what to write into the cell.
         across: The columns, in order.
         rows: What the rows are.
         columns: What the columns are.
         unit: What the numbers are.
     """
-    widest = max(len(text) for table in panels.values() for cells in table.values() for _, text in cells.values())
+    panels: dict[str, dict[str, dict[str, tuple[float | None, str]]]] = {}
+    for (panel, row, column), cell in shown.items():
+        panels.setdefault(panel, {}).setdefault(row, {})[column] = cell
+    widest = max(len(text) for _, text in shown.values())
     depth = sum(1.3 + 0.42 * len(table) for table in panels.values())
     width = 3.2 + max(0.085 * min(widest, 18) + 0.3, 1.1) * max(len(across), 2)
     figure = Figure(figsize=(min(width, 16), depth), dpi=DPI, layout="constrained")
-    means = [
-        mean for table in panels.values() for cells in table.values() for mean, _ in cells.values() if mean is not None
-    ]
+    means = [mean for mean, _ in shown.values() if mean is not None]
     top = 100.0 if "%" in unit else max(means, default=1.0) or 1.0
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[1.3 + len(table) for table in panels.values()])
     for (panel, table), axes in zip(panels.items(), grid.flat, strict=True):
@@ -44,8 +45,15 @@ def grouped(
                 mean, text = cells.get(name, (None, "-"))
                 values[i, j] = np.nan if mean is None else mean
                 dark = mean is not None and mean / top < 0.5
-                shown = text.replace(" (", "\n(")
-                axes.text(j, i, shown, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+                axes.text(
+                    j,
+                    i,
+                    text.replace(" (", "\n("),
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="white" if dark else "black",
+                )
         image = axes.imshow(values, cmap=MAP, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
         axes.set_title(wrapped(panel, round(11 * (min(width, 16) - 2.5))), fontsize=10)
         axes.set(ylabel=rows, xlabel=columns)

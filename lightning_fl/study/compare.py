@@ -6,6 +6,7 @@ Runs are identified by what their results depend on, so it does not matter who t
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,15 +196,16 @@ class Comparison:
         self.columns_by = columns or (free.pop(0) if free and rows is None else None)
         self.panels_by = list(panels)
         keys: list[Key] = [(plain(panel), plain(row), plain(column)) for panel, row, column in self._keys(configs)]
-        self.cells: dict[Key, Group] = {}
-        for key in dict.fromkeys(keys):
-            own = [run for run, other in zip(chosen, keys, strict=True) if other == key]
-            self.cells[key] = self._cell(own)
+        self.panels, self.rows, self.columns = (_ordered(part) for part in zip(*keys, strict=True))
+        at: dict[Key, list[Path | SavedRun]] = {}
+        for run, key in zip(chosen, keys, strict=True):
+            at.setdefault(key, []).append(run)
+        there = [key for key in product(self.panels, self.rows, self.columns) if key in at]
+        self.cells = {key: self._cell(at[key]) for key in there}
         places = dict(zip(kept, keys, strict=True))
         pairs = [self._pair(runs[i], runs[twin], places[i]) for twin, i in twins.items() if i is not None]
         self.pairs = [pair for pair in pairs if pair is not None]
         self.rows_by, self.columns_by = plain(self.rows_by), self.columns_by and plain(self.columns_by)
-        self.panels, self.rows, self.columns = (_ordered(part) for part in zip(*self.cells, strict=True))
 
     def _keys(self, configs: Sequence[Config]) -> list[Key]:
         """Name each run's place; settings that differ without being an axis make further panels."""
@@ -363,7 +365,13 @@ class Comparison:
 
     def figure(self) -> "Figure":
         """Draw the tables as heat maps."""
-        return plot.grouped(self._means(), self.columns, self.rows_by, self.columns_by or "", self.unit)
+        return plot.grouped(
+            {key: (cell.mean, str(cell)) for key, cell in self.cells.items()},
+            self.columns,
+            self.rows_by,
+            self.columns_by or "",
+            self.unit,
+        )
 
     __repr__ = text
 
@@ -395,21 +403,6 @@ class Comparison:
                 page = {key: curves[key] for key in keys if key in curves}
                 if page:
                     yield page
-
-    def _means(self) -> dict[str, dict[str, dict[str, tuple[float | None, str]]]]:
-        """Give the mean and the text of each cell, by panel, row and column."""
-        return {
-            panel: {
-                row: {
-                    column: (cell.mean, str(cell))
-                    for column in self.columns
-                    if (cell := self.cells.get((panel, row, column))) is not None
-                }
-                for row in self.rows
-                if any((panel, row, column) in self.cells for column in self.columns)
-            }
-            for panel in self.panels
-        }
 
 
 def _unseen(parts: Iterable[Part], seen: Sequence[Part]) -> list[Part]:
