@@ -44,7 +44,7 @@ def standing_page(
         how: What to say of the measurement, a paragraph each.
         pages: By the names of conf/aggregator addresses of their pages, if there are any.
     """
-    leagues = [
+    leagues: list[dict[str, Any]] = [
         {"title": title, "rules": [_rule(tournament, one, panel, pages or {}) for one in found if one.played]}
         for title, (panel, found) in zip(titles, panels.items(), strict=True)
     ]
