@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.sign_vote import SignVote
 from lightning_fl.aggregator.smea import Smea
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
+from lightning_fl.contract.case import case
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
@@ -177,23 +179,21 @@ G_TO_Z = [
     ],
 ]
 CASES = [
-    pytest.param(case, problem, id=f"{case.rule.spelled()}-{i}-{problem}")
-    for cases in (A_TO_F, G_TO_Z)
-    for i, case in enumerate(cases)
-    for problem in case.problems
+    pytest.param(rule, id=f"{rule.rule.spelled()}-{i}") for cases in (A_TO_F, G_TO_Z) for i, rule in enumerate(cases)
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("case", "problem"), CASES)
-def test_agrees_with_the_loop(case, problem, dtype):
-    x = torch.as_tensor(reference.problem(problem, case.n, D), dtype=dtype)
-    server = [] if case.server is None else [torch.as_tensor(case.server, dtype=dtype)]
-    weights = None if case.weights is None else torch.tensor(case.weights, dtype=dtype)
-    before = [given.clone() for given in (x, *server)]
-    result = case.rule(x, *server, weights=weights)
-    assert result.dtype == dtype
-    assert all(map(torch.equal, (x, *server), before))
-    expected = case.loop(*(given.double().numpy() for given in (x, *server)))
-    tolerance = case.tolerance[dtype == torch.float64]
-    np.testing.assert_allclose(result.numpy(), expected, rtol=tolerance, atol=tolerance * case.size)
+@pytest.mark.parametrize("given", CASES)
+def test_agrees_with_the_loop(given):
+    for problem, dtype in product(given.problems, (torch.float32, torch.float64)):
+        x = torch.as_tensor(reference.problem(problem, given.n, D), dtype=dtype)
+        server = [] if given.server is None else [torch.as_tensor(given.server, dtype=dtype)]
+        weights = None if given.weights is None else torch.tensor(given.weights, dtype=dtype)
+        before = [rows.clone() for rows in (x, *server)]
+        with case(problem, dtype):
+            result = given.rule(x, *server, weights=weights)
+            assert result.dtype == dtype
+            assert all(map(torch.equal, (x, *server), before))
+            expected = given.loop(*(rows.double().numpy() for rows in (x, *server)))
+            tolerance = given.tolerance[dtype == torch.float64]
+            np.testing.assert_allclose(result.numpy(), expected, rtol=tolerance, atol=tolerance * given.size)
