@@ -167,7 +167,7 @@ def test_what_supplementary_byzantine_clients_train_on():
 def test_of_everybody_the_number_of_attackers_is_hypergeometric(n, b, k):
     federation = Federation(n, b, "replacement", participation=k / n, sampling="everybody")
     counts = [0] * (k + 1)
-    for index in range(3000):
+    for index in range(1000):
         honest, byzantine = federation.participants(index)
         assert len(honest) + len(byzantine) == k == federation.n
         assert set(honest) <= set(federation.honest_ids)
@@ -175,7 +175,7 @@ def test_of_everybody_the_number_of_attackers_is_hypergeometric(n, b, k):
         counts[len(byzantine)] += 1
     for drawn, count in enumerate(counts):
         chance = comb(b, drawn) * comb(n - b, k - drawn) / comb(n, k)
-        assert abs(count / 3000 - chance) <= 4 * sqrt(chance * (1 - chance) / 3000) + 1e-3
+        assert abs(count / 1000 - chance) <= 4 * sqrt(chance * (1 - chance) / 1000) + 1e-3
 
 
 def drawn(federation, rounds):
@@ -185,11 +185,11 @@ def drawn(federation, rounds):
 def test_by_bernoulli_each_client_is_drawn_alone():
     """25 clients at 0.1: nobody in 0.9^25 of the rounds."""
     federation = Federation(25, 5, "replacement", participation=0.1, sampling="bernoulli")
-    rounds = drawn(federation, 3000)
+    rounds = drawn(federation, 1000)
     nobody = 0.9**25
-    assert abs(rounds.count([]) / 3000 - nobody) < 4 * sqrt(nobody * (1 - nobody) / 3000)
+    assert abs(rounds.count([]) / 1000 - nobody) < 4 * sqrt(nobody * (1 - nobody) / 1000)
     for client in range(25):
-        assert abs(sum(client in present for present in rounds) / 3000 - 0.1) < 4 * sqrt(0.09 / 3000)
+        assert abs(sum(client in present for present in rounds) / 1000 - 0.1) < 4 * sqrt(0.09 / 1000)
     assert rounds[:9] == drawn(federation, 9) != drawn(federation.replace(seed=1), 9)
 
 

@@ -203,7 +203,7 @@ def test_resampling_agrees_with_the_loop():
         Resampling(listener, f=1, s=0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(values=hostile.lists(3, least=0), seed=st.integers(0, 10**6), entries=st.sampled_from([2, None]))
 def test_hostile_rows_leave_bucketed_krum_near_the_honest(values, seed, entries):
     """19 clients make 9 pairs, which suffice for Krum with f = 3 (n' >= 2f + 3), however many buckets are spoilt."""

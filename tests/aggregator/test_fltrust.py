@@ -43,7 +43,7 @@ def test_length_of_a_client_does_not_count_and_directions_turn_with_the_rows(see
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 30), hostile.lists(N, also=[1e-40]), st.sampled_from([1, None]))
 def test_hostile_rows_make_it_no_longer_than_the_servers(seed, values, entries):
     draw = torch.Generator().manual_seed(seed)

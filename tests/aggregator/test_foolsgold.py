@@ -86,7 +86,7 @@ def test_scale_and_order(draw):
     torch.testing.assert_close(foolsgold((-3 * x)[order], (lengths * h)[order]), -3 * foolsgold(x, h))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([float("nan"), float("inf"), -float("inf")]), max_size=5),
     st.integers(0, 99),

@@ -89,7 +89,7 @@ def test_how_huge_a_row_is_does_not_matter(name, draw):
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(3, 14), hostile.lists(6, least=0), st.integers(0, 99), st.sampled_from([1, None]))
 def test_stays_near_the_honest_values(name, n, values, seed, entries):
     """A value that counts is no farther from the centre, which is among the honest ones, than an honest one is."""

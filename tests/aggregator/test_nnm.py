@@ -176,7 +176,7 @@ def test_reads_d_once_however_often_it_is_asked(monkeypatch):
     assert len(passes) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(hostile.lists(3, least=0), st.integers(0, 99))
 def test_hostile_rows_do_not_break_it(values, seed):
     """Half the mixed rows are free of them, and no rule strays from the honest ones."""

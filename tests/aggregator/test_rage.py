@@ -71,7 +71,7 @@ def test_centred_scores_move_with_a_shift(draw):
     torch.testing.assert_close(Rage(3, True)(x + shift), Rage(3, True)(x) + shift)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 30), hostile.lists(4), st.sampled_from([1, None]), st.booleans())
 def test_hostile_rows_do_not_break_it(seed, values, entries, centred):
     """As many steps as hostile rows take the huge ones out; what stays is a convex combination."""

@@ -1,6 +1,7 @@
 """Every cell that is kept can be found: its settings compose, and are those that it was measured with."""
 
 import re
+from hashlib import sha256
 
 import pytest
 
@@ -50,9 +51,25 @@ def test_a_files_first_row_has_its_name(path):
     assert not list(wrong(path, read(path)[:1])), ADVICE
 
 
+def in_turn(rows):
+    """Of each row and of each column of a table one kept cell, another column for each row."""
+    labels, left = {"row": set(), "column": set()}, []
+    for row in sorted(rows, key=lambda row: hash_of(row["row"], row["column"])):
+        new = [key for key in labels if row[key] not in labels[key]]
+        for key in new:
+            labels[key].add(row[key])
+        left += [row] if new else []
+    return left
+
+
+def hash_of(*labels):
+    return sha256("/".join(labels).encode()).hexdigest()
+
+
 @pytest.mark.slow
-def test_every_row_has_its_name():
-    found = [line for path in FILES for line in wrong(path, read(path))]
+def test_every_row_and_every_column_has_its_name():
+    """A cell's settings are those of its row and of its column, which other cells share."""
+    found = [line for path in FILES for line in wrong(path, in_turn(read(path)))]
     assert not found, "\n".join([*found, ADVICE])
 
 
