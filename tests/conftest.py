@@ -70,12 +70,17 @@ def _no_handler_writes_to_a_closed_stream():
                 logger.removeHandler(handler)
 
 
-@pytest.fixture
-def unchecked():
-    """Turn the run-time check of shapes and types off, to see the errors that users see."""
+@pytest.fixture(autouse=True)
+def _shapes_are_checked_by_the_contract():
+    """And by doctests, at every call of every part; here they would take half of the time."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def unchecked():
+    """Nothing more: no test here checks shapes and types at run time."""
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ python scripts/tournament.py --rules boba,krum --attacks ipm,lie --skew iid,0.1
 python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
 python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train
+python scripts/tournament.py --protocol 2026.1 --rules krum,rfa          in the calm: rates that fall to nothing
 
 The first seed plays every attack, the others those that cost a rule at least half of what its worst one does there
 (--again), or did most to a class.
@@ -73,7 +74,7 @@ def main() -> None:
         check_keep(given)
         tournament = Tournament(selected(given), given.folder)
         if given.keep and not tournament.standing:
-            raise SettingError("--keep adds to the standing, which has the settings of tournament.yaml, got others.")
+            raise SettingError("--keep adds to the standing, which has the settings of its protocol, got others.")
         started = time.monotonic()
         try:
             failed: list[Record] = []

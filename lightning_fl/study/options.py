@@ -9,7 +9,7 @@ from typing import Any
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import spelled
 from lightning_fl.study.table import IN_CHECKOUT
-from lightning_fl.study.tournament import Entries
+from lightning_fl.study.tournament import PROTOCOL, Entries
 
 
 def listed(text: str | None) -> list[str] | None:
@@ -70,6 +70,7 @@ def share_of_twins(given: argparse.Namespace) -> float:
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose what a tournament plays."""
     parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
+    parser.add_argument("--protocol", default=PROTOCOL, help=f"settings of lightning_fl/study/protocols ({PROTOCOL})")
     parser.add_argument("--quick", action="store_true", help="the small tournament of ten minutes")
     parser.add_argument("--rules", help="only these, separated by commas; see conf/aggregator")
     parser.add_argument("--attacks", help="only these, separated by commas; see conf/adversary")
@@ -81,7 +82,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", help="how many, such as 3, or which (0,1,2; one alone: 7,)")
     parser.add_argument("--again", metavar="SHARE", help="of the worst attack's cost: what further seeds play (0.5)")
-    parser.add_argument("--rates", help="of the server, to choose each rule's from (0.02,0.1,0.5)")
+    parser.add_argument("--rates", help="of the server, to choose each rule's from (the protocol's)")
     parser.add_argument("--data", help="a data set other than mnist_5k")
     parser.add_argument("--model", help="a model other than the MLP 784-32-10")
     parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")
@@ -103,6 +104,7 @@ def selected(given: argparse.Namespace) -> Entries:
         None if given.again is None else _share("--again", given.again),
         told=multiples(given.told),
         knows=listed(given.knows),
+        protocol=given.protocol,
         skew=listed(given.skew),
         byzantine=_numbers("--byzantine", given.byzantine, int, "whole numbers above 0"),
         seeds=None if given.seeds is None else seeds_of(given.seeds),

@@ -37,7 +37,9 @@ FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reas
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity", "twin"]
 FIELDS += ["told"]  # f as a multiple of the true number; none: that number
 STORED = [*FIELDS, "key"]
-KEPT = TABLES / "tournament.csv"
+KEPT = TABLES / "tournament.csv"  # of protocol 2025; others have files of their own beside it
+PROTOCOLS = Path(__file__).with_name("protocols")
+PROTOCOL = "2025"  # that of the standing
 NOBODY = "none"  # the attack
 _NO_VALIDATION = (
     "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate (--rates 0.1)."
@@ -92,11 +94,14 @@ class Entries:
         byzantine: Numbers of Byzantine clients.
         seeds: Of every cell.
         rates: Of the server, to choose from.
-        tuning: Attacks under which they are chosen, by the mean accuracy on validation samples.
+        tuning: Attacks under which they are chosen, by the accuracy on validation samples; see ``cost``.
         base: Overrides of every run.
         again: Seeds after the first play the attacks that cost a rule at least this share, in [0, 1], of the accuracy
             that the worst one costs it at the first; 0: all.
         told: Multiples of the true number that rules are told as f, at least 0; rounded, halves up.
+        protocol: The file of ``protocols`` that the settings are from.
+        cost: A rate is chosen by the worst accuracy in place of the mean, among those that cost at most this share, in
+            [0, 1], where nobody attacks; None: by the mean, among all.
     """
 
     rules: Mapping[str, Sequence[str]]
@@ -109,6 +114,8 @@ class Entries:
     base: Sequence[str]
     again: float = 0.0
     told: Sequence[float] = (1.0,)
+    protocol: str = PROTOCOL
+    cost: float | None = None
 
     @classmethod
     def choose(
@@ -121,26 +128,29 @@ class Entries:
         again: float | None = None,
         told: Sequence[float] | None = None,
         knows: Sequence[str] | None = None,
+        protocol: str = PROTOCOL,
         **given: Sequence[Any] | None,
     ) -> "Entries":
-        """Choose by what ``tournament.yaml`` has.
+        """Choose by what a file of ``protocols`` has.
 
         Args:
             rules: Labels; None: all of conf/aggregator, your own included, and those with client momentum, except those
                 that the file calls younger than the standing.
-            attacks: Names; None: all of conf/adversary, with the same exception.
+            attacks: Names; None: the file's, or all of conf/adversary, with the same exception.
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
             quick: Whether to play the small tournament of ten minutes.
             again: What further seeds play; None: the file's.
             told: Multiples of the true number that rules are told; None: that number.
             knows: Leave out attacks that go by anything else (`Adversary.knows`); None: none.
+            protocol: The file's name.
             given: ``skew``, ``byzantine``, ``seeds``, ``rates``; None: the file's.
 
         Raises:
-            SettingError: If there is no such rule, attack or partition.
+            SettingError: If there is no such rule, attack, partition or protocol.
         """
-        ours = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+        protocol = choose(protocol, sorted(path.stem for path in PROTOCOLS.glob("*.yaml")), "protocol")
+        ours = yaml.safe_load((PROTOCOLS / f"{protocol}.yaml").read_text("utf-8"))
         small = ours["quick"] if quick else {}
         momentum = ours["momentum"]
         known = {name: [f"aggregator={name}"] for name in choices("aggregator")}
@@ -155,9 +165,9 @@ class Entries:
             if (known | extra).get(label, overrides) != overrides:
                 raise SettingError(f"there is a rule called {label} already; give --add another label.")
             extra[label] = overrides
-        since = ours["since"]
+        since = ours.get("since", [])
         listed = rules if rules is not None else small.get("rules", [label for label in known if label not in since])
-        attacked = attacks if attacks is not None else small.get("attacks")
+        attacked = attacks if attacks is not None else small.get("attacks", ours.get("attacks"))
         attacked = [name for name in choices("adversary") if name not in since] if attacked is None else attacked
         attacked = [choose(name, choices("adversary"), "attack") for name in attacked]
         if knows is not None:
@@ -188,6 +198,8 @@ class Entries:
             base=[*(part for text in parts for part in shlex.split(text)), *more],
             again=float(ours["again"] if again is None else again),
             told=(1.0,) if told is None else told,
+            protocol=protocol,
+            cost=ours.get("cost"),
             **values,
         )
 
@@ -235,9 +247,10 @@ class Tournament(Study):
         self.impossible: dict[tuple[str, int], Record] = {}  # by attack and number of Byzantine clients
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
         super().__init__(folder / "cells.csv", STORED)
-        standing = Entries.choose()
+        standing = Entries.choose(protocol=entries.protocol)
+        self.kept = KEPT if entries.protocol == PROTOCOL else KEPT.with_stem(f"{KEPT.stem}_{entries.protocol}")
         self.standing = _without_beside(entries.base) == _without_beside(standing.base)
-        for row in store.read(KEPT, FIELDS) if self.standing else ():
+        for row in store.read(self.kept, FIELDS) if self.standing else ():
             self.put(row, kept=True)
         self.refresh()
 
@@ -333,7 +346,7 @@ class Tournament(Study):
 
     def rate(self, rule: str, panel: Panel) -> float | None:
         """Choose a rule's rate; None as long as a candidate has not been played."""
-        scores = dict.fromkeys(self.entries.rates, 0.0)
+        found: dict[float, dict[str, float]] = {rate: {} for rate in self.entries.rates}
         for cell in self._candidates(rule, panel):
             row = self.row(cell)
             if row is None:
@@ -343,8 +356,10 @@ class Tournament(Study):
                     f"{rule} needs validation samples to choose its rate, got none; leave data.validation_share as it "
                     "is, or give one rate (--rates 0.1)."
                 )
-            scores[cell.labels.rate] += row["validation_accuracy"] or 0.0  # a run that diverged has none
-        return max(scores, key=lambda rate: scores[rate])
+            place: Place = cell.labels
+            assert place.rate is not None
+            found[place.rate][place.attack] = row["validation_accuracy"] or 0.0  # a run that diverged has none
+        return best_rate(found, self.entries.cost)
 
     def of(self, rule: str, panel: Panel) -> tuple[list[Cell], int]:
         """List the cells of one rule that are known by now, seed by seed, and count at most how many may follow.
@@ -463,6 +478,24 @@ class Tournament(Study):
         return lock
 
 
+def best_rate(found: Mapping[float, Mapping[str, float]], cost: float | None) -> float:
+    """Choose a rate; of equal ones the first.
+
+    Args:
+        found: By rate and attack the accuracy on validation samples, in [0, 1].
+        cost: See `Entries`.
+
+    >>> found = {0.1: {"none": 0.90, "ipm": 0.60}, 0.2: {"none": 0.91, "ipm": 0.50}, 0.01: {"none": 0.70, "ipm": 0.65}}
+    >>> best_rate(found, None), best_rate(found, 0.01), best_rate(found, 1.0)
+    (0.1, 0.1, 0.01)
+    """
+    if cost is None:
+        return max(found, key=lambda rate: sum(found[rate].values()))
+    clean = max(of_rate.get(NOBODY, 0.0) for of_rate in found.values())
+    near = [rate for rate, of_rate in found.items() if of_rate.get(NOBODY, 0.0) >= clean - cost - 1e-9]
+    return max(near, key=lambda rate: min(found[rate].values(), default=0.0))
+
+
 def _without_beside(overrides: Iterable[str]) -> list[str]:
     return [override for override in overrides if not beside(override)]
 
@@ -513,7 +546,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     try:
         config = checked(overrides)
         name = identity(config)
-        equal = store.find([folder / "cells.csv", KEPT], STORED, [name])
+        equal = store.find([folder / "cells.csv", *KEPT.parent.glob(f"{KEPT.stem}*.csv")], STORED, [name])
         if equal:
             return equal[name]
         config.run_dir, config.run_name = str(folder / name), title
@@ -555,4 +588,4 @@ def keep(tournament: Tournament) -> Path:
     tournament.refresh()
     cells = [*tournament.tuning(), *tournament.cells(), *tournament.twins(1.0)]
     rows = [row for cell in cells if (row := tournament.row(cell)) is not None]
-    return tournament.keep(KEPT, FIELDS, [*rows, *tournament.impossible.values()])
+    return tournament.keep(tournament.kept, FIELDS, [*rows, *tournament.impossible.values()])

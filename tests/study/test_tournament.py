@@ -67,9 +67,32 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("protocol", [path.stem for path in module.PROTOCOLS.glob("*.yaml")])
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_path, protocol, quick):
+    entries = Entries.choose(protocol=protocol, quick=quick)
+    played = Tournament(entries, tmp_path)
+    assert (played.kept == module.KEPT) == (protocol == "2025")
+    assert {"none", "ipm"} <= set(entries.tuning)
+    config = checked(played.cell(Place("krum", "ipm", "0.1", 15, 0.1), 0).command)
+    assert (config.trainer.max_steps == config.trainer.val_check_interval) and config.f == 15
+
+
+def test_a_rate_is_chosen_by_the_worst_case_where_it_costs_little(tmp_path):
+    """At 0.2 the worst is highest, but it costs two points where nobody attacks."""
+    settings = {"protocol": "2026.1", "rules": ["krum"], "skew": ["iid"], "rates": [0.03, 0.1, 0.2]}
+    played = small(tmp_path, **settings)
+    panel, accuracies = Panel("iid", 2), {0.03: (0.900, 0.3), 0.1: (0.895, 0.5), 0.2: (0.880, 0.7)}
+    for cell in played.tuning():
+        accuracy = accuracies[cell.labels.rate][cell.labels.attack != "none"]
+        played.add(cell, {"status": "completed", "validation_accuracy": accuracy})
+    assert played.rate("krum", panel) == 0.1
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"protocol": "2026"}, "there is no protocol 2026; did you mean 2026.1"),
         ({"rules": ["bobo"]}, "there is no rule bobo; did you mean boba"),
         ({"attacks": ["ipn"]}, "there is no attack ipn; did you mean ipm"),
         ({"skew": ["iidd"]}, "there is no partition iidd; did you mean iid"),
