@@ -74,8 +74,9 @@ def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_p
     played = Tournament(entries, tmp_path)
     assert (played.kept == module.KEPT) == (protocol == "2025")
     assert {"none", "ipm"} <= set(entries.tuning)
-    config = checked(played.cell(Place("krum", "ipm", "0.1", 15, 0.1), 0).command)
-    assert (config.trainer.max_steps == config.trainer.val_check_interval) and config.f == 15
+    config = checked(played.cell(Place("krum", "ipm", "pathological", 15, 0.1), 0).command)
+    assert config.trainer.max_steps == config.trainer.val_check_interval
+    assert config.f == 15
 
 
 def test_a_rate_is_chosen_by_the_worst_case_where_it_costs_little(tmp_path):
