@@ -8,6 +8,7 @@ lightning-fl compare FOLDER FOLDER           compare any number of runs, over se
 lightning-fl tournament --quick              let rules compete under every attack and label skew
 lightning-fl worst my_rule.py:my_rule        what Byzantine clients could do to a rule, whoever wrote it
 lightning-fl audit FOLDER                    whom each rule would have trusted, from the rounds that a run has kept
+lightning-fl advise sites.csv                what robust rules would cost and save for your own sites
 lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes
 lightning-fl list aggregator                 what can be chosen, a sentence on each
 lightning-fl check-device                    what the accelerator of a new machine computes, beside its CPU

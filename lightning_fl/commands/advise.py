@@ -1,0 +1,53 @@
+"""Tell what robust rules would cost and save for your own sites, from their samples per class.
+
+lightning-fl advise sites.csv                 one site may lie
+lightning-fl advise sites.csv --f 2 --more    two may; more rules, rounds and seeds
+
+sites.csv has a column site and one for each class with its number of samples; or a column total, and classes' shares.
+"""
+
+from html import escape
+from pathlib import Path
+
+from lightning_fl.commands import out_folder, parser_of
+from lightning_fl.run.explain import explained
+from lightning_fl.text import shown
+
+RULES = ["average", "median", "trimmed_mean", "geometric_median", "nnm_trimmed_mean", "krum"]
+MORE = [*RULES, "multi_krum", "nnm_geometric_median", "caf", "centred_clipping"]
+
+
+def answer(path: Path, f: int, more: bool, out: Path) -> None:
+    """Play, print and write the page."""
+    from lightning_fl import files
+    from lightning_fl.aggregator.base import Aggregator
+    from lightning_fl.run import page
+    from lightning_fl.run.assemble import make
+    from lightning_fl.run.config import compose
+    from lightning_fl.study.advise import Sites, advise
+
+    def rule(name: str, tolerated: int) -> Aggregator:
+        made: Aggregator = make(compose([f"aggregator={name}", f"f={tolerated}"]).aggregator)
+        return made
+
+    rounds, seeds = (200, 3) if more else (60, 1)
+    found = advise(Sites.read(path), f, MORE if more else RULES, rule, rounds=rounds, seeds=seeds)
+    print(found)
+    notes = [f"<p>{escape(note)}</p>" for note in found.notes]
+    title = f"advice for {path.stem}"
+    files.write(
+        out / "advice.html", page.document(title, [f"<h1>{escape(title)}</h1>", page.table(*found.cells), *notes])
+    )
+    print(shown(out / "advice.html"))
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = parser_of(__doc__)
+    parser.add_argument("sites", type=Path, help="a CSV file")
+    parser.add_argument("--f", type=int, default=1, help="how many sites may lie (1)")
+    parser.add_argument("--more", action="store_true", help="more rules, 200 rounds instead of 60, 3 seeds")
+    parser.add_argument("--out", default="runs/advice", help="folder for the page (runs/advice)")
+    with explained():
+        given = parser.parse_args()
+        answer(given.sites, given.f, given.more, out_folder(given.out))

@@ -1,0 +1,209 @@
+"""What each rule would cost and save for one's own sites: their samples per class, and how many of them may lie."""
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+
+from lightning_fl import seeding
+from lightning_fl.adversary.base import Adversary
+from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.adversary.lie import Lie
+from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.data.tensor_data import TensorData
+from lightning_fl.errors import DataError, SettingError, check_whole
+from lightning_fl.federation import DataWeights, Federation
+from lightning_fl.run.python import train
+from lightning_fl.text import table
+
+_FEATURES, _APART = 20, 0.7  # of the synthetic samples, and how far apart the classes' centres are
+_MOST = 6000  # samples in all: larger federations are scaled down
+_TEST = 200  # of each class
+_ATTACKS: list[Adversary] = [Ipm(10.0), Lie(1.5)]
+MakeRule = Callable[[str, int], Aggregator]
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Who holds what.
+
+    Args:
+        names: One per site.
+        classes: One per class.
+        counts: (n, c) samples, as whole numbers.
+    """
+
+    names: Sequence[str]
+    classes: Sequence[str]
+    counts: Tensor
+
+    @classmethod
+    def read(cls, path: Path) -> "Sites":
+        """Read a CSV file: a column ``site``, and one for each class with its number of samples.
+
+        With a column ``total``, the classes' columns are shares of it, in any unit.
+
+        Raises:
+            DataError: If it is not such a table.
+        """
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                rows = list(csv.DictReader(file))
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"advise cannot read {path}: {error}.") from error
+        classes = [name for name in (rows[0] if rows else {}) if name not in ("site", "total")]
+        if len(rows) < 3 or "site" not in rows[0] or len(classes) < 2:
+            raise DataError(f"{path} needs a column site, one for each of 2 or more classes, and 3 or more sites.")
+        try:
+            counts = torch.tensor([[float(row[name]) for name in classes] for row in rows])
+            totals = torch.tensor([float(row["total"]) for row in rows]) if "total" in rows[0] else counts.sum(1)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{path} needs a number in every cell: {error}.") from error
+        if not (counts >= 0).all() or not (counts.sum(1) > 0).all() or not (totals > 0).all():
+            raise DataError(f"{path} needs numbers of at least 0, and a sample or more at each site.")
+        counts = counts / counts.sum(1, keepdim=True) * totals[:, None]
+        return cls([row["site"] for row in rows], classes, counts.round().long())
+
+    def data(self, weights: DataWeights, liars: Sequence[int], seed: int) -> TensorData:
+        """Make synthetic samples of each class, held as the sites hold theirs, in proportion."""
+        draw = seeding.generator(seed, "advise")
+        scale = min(1.0, _MOST / int(self.counts.sum()))
+        counts = (self.counts * scale).ceil().long()
+        centres = _APART * torch.randn(len(self.classes), _FEATURES, generator=draw)
+        y = torch.cat([torch.arange(len(self.classes)).repeat_interleave(row) for row in counts])
+        test = torch.arange(len(self.classes)).repeat_interleave(_TEST)
+        x, x_test = (centres[z] + torch.randn(len(z), _FEATURES, generator=draw) for z in (y, test))
+        held = list(torch.arange(len(y)).split(counts.sum(1).tolist()))
+        federation = Federation(
+            len(counts), len(liars), "replacement", weights, which=list(liars) if liars else "last", seed=seed
+        )
+        classes = list(self.classes)
+        return TensorData((x, y), (x_test, test), held, federation=federation, class_names=classes)
+
+
+@dataclass
+class Advice:
+    """Accuracy in per cent of each rule, with data weights and without; prints as a page of text.
+
+    Args:
+        sites: Whose.
+        f: How many sites may lie.
+        liars: Which sites lie, by what they are called.
+        accuracy: By rule and weights: if nobody lies, and the worse of two attacks by each group of liars.
+        safe: By rule and weights, the largest f with a proof for as many sites; None where none is known.
+        left_out: By rule, why it cannot serve these sites.
+    """
+
+    sites: Sites
+    f: int
+    liars: dict[str, list[int]]
+    accuracy: dict[tuple[str, DataWeights], dict[str, float]] = field(default_factory=dict)
+    safe: dict[tuple[str, DataWeights], int | None] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    tolerates: set[str] = field(default_factory=set)
+    """The rules that are told f."""
+
+    @property
+    def best(self) -> tuple[str, DataWeights]:
+        """The rule and weights whose worst case is the best, among those with a proof for this f if there are any."""
+        proven = [cell for cell in self.accuracy if (self.safe[cell] or 0) >= self.f]
+        return max(proven or self.accuracy, key=lambda cell: min(self.accuracy[cell].values()))
+
+    @property
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Header, and one row for each rule and kind of weights."""
+        header = ["rule", "weights", "nobody lies", *self.liars, "safe f"]
+        rows = []
+        for (rule, weights), found in self.accuracy.items():
+            safe = self.safe[rule, weights]
+            rows.append([rule, weights, *(f"{x:.1f}" for x in found.values()), "–" if safe is None else str(safe)])
+        return header, rows
+
+    @property
+    def notes(self) -> list[str]:
+        """What follows, and what the numbers are."""
+        sizes = self.sites.counts.sum(1)
+        rule, weights = self.best
+        shares = [
+            f"{name}: {', '.join(f'{self.sites.names[k]} ({sizes[k] / sizes.sum():.1%} of the samples)' for k in who)}"
+            for name, who in self.liars.items()
+        ]
+        claims = f", most_examples={int(sizes.max())}" if weights == "samples" else ""
+        told = f", f={self.f}" if rule in self.tolerates else ""
+        most = sizes.sort().values[-self.f :].sum() / sizes.sum()
+        return [
+            *shares,
+            *([f"the largest hold {most:.0%}: weighed by samples, they outvote the others"] if most >= 0.5 else []),
+            f"least harm in the worst case: {rule} with weights={weights}; in Flower: "
+            f'RobustStrategy("{rule}"{told}{claims}).',
+            "accuracy in per cent on synthetic samples with these sites' class counts, the worse of IPM and LIE; "
+            "safe f: the largest with a proof for as many sites and such weights.",
+            *(f"{name} left out: {why}" for name, why in self.left_out.items()),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([table(*self.cells), *self.notes])
+
+
+def advise(sites: Sites, f: int, rules: Sequence[str], make: MakeRule, *, rounds: int = 60, seeds: int = 1) -> Advice:
+    """Play a quick league on synthetic samples that are held as the sites hold theirs.
+
+    Args:
+        sites: Who holds what.
+        f: How many may lie, from 1, fewer than half.
+        rules: Their names.
+        make: Makes a rule of its name and f.
+        rounds: Of each run.
+        seeds: How many runs each number is a mean of.
+
+    Raises:
+        SettingError: If f is out of range.
+    """
+    n, sizes = len(sites.names), sites.counts.sum(1)
+    check_whole("f", f, 1)
+    if 2 * f >= n:
+        raise SettingError(f"advise needs f below half of the sites, got f={f} of {n}; lower f.")
+    order = sizes.argsort(stable=True).tolist()
+    liars = {"largest lie": order[-f:], "smallest lie": order[:f]}
+    found = Advice(sites, f, liars)
+
+    def accuracy(rule: Aggregator, weights: DataWeights, who: Sequence[int], attack: Adversary | None) -> float:
+        torch.manual_seed(0)
+        runs = train(
+            lambda: nn.Linear(_FEATURES, len(sites.classes)),
+            sites.data(weights, who, seed=0),
+            rule,
+            attack,
+            rounds,
+            lr=0.5,
+            seed=range(seeds),
+            evaluate_every=rounds,
+            logger=False,
+        )
+        return 100 * sum(run.accuracy or 0.0 for run in runs) / seeds
+
+    for name in rules:
+        try:
+            rule = make(name, f)
+            rule.check(n, len(sites.classes))
+        except SettingError as error:
+            found.left_out[name] = str(error)
+            continue
+        found.tolerates |= {name} if hasattr(rule, "f") else set()
+        for weights in get_args(DataWeights):
+            found.safe[name, weights] = _safe(name, make, n, weights == "uniform")
+            cell = {"nobody lies": accuracy(rule, weights, [], None)}
+            for called, who in liars.items():
+                cell[called] = min(accuracy(rule, weights, who, attack) for attack in _ATTACKS)
+            found.accuracy[name, weights] = cell
+    return found
+
+
+def _safe(name: str, make: MakeRule, n: int, equal: bool) -> int | None:
+    """The largest f for which a bound on kappa is known and holds for n updates, of equal weight or not."""
+    safe = [f for f in range(1, (n + 1) // 2) if make(name, f).kappa(n, f, equal) is not None]
+    return max(safe, default=None)

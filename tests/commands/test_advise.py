@@ -1,0 +1,34 @@
+"""lightning-fl advise on a table of sites."""
+
+import sys
+
+from lightning_fl.commands import advise
+from lightning_fl.study.advise import Advice, Sites
+from tests.commands.command import outcome
+
+
+def test_prints_and_writes_a_page(tmp_path, monkeypatch, capsys):
+    (tmp_path / "sites.csv").write_text("site,a,b\n<One>,6,4\nTwo,3,0\nThree,2,8\n")
+    monkeypatch.setattr(sys, "argv", ["lightning-fl advise", str(tmp_path / "sites.csv"), "--out", str(tmp_path)])
+
+    def played(sites: Sites, f, rules, make, *, rounds, seeds):
+        assert make("trimmed_mean", f).f == 1
+        assert (rules, rounds, seeds) == (advise.RULES, 60, 1)
+        found = Advice(
+            sites, f, {"largest lie": [0]}, {("median", "uniform"): {"nobody lies": 90.0, "largest lie": 80.0}}
+        )
+        found.safe["median", "uniform"] = 1
+        return found
+
+    monkeypatch.setattr("lightning_fl.study.advise.advise", played)
+    code, out, err = outcome(advise.main, capsys)
+    assert (code, err) == (0, "")
+    assert "least harm in the worst case: median with weights=uniform" in out
+    assert "&lt;One&gt; (43.5% of the samples)" in (tmp_path / "advice.html").read_text()
+
+
+def test_refuses_what_is_no_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["lightning-fl advise", str(tmp_path / "nowhere.csv")])
+    code, _, err = outcome(advise.main, capsys)
+    assert code == 2
+    assert "advise cannot read" in err

@@ -1,0 +1,66 @@
+"""Advice for a table of sites."""
+
+import pytest
+import torch
+
+from lightning_fl import DataError, SettingError
+from lightning_fl.contract import conf
+from lightning_fl.study.advise import Sites, advise
+
+TABLE = "site,a,b\nOne,60,40\nTwo,30,0\nThree,2,8\nFour,10,10\nFive,5,25\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "sites.csv"
+    path.write_text(TABLE)
+    return path
+
+
+def test_counts_and_shares_of_a_total_are_the_same(path, tmp_path):
+    sites = Sites.read(path)
+    assert (sites.names[0], sites.classes) == ("One", ["a", "b"])
+    assert sites.counts.tolist() == [[60, 40], [30, 0], [2, 8], [10, 10], [5, 25]]
+    shares = tmp_path / "shares.csv"
+    shares.write_text("site,total,a,b\nOne,100,0.6,0.4\nTwo,30,1,0\nThree,10,1,4\nFour,20,50,50\nFive,30,1,5\n")
+    assert torch.equal(Sites.read(shares).counts, sites.counts)
+
+
+def test_clients_hold_what_the_sites_hold(path):
+    data = Sites.read(path).data("samples", [0], seed=0)
+    data.setup()
+    assert data.clients.class_counts().tolist() == Sites.read(path).counts.tolist()
+    assert data.federation.byzantine_ids == [0]
+
+
+def test_a_league(path):
+    """The largest site holds 100 of 190 samples: the geometric median by samples is its update, whatever it sends."""
+    names = ["geometric_median", "bulyan"]
+    found = advise(Sites.read(path), 1, names, lambda name, f: conf.make("aggregator", name, f=f), rounds=5)
+    assert found.liars == {"largest lie": [0], "smallest lie": [2]}
+    assert "needs" in found.left_out["bulyan"]
+    robust, fooled = found.accuracy["geometric_median", "uniform"], found.accuracy["geometric_median", "samples"]
+    assert robust["largest lie"] > fooled["largest lie"] + 20
+    assert found.best == ("geometric_median", "uniform")
+    assert (found.safe["geometric_median", "uniform"], found.safe["geometric_median", "samples"]) == (2, None)
+    assert 'RobustStrategy("geometric_median")' in str(found)
+    assert "One (52.6% of the samples)" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        ("site,a\nOne,1\nTwo,1\nThree,1\n", "needs a column site, one for each of 2 or more classes"),
+        (TABLE.replace("30,0", "x,0"), "needs a number in every cell"),
+        (TABLE.replace("30,0", "0,0"), "a sample or more at each site"),
+    ],
+)
+def test_refuses_a_table(path, table, error):
+    path.write_text(table)
+    with pytest.raises(DataError, match=error):
+        Sites.read(path)
+
+
+def test_refuses_half_of_the_sites(path):
+    with pytest.raises(SettingError, match="f below half of the sites, got f=3 of 5"):
+        advise(Sites.read(path), 3, [], lambda name, f: conf.make("aggregator", name, f=f))
