@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from lightning_fl import files, plot
 from lightning_fl.run.lock import held
 from lightning_fl.study.report import Report, Section
-from lightning_fl.study.standing_page import standing_page
 from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.study.twins import conclusion
@@ -45,6 +44,8 @@ def write(tournament: Tournament) -> Path:
         tournament.refresh()
         panels = panels_of(tournament)
         whole = replace(report(tournament, panels), figures=draw(tournament, panels))
+        from lightning_fl.study.standing_page import standing_page  # torch comes with it: not for --help
+
         page = standing_page(tournament, panels, [heading(panel) for panel in panels], introduction(tournament))
         files.write(tournament.folder / "standing.html", page)
         return next(path for path in whole.write(tournament.folder, "tournament") if path.suffix == ".html")
