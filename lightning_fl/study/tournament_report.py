@@ -14,7 +14,6 @@ from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.study.twins import conclusion
 from lightning_fl.text import many
-from lightning_fl.theory.robustness import least_kappa
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
 _BEST = 10  # lines of the curve, and of a table in the terminal
@@ -258,6 +257,8 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
 
 def _told(tournament: Tournament, panels: Panels) -> Figure | None:
     """Draw what the first panel's rules lose by a wrong f, and kappa; None if they are told one number."""
+    from lightning_fl.theory.robustness import least_kappa  # torch comes with it: not for --help
+
     (skew, byzantine, _), entries = next(iter(panels)), tournament.entries
     honest = tournament.n_honest(skew, byzantine) if len(entries.told) > 1 else 0
     lines: dict[str, dict[str, dict[float, float]]] = {what: {} for what in _OVER_TOLD}
