@@ -3,6 +3,7 @@
 import pytest
 import torch
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from lightning_fl import DataError, FederatedDataModule, Federation, SettingError
 from lightning_fl.contract import conf
@@ -12,9 +13,10 @@ every_data_set = pytest.mark.parametrize("name", conf.names("data"))
 
 
 def settings(name, folder):
-    """Compose a data set whose root is an empty folder."""
+    """Compose a data set whose root, and what else it has to be told, is an empty folder."""
     config = conf.compose(f"data={name}").data.copy()
-    config.update({key: str(folder) for key in ("root",) if key in config})
+    told = [key for key in config if key == "root" or OmegaConf.is_missing(config, key)]
+    config.update(dict.fromkeys(told, str(folder)))
     return config
 
 

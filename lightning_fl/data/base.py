@@ -53,6 +53,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     class_names: Sequence[str] | None = None
     """Names of the classes, in the order of their numbers, where the data have them."""
+    users: list[Any] | None = None
+    """The user of each training sample, where the data say so."""
 
     def __init__(
         self,
@@ -166,6 +168,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def _load_and_partition(self) -> None:
         train, test = self._loaded()
+        self.partition = self.partition.with_users(self.users)
         parts = self.partition(
             train.targets,
             self.federation.n_clients,

@@ -97,9 +97,9 @@ class Torchvision(FederatedDataModule):
             raise DataError(f"{self.dataset} tests on class {strangers[0]}, which has no training sample.")
         if classes is not None and numbers[-1] < len(classes):
             self.class_names = [classes[z] for z in numbers]
-        scaling = _scaling(inputs) if self.standardize else ()
+        found = scaling(inputs) if self.standardize else ()
         return tuple(  # type: ignore[return-value]
-            Samples(x, torch.searchsorted(numbers, y), len(numbers), *scaling) for x, y in [(inputs, targets), test]
+            Samples(x, torch.searchsorted(numbers, y), len(numbers), *found) for x, y in [(inputs, targets), test]
         )
 
     def _splits(self, download: bool) -> tuple[Dataset[Any], Dataset[Any] | None]:
@@ -150,7 +150,7 @@ class Torchvision(FederatedDataModule):
         return last
 
 
-def _scaling(inputs: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def scaling(inputs: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Compute mean and deviation of each channel's pixels in [0, 1], from counts of the 256 values."""
     values = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,6 +67,14 @@ class Partition(ABC):
                 f"{name} must give a sample to one client, got sample {times.argmax()} {times.max()} times."
             )
         return parts
+
+    def with_users(self, users: Sequence[Any] | None) -> "Partition":
+        """Give the partition of samples that these users have made; by default this one, which does not ask.
+
+        Args:
+            users: The user of each training sample.  None: the data do not say.
+        """
+        return self
 
     def note(self, n_clients: int, n_classes: int) -> str | None:
         """Say what a person should know about the partition over that many clients; by default nothing."""

@@ -2,7 +2,7 @@
 
 import csv
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -110,7 +110,7 @@ class NaturalFile(Natural):
     """Each user is a client, by a column of a CSV file with a header and one row per training sample, in their order.
 
     Args:
-        path: The file, UTF-8.
+        path: The file, UTF-8.  None: users are those of the data (``data.user``).
         column: Name of the column; its values are whole numbers or any text.  None: the only one.
         order: See `Natural`.
         min_samples: See `Natural`.
@@ -123,14 +123,35 @@ class NaturalFile(Natural):
 
     def __init__(
         self,
-        path: str,
+        path: str | None = None,
         column: str | None = None,
         order: Order = "sorted",
         min_samples: int = 1,
         n_clients: int | None = None,
     ):
-        self.path, self.column = Path(path), column
-        super().__init__(_users(self.path, column), order, min_samples, n_clients)
+        self.path, self.column = None if path is None else Path(path), column
+        if self.path is not None:
+            super().__init__(_users(self.path, column), order, min_samples, n_clients)
+            return
+        check_choice("order", order, get_args(Order))
+        check_whole("min_samples", min_samples, 1)
+        if n_clients is not None:
+            check_whole("n_clients", n_clients, 1)
+        self.order, self.min_samples, self.n_clients = order, min_samples, n_clients
+
+    def with_users(self, users: Sequence[Any] | None) -> Partition:
+        """Give each of the data's users a client, unless a file says who they are; see the base class.
+
+        Raises:
+            SettingError: If neither does.
+        """
+        if self.path is not None:
+            return self
+        if users is None:
+            raise SettingError(
+                "natural needs users, got none; set partition.path, or data.user where the data have it."
+            )
+        return Natural(users, self.order, self.min_samples, self.n_clients)
 
 
 def _users(path: Path, column: str | None) -> list[str] | list[int]:

@@ -1,0 +1,136 @@
+"""What tables of samples have in common: targets of any kind, a split, a user for each sample."""
+
+import sys
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from annotated_types import Gt, Lt
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+from torch import Tensor
+
+from lightning_fl import seeding
+from lightning_fl.data.base import FederatedDataModule, check_alike
+from lightning_fl.data.torchvision import scaling
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.ranges import Checked
+from lightning_fl.samples import Samples
+
+Label = int | str
+
+
+class Rows(NamedTuple):
+    """Samples as a table has them.
+
+    Args:
+        inputs: (N, ...) floats, or bytes, which are pixels.
+        targets: Class of each, a whole number or a word.
+        users: User of each; empty if nobody asked.
+        classes: Names of the classes that are numbered from 0; None: not known.
+    """
+
+    inputs: Tensor
+    targets: Sequence[Label]
+    users: Sequence[Any]
+    classes: Sequence[str] | None = None
+
+
+class Table(Checked, FederatedDataModule):
+    """Samples of a table; see the base class for the other settings.
+
+    Targets that are words, or do not go from 0 without gaps, are numbered in their order, which a line says.
+
+    Args:
+        test_share: Share of the samples, drawn by ``partition_seed``, for evaluation, where there is no test split.
+        standardize: Whether inputs, images by channel, are standardised by mean and deviation of the training samples.
+        settings: See the base class.
+    """
+
+    def __init__(self, test_share: Annotated[float, Gt(0), Lt(1)] = 0.2, standardize: bool = True, **settings: Any):
+        super().__init__(**settings)
+        self.test_share, self.standardize = test_share, standardize
+
+    @abstractmethod
+    def rows(self) -> tuple[Rows, Rows | None]:
+        """Read the training samples, and those of a test split if there is one."""
+
+    def load(self) -> tuple[Samples, Samples]:
+        """Read, split and number; see `rows`."""
+        train, test = self.rows()
+        if test is None:
+            train, test = self._split(train)
+        self.users = list(train.users) or None
+        known = sorted(set(train.targets), key=lambda value: (isinstance(value, str), value))
+        strangers = [value for value in test.targets if value not in set(known)]
+        if strangers:
+            raise DataError(f"the test samples have the target {strangers[0]}, which no training sample has.")
+        if len({type(value) for value in known}) > 1:
+            raise DataError(f"targets are whole numbers or words, got {known[0]!r} and {known[-1]!r}.")
+        if train.classes is not None:
+            self.class_names = [train.classes[int(value)] for value in known]
+        if known != list(range(len(known))):
+            self.class_names = self.class_names or [str(value) for value in known]
+            ends = ", ".join(map(str, known[:3])) + (f", ..., {known[-1]}" if len(known) > 3 else "")
+            rank_zero_only(print)(f"The targets {ends} are the classes 0 to {len(known) - 1}.", file=sys.stderr)
+        numbers = {value: z for z, value in enumerate(known)}
+        x, x_test = self._standardized(train.inputs, test.inputs)
+        pixels = x.dtype == torch.uint8 and x.ndim == 4 and self.standardize
+        more = scaling(x) if pixels else ()
+        found = [
+            Samples(inputs, torch.tensor([numbers[value] for value in targets]), len(known), *more)
+            for inputs, targets in [(x, train.targets), (x_test, test.targets)]
+        ]
+        check_alike(*found)
+        return found[0], found[1]
+
+    def _split(self, rows: Rows) -> tuple[Rows, Rows]:
+        n = len(rows.targets)
+        held = round(self.test_share * n)
+        if not 0 < held < n:
+            raise SettingError(f"test_share={self.test_share} of {n} samples leaves a split empty; give another share.")
+        order = torch.randperm(n, generator=seeding.generator(self.partition_seed, "test split"))
+        test, train = _chosen(rows, order[:held]), _chosen(rows, order[held:])
+        return train, test
+
+    def _standardized(self, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+        if not (self.standardize and train.is_floating_point()):
+            return train, test
+        mean, deviation = train.mean(0), train.std(0, correction=0)
+        deviation = torch.where(deviation > 0, deviation, 1)
+        return (train - mean) / deviation, (test - mean) / deviation
+
+
+def _chosen(rows: Rows, index: Tensor) -> Rows:
+    index = index.sort().values
+    places = index.tolist()
+    users = [rows.users[i] for i in places] if rows.users else []
+    return Rows(rows.inputs[index], [rows.targets[i] for i in places], users, rows.classes)
+
+
+def label(text: str) -> Label:
+    """Read a class: a whole number if it looks like one.
+
+    >>> label("3"), label("3.0"), label("cat")
+    (3, 3, 'cat')
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else text
+
+
+def need(columns: Sequence[str], wanted: Sequence[str], what: str) -> None:
+    """Check that a table has columns.
+
+    Raises:
+        DataError: If one is missing, or the same is asked for twice.
+    """
+    for name in wanted:
+        if name not in columns:
+            raise DataError(f"{what} has no column {name}; it has {', '.join(map(str, columns))}.")
+    for one, other in pairwise(sorted(wanted)):
+        if one == other:
+            raise DataError(f"{what} gives one thing by each column, got {one} twice; choose another.")

@@ -1,0 +1,79 @@
+"""Your own table: a CSV file with a header, a column of classes, perhaps one of users, and columns of numbers.
+
+Memory: 4 bytes per number.
+"""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightning_fl.data._users import Rows, Table, label, need
+from lightning_fl.errors import DataError
+
+
+class Csv(Table):
+    """Rows of numbers; see the base class for the other settings.
+
+    Args:
+        path: The file, UTF-8, with a header.
+        test_path: The file of the test samples, with the same columns.  None: a share of the rows.
+        target: Column of the classes, whole numbers or words.
+        user: Column of users, for ``partition=natural``.  None: there is none.
+        input: Columns of the inputs.  None: all others, in their order.
+        settings: See the base class.
+
+    Raises:
+        DataError: When it is loaded: if a file cannot be read, lacks a column, or has a cell that is not a number.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        test_path: str | None = None,
+        target: str = "label",
+        user: str | None = None,
+        input: list[str] | None = None,
+        **settings: Any,
+    ):
+        super().__init__(**settings)
+        self.path, self.test_path = path, test_path
+        self.target, self.user, self.input = target, user, input
+
+    def rows(self) -> tuple[Rows, Rows | None]:
+        """Read the files; see the base class."""
+        train = self._read(Path(self.path))
+        return train, None if self.test_path is None else self._read(Path(self.test_path))
+
+    def _read(self, path: Path) -> Rows:
+        named = [self.target, *([self.user] if self.user else [])]
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin with a byte order mark
+                table = csv.DictReader(file)
+                columns = list(table.fieldnames or [])
+                chosen = list(self.input) if self.input else [name for name in columns if name not in named]
+                need(columns, [*named, *chosen], str(path))
+                read = list(table)
+        except OSError as error:
+            raise DataError(f"csv cannot read {path}: {error.strerror}.") from error
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"csv cannot read {path}: not a CSV file in UTF-8 ({error}).") from error
+        if not read or not chosen:
+            raise DataError(f"{path} needs rows and a column of inputs, got {len(read)} rows of {', '.join(columns)}.")
+        numbers = [[_number(row[name], path, i, name) for name in chosen] for i, row in enumerate(read, start=1)]
+        for i, row in enumerate(read, start=1):
+            if empty := [name for name in named if not row[name]]:
+                raise DataError(f"{path}, row {i}: {empty[0]} is empty; fill it, or leave the row out.")
+        users = [row[self.user] for row in read] if self.user else []
+        return Rows(torch.tensor(numbers), [label(row[self.target]) for row in read], users)
+
+
+def _number(text: str | None, path: Path, row: int, name: str) -> float:
+    try:
+        found = float(text or "")
+    except ValueError:
+        found = float("nan")
+    if found - found != 0:  # nan or inf
+        raise DataError(f"{path}, row {row}: {name} needs a number, got {text!r}; fill it, or choose data.input.")
+    return found

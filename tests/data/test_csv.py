@@ -1,0 +1,73 @@
+"""Tables of one's own."""
+
+import pytest
+import torch
+
+from lightning_fl import DataError, Federation, SettingError
+from lightning_fl.data.csv import Csv
+from lightning_fl.partition.iid import Iid
+from lightning_fl.partition.natural import NaturalFile
+
+ROWS = ["ward,age,label,weight", "b,1,7,10", "a,3,3,30", "b,5,7,50", "c,7,9,70", "a,1,3,10", "b,3,9,30"]
+
+
+def data(tmp_path, rows=ROWS, partition=None, n_clients=2, test=ROWS, **settings):
+    for name, lines in [("train.csv", rows), ("test.csv", test)]:
+        (tmp_path / name).write_text("\n".join(lines))
+    settings = {"target": "label", "user": "ward", "server_samples": 0} | settings
+    settings = {"test_path": str(tmp_path / "test.csv")} | settings
+    return Csv(
+        str(tmp_path / "train.csv"), partition=partition or Iid(), federation=Federation(n_clients, 0), **settings
+    )
+
+
+def test_reads_numbers_classes_with_gaps_and_users(tmp_path, capsys):
+    found = data(tmp_path, partition=NaturalFile(), n_clients=3, standardize=False)
+    found.setup()
+    assert found.train.inputs.tolist() == [[1, 10], [3, 30], [5, 50], [7, 70], [1, 10], [3, 30]]
+    assert found.train.targets.tolist() == [1, 0, 1, 2, 0, 2]
+    assert found.class_names == ["3", "7", "9"]
+    assert "The targets 3, 7, 9 are the classes 0 to 2." in capsys.readouterr().err
+    assert [part.tolist() for part in found.clients.indices] == [[1, 4], [0, 2, 5], [3]]  # a, b, c
+
+
+def test_standardises_by_the_training_rows_and_holds_a_share_out(tmp_path):
+    train, test = data(tmp_path).load()
+    torch.testing.assert_close(train.inputs.mean(0), torch.zeros(2))
+    torch.testing.assert_close(train.inputs.std(0, correction=0), torch.ones(2))
+    assert torch.equal(train.inputs, test.inputs)
+    lines = [ROWS[0], *[f"a,{i},{i % 2},1" for i in range(10)]]
+    train, test = data(tmp_path, lines, test_path=None, standardize=False).load()
+    assert (len(train), len(test)) == (8, 2)
+    assert sorted([*train.inputs[:, 0].tolist(), *test.inputs[:, 0].tolist()]) == list(range(10))
+
+
+def test_words_are_classes(tmp_path):
+    rows = ["x,label", "1,cat", "2,ant", "3,cat"]
+    found = data(tmp_path, rows, test=rows, user=None)
+    assert found.load()[0].targets.tolist() == [1, 0, 1]
+    assert found.class_names == ["ant", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"target": "y"}, "train.csv has no column y; it has ward, age, label, weight"),
+        ({"user": None}, "row 1: ward needs a number, got 'b'"),
+        ({"input": ["age", "age"]}, "got age twice"),
+        ({"rows": [*ROWS, "a,,3,1"]}, "row 7: age needs a number, got ''"),
+        ({"rows": [*ROWS, "a,1,,1"]}, "row 7: label is empty"),
+        ({"test": [*ROWS, "a,1,5,1"]}, "the test samples have the target 5, which no training sample has"),
+        ({"test_path": "nowhere.csv"}, "csv cannot read nowhere.csv: No such file"),
+        ({"rows": [*ROWS, "a,1,cat,1"]}, "targets are whole numbers or words, got 3 and 'cat'"),
+    ],
+)
+def test_refuses(tmp_path, settings, message):
+    with pytest.raises(DataError, match=message):
+        data(tmp_path, **settings).load()
+
+
+def test_natural_needs_users(tmp_path):
+    rows = ["x,label", "1,0", "2,1"]
+    with pytest.raises(SettingError, match=r"natural needs users, got none; set partition.path, or data.user"):
+        data(tmp_path, rows, NaturalFile(), test=rows, user=None).setup()

@@ -1,0 +1,80 @@
+"""Data sets of Hugging Face, made here."""
+
+import pytest
+from PIL import Image
+
+from lightning_fl import DataError, Federation
+from lightning_fl.data.huggingface import HuggingFace
+from lightning_fl.partition.iid import Iid
+from lightning_fl.partition.natural import NaturalFile
+
+datasets = pytest.importorskip("datasets")
+
+
+def grey(value, mode="L", side=4):
+    return Image.new("L", (side, side), value).convert(mode)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Pictures of two modes and sides with classes and writers, in two splits."""
+    path = tmp_path_factory.mktemp("saved")
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=["no", "yes"]),
+            "writer": datasets.Value("string"),
+        }
+    )
+    columns = {
+        "image": [grey(10), grey(20, "RGB"), grey(30, side=6), grey(40)],
+        "label": [0, 1, 1, 0],
+        "writer": ["b", "a", "b", "a"],
+    }
+    split = datasets.Dataset.from_dict(columns, features=features)
+    datasets.DatasetDict({"train": split, "validation": split}).save_to_disk(str(path))
+    return path
+
+
+def data(folder, partition=None, **settings):
+    settings = {"side": 4, "server_samples": 0, "standardize": False} | settings
+    return HuggingFace(str(folder), partition=partition or Iid(), federation=Federation(2, 0), **settings)
+
+
+def test_reads_pictures_names_of_classes_and_users(folder):
+    found = data(folder, NaturalFile(), user="writer")
+    found.prepare_data()
+    found.setup()
+    assert found.train.inputs.shape == (4, 1, 4, 4)
+    assert found.train.inputs[:, 0, 0, 0].tolist() == [10, 20, 30, 40]
+    assert found.train.targets.tolist() == [0, 1, 1, 0]
+    assert found.class_names == ["no", "yes"]
+    assert [part.tolist() for part in found.clients.indices] == [[1, 3], [0, 2]]  # a, b
+    assert len(found.test) == 4
+
+
+def test_one_split_of_vectors_gives_a_share(tmp_path):
+    columns = {"x": [[float(i), 1.0] for i in range(10)], "y": [3, 5] * 5}
+    datasets.Dataset.from_dict(columns).save_to_disk(str(tmp_path / "one"))
+    found = data(tmp_path / "one", input="x", target="y", side=None)
+    train, test = found.load()
+    assert (len(train), len(test), train.n_classes) == (8, 2, 2)
+    assert found.class_names == ["3", "5"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"target": "class"}, "has no column class; it has image, label, writer"),
+        ({"test": "held"}, "has no split held; it has train, validation"),
+        ({"side": None}, "inputs need one shape"),
+    ],
+)
+def test_refuses(folder, settings, message):
+    with pytest.raises(DataError, match=message):
+        data(folder, **settings).load()
+
+
+def test_a_folder_that_is_none_of_theirs(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be read: .*; give its name on the hub, or a folder of save_to_disk"):
+        data(tmp_path).load()
