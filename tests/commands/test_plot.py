@@ -63,6 +63,7 @@ def test_two_runs_of_train(command, tmp_path, monkeypatch, capsys):
         "drop.png",
         "confusion.png",
         "robustness.png",
+        "detection.png",
         "weights.png",
         "clients.png",
         "labels.png",
