@@ -79,11 +79,6 @@ def _shapes_are_checked_by_the_contract():
 
 
 @pytest.fixture
-def unchecked():
-    """Nothing more: no test here checks shapes and types at run time."""
-
-
-@pytest.fixture
 def draw():
     """A seeded generator for random problems."""
     return torch.Generator().manual_seed(0)

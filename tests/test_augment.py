@@ -135,7 +135,7 @@ def test_the_server_s_samples_stay_as_they_are():
     assert held.server.samples.augment is held.test.augment is None
 
 
-def test_other_data_are_refused(unchecked):
+def test_other_data_are_refused():
     split = (world.samples().inputs, world.samples().targets)
     wrong = TensorData(split, split, n_clients=3, augment="crop_flip")
     with pytest.raises(SettingError, match="augment needs images, got samples of shape"):

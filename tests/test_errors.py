@@ -55,7 +55,6 @@ def make(group, config):
 
 
 @pytest.mark.parametrize(("group", "name"), PARTS)
-@pytest.mark.usefixtures("unchecked")
 def test_numbers_are_finite(group, name):
     composed = conf.compose(f"{group}={name}", "data_dir=d")
     for key in numbers(OmegaConf.to_container(composed.get(group) or OmegaConf.create())):

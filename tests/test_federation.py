@@ -52,7 +52,7 @@ def test_shares_by_samples():
         (3, 0.5, r"n_byzantine must be a whole number of at least 0, got 0\.5"),
     ],
 )
-def test_numbers_out_of_range(n_clients, n_byzantine, message, unchecked):
+def test_numbers_out_of_range(n_clients, n_byzantine, message):
     with pytest.raises(SettingError, match=message):
         Federation(n_clients, n_byzantine, "supplement", "uniform")
 
@@ -72,7 +72,7 @@ def test_replacement_leaves_an_honest_client(n_byzantine):
         ("supplement", "size", r"federation.data_weights must be one of uniform, samples, got 'size'"),
     ],
 )
-def test_unknown_options_list_the_valid_ones(placement, data_weights, message, unchecked):
+def test_unknown_options_list_the_valid_ones(placement, data_weights, message):
     with pytest.raises(SettingError, match=message):
         Federation(3, 1, placement, data_weights)
 
@@ -106,7 +106,7 @@ def test_attackers_drawn_at_random():
         ("replacement", [-1, 2], r"different clients in \[0, 5\), got \[-1, 2\]"),
     ],
 )
-def test_attackers_that_cannot_be(placement, which, message, unchecked):
+def test_attackers_that_cannot_be(placement, which, message):
     with pytest.raises(SettingError, match=message):
         Federation(5, 2, placement, "uniform", which)
 
@@ -153,7 +153,6 @@ def test_rates_out_of_range(rate):
         Federation(3, 1, "supplement", "uniform", participation=rate)
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_what_supplementary_byzantine_clients_train_on():
     for choice in (None, "copies", "iid"):
         assert Federation(4, 2, "supplement", "uniform", byzantine_data=choice).byzantine_data == choice
@@ -193,7 +192,7 @@ def test_by_bernoulli_each_client_is_drawn_alone():
     assert rounds[:9] == drawn(federation, 9) != drawn(federation.replace(seed=1), 9)
 
 
-def test_where_everybody_takes_part_nothing_is_drawn(unchecked):
+def test_where_everybody_takes_part_nothing_is_drawn():
     for sampling in ("groups", "everybody", "bernoulli"):
         federation = Federation(4, 1, sampling=sampling)
         assert federation.participants(3) == ([0, 1, 2, 3], [4])

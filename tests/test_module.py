@@ -699,7 +699,7 @@ def test_says_what_a_rule_or_an_attack_of_ones_own_got_wrong(tmp_path, callbacks
         ({"lengths": torch.ones(2)}, "must be numbers, got Tensor for lengths"),
     ],
 )
-def test_diagnostics_are_numbers(tmp_path, diagnostics, message, unchecked):
+def test_diagnostics_are_numbers(tmp_path, diagnostics, message):
     rule = Answering(Aggregation(torch.ones(9), diagnostics=diagnostics))
     with pytest.raises(SettingError, match=f"the diagnostics of Answering.aggregate {message}"):
         trainer(tmp_path, 1, rule, Ipm(1.0)).fit(module(), datamodule=data())

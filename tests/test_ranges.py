@@ -20,8 +20,6 @@ from lightning_fl.ranges import (
     Share,
 )
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 class Some(Checked):
     def __init__(self, f: NonNegativeInt = 0, *, size: PositiveFloat | None = 2.0):

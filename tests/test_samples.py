@@ -84,7 +84,7 @@ def test_unfit_data_are_refused(n_inputs, targets, message):
         (torch.zeros(2, 2), torch.zeros(2, 1).long(), r"class numbers, int64, got \(2, 1\) of torch.int64"),
     ],
 )
-def test_samples_are_tensors(inputs, targets, message, unchecked):
+def test_samples_are_tensors(inputs, targets, message):
     with pytest.raises(DataError, match=message):
         Samples(inputs, targets, 3)
 

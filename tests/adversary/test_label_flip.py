@@ -117,7 +117,7 @@ def test_evaluations_tell_how_the_pair_fares():
     assert LabelFlip().observe(confusion) == {}
 
 
-def test_refuses_classes_that_are_not_there(unchecked):
+def test_refuses_classes_that_are_not_there():
     data = SimpleNamespace(n_classes=5)
     for attack, wrong in [(LabelFlipPair(2, 7), 7), (LabelFlipPair(None, 5), 5), (LabelFlipPair(8, 0), 8)]:
         with pytest.raises(SettingError, match=f"classes below 5, got {wrong}"):

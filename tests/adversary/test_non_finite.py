@@ -29,7 +29,7 @@ def test_takes_what_hydra_makes_of_the_names(typed, kind):
     assert NonFinite(typed).kind == kind
 
 
-def test_refuses_an_unknown_kind(unchecked):
+def test_refuses_an_unknown_kind():
     for kind in ("zero", -inf):
         with pytest.raises(SettingError, match=f"one of nan, inf, huge, one_coordinate, got '{kind}'"):
             NonFinite(kind)

@@ -91,7 +91,7 @@ def test_weights_are_of_the_updates_as_sent(rule):
     assert aggregation.update.norm() <= rows[1:].norm(dim=1).max()
 
 
-def test_refuses_settings_out_of_range(unchecked):
+def test_refuses_settings_out_of_range():
     with pytest.raises(SettingError, match="arc needs f >= 0, got -1"):
         Arc(Average(), -1)
     with pytest.raises(SettingError, match=rf"arc needs f >= 0 and n >= 2f \+ 1 updates, got n={N} and f=6"):

@@ -39,7 +39,6 @@ def test_any_number_of_updates_will_do(n, n_classes):
     torch.testing.assert_close(Average()(torch.ones(n, 2)), torch.ones(2))
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("x", "weights", "message"),
     [

@@ -22,7 +22,6 @@ def test_f_is_checked_against_n_first():
         Krum(f=3)(X)
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("rule", "server", "message"),
     [

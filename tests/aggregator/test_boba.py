@@ -89,7 +89,6 @@ def test_accepts_the_same_clients_at_any_scale(scale):
     torch.testing.assert_close(there.label_distributions, here.label_distributions, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_trusts_whom_it_accepts():
     x, classes, f = problem(3, "ipm")
     server = SimpleNamespace(class_updates=classes)
@@ -108,7 +107,6 @@ def test_trusts_whom_it_accepts():
         (0, {"stage_1": "exhaustive"}),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_the_class_agrees_with_the_loop_in_any_setting_and_reports_its_weights(seed, options):
     x, classes, f = problem(seed, "ipm")
     found = Boba(f, **options).aggregate(Updates(x), SimpleNamespace(class_updates=classes))
@@ -223,7 +221,6 @@ def test_degenerate_rows_give_their_common_value(rows):
         (1, {"stage_1": "greedy"}, "alternating, exhaustive, none, got 'greedy'"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_settings_out_of_range(f, options, message):
     with pytest.raises(SettingError, match=message):
         Boba(f, **options)(CLIENTS, torch.eye(2).double())
@@ -243,7 +240,6 @@ def test_refuses_a_single_class():
         Boba(1)(torch.eye(3), torch.ones(1, 3))
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_rows_of_another_length():
     with pytest.raises(SettingError, match="length 2, got 3"):
         Boba(1)(CLIENTS, torch.eye(3).double())

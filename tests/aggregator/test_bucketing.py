@@ -215,7 +215,7 @@ def test_hostile_rows_leave_bucketed_krum_near_the_honest(values, seed, entries)
     assert (aggregation.weights[~x.isfinite().all(1)] == 0).all()
 
 
-def test_errors(unchecked):
+def test_errors():
     x = problem("random")
     with pytest.raises(SettingError, match=f"bucketing needs s <= n, got s={N + 1} and n={N}; lower"):
         Bucketing(Average(), N + 1).check(N, 3)

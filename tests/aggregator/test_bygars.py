@@ -112,7 +112,7 @@ def test_no_number_of_hostile_rows_makes_it_large(values, seed, entries):
         torch.testing.assert_close(result, bygars(finite, gradient, RATE, STEPS, ALPHA), rtol=1e-4, atol=1e-7)
 
 
-def test_errors(unchecked):
+def test_errors():
     x = problem("random")
     with pytest.raises(SettingError, match="bygars needs steps >= 1, got 0"):
         bygars(x, gradient, RATE, steps=0)

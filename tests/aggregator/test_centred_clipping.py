@@ -152,7 +152,6 @@ def test_hostile_rows_do_not_break_it(value):
         assert sequential_centred_clipping(x, [[0, 9], [10, 11, 2]], 0.5).norm() <= 1 + 1e-6
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_errors():
     for radius in [0.0, -1.0, float("inf"), float("nan")]:
         message = f"centred_clipping needs (a finite )?radius > 0, got {radius}"

@@ -147,7 +147,7 @@ def test_a_run_remembers_every_norm_once():
     assert len(rule.state_dict()["norms"]) == 3 * 4
 
 
-def test_errors(unchecked):
+def test_errors():
     x = torch.randn(N, D)
     with pytest.raises(SettingError, match="linkage must be one of average, single, got 'ward'"):
         clipped_clustering(x, linkage="ward")

@@ -91,13 +91,11 @@ def test_trust_is_the_share_of_the_clipped_lengths():
         (1.0, "l3", "penalty must be one of huber, l2, l1, linf, got 'l3'"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_settings_out_of_range(radius, penalty, message):
     with pytest.raises(SettingError, match=message):
         ClippedSum(radius, penalty)
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_what_is_no_matrix_of_floats():
     with pytest.raises(SettingError, match=r"\(n, d\)"):
         ClippedSum(1.0)(torch.zeros(0, 3))

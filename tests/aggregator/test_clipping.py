@@ -94,7 +94,7 @@ def test_noise_has_its_deviation_and_depends_on_the_round_alone():
         (1.0, torch.nan, "finite noise >= 0, got nan"),
     ],
 )
-def test_refuses_settings_out_of_range(radius, noise, message, unchecked):
+def test_refuses_settings_out_of_range(radius, noise, message):
     with pytest.raises(SettingError, match=message):
         Clipping(Average(), radius, noise)
     with pytest.raises(SettingError, match="at least one update without NaN"):

@@ -142,7 +142,7 @@ def test_the_class_draws_the_coordinates(draw):
     torch.testing.assert_close(some.update, divide_and_conquer(x, 3, draws))
 
 
-def test_errors(unchecked):
+def test_errors():
     x = torch.randn(N, D)
     for f, c in [(11, 1.0), (11, 0.5), (6, 2.0)]:
         with pytest.raises(SettingError, match=rf"dnc needs 0 <= f < n, c > 0 and c f < n, got n=11, f={f} and c={c}"):

@@ -184,7 +184,7 @@ def test_the_models_are_those_that_the_clients_have():
     torch.testing.assert_close(ours.update, flame(x, server.parameters, 3 * 0.5))
 
 
-def test_errors(unchecked):
+def test_errors():
     x, w = torch.randn(N, D), torch.randn(D)
     with pytest.raises(SettingError, match="a finite learning rate above 0, got 0"):
         flame(x, w, 0.0)

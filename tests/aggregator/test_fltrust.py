@@ -65,7 +65,6 @@ def test_the_class_asks_the_server_and_reports_the_factors():
     assert nobody.trust.tolist() == [0.0]
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_what_no_rule_can_serve():
     x = torch.ones(3, 2)
     with pytest.raises(SettingError, match="finite server update, got NaN or inf"):

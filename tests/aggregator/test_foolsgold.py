@@ -169,7 +169,7 @@ def test_remembers_where_clients_come_and_go():
     assert set(rule.state_dict()["history"]) == present
 
 
-def test_errors(unchecked):
+def test_errors():
     x = torch.randn(N, D)
     with pytest.raises(SettingError, match="confidence > 0, got 0"):
         Foolsgold(0.0, False)

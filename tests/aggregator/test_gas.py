@@ -206,7 +206,7 @@ def test_the_base_rule_knows_the_clients_and_their_weights():
     torch.testing.assert_close(trusted, split(x, 2, groups, Monna(2, trusted=0)))
 
 
-def test_errors(unchecked):
+def test_errors():
     x = torch.randn(N, D)
     with pytest.raises(SettingError, match=r"gas needs .*n >= 2f \+ 1 updates, got n=11 and f=6"):
         Gas(Krum(2), 6, 10)(x)

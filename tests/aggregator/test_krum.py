@@ -146,7 +146,6 @@ def test_refuses_another_word():
             rule(1, neighbours="all")
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_what_no_rule_can_serve():
     for rule in [Krum(0), MultiKrum(0)]:
         with pytest.raises(SettingError, match=r"\(n, d\)"):

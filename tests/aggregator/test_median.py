@@ -27,7 +27,7 @@ def test_the_default_is_the_lower_value_of_models_as_in_bobas_code(draw):
     assert conf.compose("aggregator=median").aggregator.middle == "upper"
 
 
-def test_refuses_another_middle(unchecked):
+def test_refuses_another_middle():
     with pytest.raises(SettingError, match="lower, upper, mean, got 'left'"):
         Median("left")(torch.ones(2, 2))
 
@@ -107,7 +107,7 @@ def test_stays_within_the_honest_values(n, values, seed, entries, middle):
     assert (y <= honest.max(0).values).all()
 
 
-def test_refuses_what_is_no_matrix_of_numbers(unchecked):
+def test_refuses_what_is_no_matrix_of_numbers():
     with pytest.raises(SettingError, match="updates must be a matrix"):
         Median()(torch.zeros(0, 3))
     with pytest.raises(SettingError, match="updates must be floating point"):

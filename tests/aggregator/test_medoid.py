@@ -56,7 +56,6 @@ def test_non_finite_rows_do_not_count():
     assert torch.equal(Medoid()(x), Medoid()(x[x.isfinite().all(1)]))
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_what_no_rule_can_serve():
     for rows, message in [
         (torch.full((6, 2), torch.nan), "at least one update without NaN"),

@@ -84,7 +84,6 @@ def test_refuses_f_out_of_range(name):
         kind(-1)(torch.randn(8, 2))
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", RULES)
 def test_refuses_what_no_rule_can_serve(name):
     rule = RULES[name][1]

@@ -46,7 +46,6 @@ def test_hostile_rows_stay_out(bad):
     torch.testing.assert_close(Monna(F)(y, x[0] + 0.1), Monna(F - 2)(rest, x[0] + 0.1))
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_errors():
     for rule in [Monna(4, 0), Monna(4)]:
         with pytest.raises(SettingError, match=r"monna needs .*n >= 2f \+ 1 updates, got n=7 and f=4"):

@@ -115,7 +115,7 @@ def test_refuses_f(name, n, f):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_refuses_what_is_no_matrix_of_numbers(name, unchecked):
+def test_refuses_what_is_no_matrix_of_numbers(name):
     kind = RULES[name][0]
     with pytest.raises(SettingError, match="updates must be a matrix"):
         kind(0)(torch.zeros(3))

@@ -187,7 +187,7 @@ def test_hostile_rows_do_not_break_it(values, seed):
         assert update.norm() <= 5 * honest.norm(dim=1).max()
 
 
-def test_refuses_settings_out_of_range(unchecked):
+def test_refuses_settings_out_of_range():
     with pytest.raises(SettingError, match="nnm needs f >= 0, got -1"):
         Nnm(Average(), -1)
     with pytest.raises(SettingError, match=rf"nnm needs .*n >= f \+ 1 updates, got n={N} and f={N}; change f"):

@@ -71,7 +71,6 @@ def test_weights_and_trust(broken):
     assert "gram" not in vars(updates)
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_what_is_no_matrix_of_floats():
     with pytest.raises(SettingError, match=r"\(n, d\)"):
         Normalized()(torch.zeros(0, 3))

@@ -109,7 +109,6 @@ def test_refuses_settings_out_of_range():
     Rage(5, False).check(6, 3)
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_what_no_rule_can_serve():
     with pytest.raises(SettingError, match="at least one update without NaN"):
         Rage(1)(torch.full((6, 2), torch.nan))

@@ -227,7 +227,7 @@ def test_who_of_equal_losses_stays_changes_with_the_round(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_errors(rule, unchecked):
+def test_errors(rule):
     ours, _ = RULES[rule]
     with pytest.raises(SettingError, match="at least one update without NaN"):
         ours(torch.full((3, 2), torch.nan), 1)

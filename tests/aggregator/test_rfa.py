@@ -62,7 +62,6 @@ def test_rows_that_do_not_count():
     assert rfa_weights(gram_matrix(x, torch.zeros(1, D).double()), weights)[~keep].tolist() == [0, 0, 0]
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_errors():
     for nu in [0.0, -1.0, float("nan"), float("inf")]:
         with pytest.raises(SettingError, match=f"rfa needs .*nu > 0, got {nu}"):

@@ -60,7 +60,7 @@ def test_fewer_than_half_do_not_turn_what_all_others_say(values, seed):
     assert torch.equal(SignVote()(hostile.rows(said.expand(5, D), values)), said)
 
 
-def test_refuses_what_is_no_matrix_of_numbers(unchecked):
+def test_refuses_what_is_no_matrix_of_numbers():
     with pytest.raises(SettingError, match="updates must be a matrix"):
         SignVote()(torch.zeros(3))
     with pytest.raises(SettingError, match="updates must be floating point"):

@@ -162,7 +162,7 @@ def test_the_class_divides_the_shares_of_signs_if_asked(scaled):
     assert not torch.allclose(found, of_columns(x, torch.arange(20), scaled=not scaled))
 
 
-def test_errors(unchecked):
+def test_errors():
     for wrong, message in [
         ({"lower": -0.1}, "0 <= lower < 1, got -0.1"),
         ({"lower": 1.0}, "0 <= lower < 1, got 1.0"),

@@ -67,7 +67,7 @@ def test_refuses_f(n, f):
         TrimmedMean(f).check(n, 2)
 
 
-def test_refuses_what_is_no_matrix_of_numbers(unchecked):
+def test_refuses_what_is_no_matrix_of_numbers():
     with pytest.raises(SettingError, match="updates must be a matrix"):
         TrimmedMean(0)(torch.zeros(3))
     with pytest.raises(SettingError, match="updates must be floating point"):

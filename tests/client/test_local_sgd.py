@@ -145,7 +145,6 @@ def test_leaves_the_model_alone_and_writes_in_place():
         ({"steps": 2, "upload": "difference", "learning_rate": 0.0}, r"local_sgd needs learning_rate > 0, got 0.0"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_refuses_settings_out_of_range(settings, message):
     with pytest.raises(SettingError, match=message):
         LocalSgd(**settings)

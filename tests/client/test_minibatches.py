@@ -104,7 +104,6 @@ def test_clients_with_memory_pass_it_on_too(make):
         assert torch.equal(ours, given.updates(world.model(), one, Round(t, 0.1, 0)).updates)
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_unknown_sampling():
     with pytest.raises(SettingError, match=r"gradient's sampling must be one of epoch, got 'replacement'"):
         Gradient(3, sampling="replacement")

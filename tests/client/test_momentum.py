@@ -130,7 +130,7 @@ def test_virtual_clients_of_the_server_send_gradients():
 
 
 @pytest.mark.parametrize("attack", ["bit_flip", "label_flip", "badnets"])
-def test_byzantine_clients_have_momentum_or_none(attack, unchecked):
+def test_byzantine_clients_have_momentum_or_none(attack):
     """Linear momentum: what they send in round 2 is 0.5 of round 1's gradient and 0.5 of this one's, or this one's."""
     pictures = images.pictures(clients().samples) if attack == "badnets" else clients().samples
     net = images.seeing(world.model()) if attack == "badnets" else world.model()
@@ -190,7 +190,6 @@ def test_beta_out_of_range(beta):
         Momentum(beta, "zero", steps=1, upload="difference")
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_unknown_start():
     with pytest.raises(SettingError, match=r"momentum's start must be one of zero, first, undamped, got 'none'"):
         Momentum(0.9, "none", steps=1, upload="difference")

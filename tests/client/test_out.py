@@ -50,7 +50,6 @@ def test_training_takes_what_a_client_returns(change):
         (lambda updates: updates[:, 1:], r"\(4, 8\) of torch.float32"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_training_refuses_updates_of_another_shape(change, got):
     with pytest.raises(SettingError, match=rf"client Aside must return one update per client, .*, got {got}\."):
         trained(Aside(change))
@@ -78,7 +77,7 @@ class Returning(Gradient):
         ),
     ],
 )
-def test_training_refuses_what_is_no_result(found, message, unchecked):
+def test_training_refuses_what_is_no_result(found, message):
     result = ClientResult(*found) if isinstance(found, tuple) else found
     with pytest.raises(SettingError, match=message):
         trained(Returning(result))

@@ -167,7 +167,6 @@ def test_the_server_has_no_clients_of_this_kind():
         ((LAMBDA, "l3", MU, DELTA), "rsa's norm must be one of huber, l2, l1, linf, got 'l3'"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_settings_out_of_range(settings, message):
     with pytest.raises(SettingError, match=message):
         Rsa(*settings)

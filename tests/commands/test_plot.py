@@ -177,7 +177,6 @@ def test_partition_without_attack(command, tmp_path, monkeypatch):
         (["federation.byzantine=replaced"], "got 'replaced'"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_errors_of_partitions(command, tmp_path, arguments, message):
     code, out, err = command("partition", *arguments)
     assert (code, out) == (2, "")

@@ -413,7 +413,6 @@ def test_counts_are_at_least_one(command, option):
         ([1, 2], "needs a name, and value, values or a distribution"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_a_parameter_that_is_not_in_order_is_named(spec, message):
     with pytest.raises(SettingError, match=message):
         sweep_file.axis("x", spec, "random")

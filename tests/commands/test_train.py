@@ -314,7 +314,6 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["adversary.factor=", "trainer.max_steps=1"], "adversary.factor needs a number"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_errors_are_one_message_that_says_what_to_do(command, tmp_path, arguments, message):
     code, _, err = command(*arguments)
     assert code == 2

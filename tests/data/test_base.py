@@ -282,7 +282,7 @@ def test_evaluation_sees_each_test_sample_once(loader):
 
 
 @pytest.mark.parametrize(("done", "rounds"), [(0, [0, 1, 2, 3, 4]), (3, [3, 4]), (5, [])])
-def test_rounds_go_on_where_the_trainer_stands(done, rounds, unchecked):
+def test_rounds_go_on_where_the_trainer_stands(done, rounds):
     data = ready()
     data.trainer = SimpleNamespace(global_step=done, max_steps=5)
     loader = data.train_dataloader()
@@ -331,7 +331,7 @@ def test_what_is_loaded_fits_together(test, message):
         ((), "none"),
     ],
 )
-def test_what_is_loaded_is_two_samples(loaded, found, unchecked):
+def test_what_is_loaded_is_two_samples(loaded, found):
     class Own(Toy):
         def load(self):
             return loaded
@@ -364,12 +364,12 @@ def test_more_clients_than_the_partition_can_serve():
         ({"federation": 4}, r"federation must be a Federation such as fl.Federation\(.*\), got 4"),
     ],
 )
-def test_settings_out_of_range(changes, message, unchecked):
+def test_settings_out_of_range(changes, message):
     with pytest.raises(SettingError, match=message):
         make(**changes)
 
 
-def test_a_partition_is_no_name(unchecked):
+def test_a_partition_is_no_name():
     with pytest.raises(SettingError, match=r"partition must be a Partition such as fl.partition.Iid\(\), got 'iid'"):
         make(partition="iid")
 

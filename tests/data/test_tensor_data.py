@@ -118,7 +118,7 @@ def test_a_share_is_held_out_by_the_seed():
         TensorData.from_dataset(TensorDataset(X, Y), test_share=0.01)
 
 
-def test_samples_are_read_by_number(unchecked):
+def test_samples_are_read_by_number():
     with pytest.raises(DataError, match="by their number, got DataLoader; give a Dataset, not its loader"):
         TensorData.from_dataset(DataLoader(Items((X[0], 0))))
     with pytest.raises(DataError, match="by their number, got Stream; give a Dataset"):
@@ -191,7 +191,7 @@ def test_says_what_a_data_set_lacks(dataset, message):
         ((X[:, :1], Y), r"one shape, got \(1,\) and \(2,\)"),
     ],
 )
-def test_says_what_does_not_fit(train, message, unchecked):
+def test_says_what_does_not_fit(train, message):
     with pytest.raises(DataError, match=message):
         TensorData(train, (X, Y - 1 if "0, 2" in message else Y))
 
@@ -212,14 +212,14 @@ def test_numbers_become_what_models_compute_with(given, expected):
     assert torch.equal(train.targets, Y)
 
 
-def test_bytes_that_may_be_no_pixels_are_asked_for(unchecked):
+def test_bytes_that_may_be_no_pixels_are_asked_for():
     with pytest.raises(
         DataError, match=r"bytes are taken for pixels and divided by 255, got none above 23; give x\.fl"
     ):
         TensorData((X.byte(), Y), (X.byte(), Y))
 
 
-def test_two_scales_are_not_joined(unchecked):
+def test_two_scales_are_not_joined():
     white, shade = torch.full((12, 1, 4, 4), 255.0), torch.rand(12, 1, 4, 4)
     for ours, others in [(white, shade), (shade, white), (torch.cat([shade[:6], white[:6]]), shade)]:
         with pytest.raises(
@@ -278,7 +278,7 @@ def test_names_of_classes_are_taken_over():
     assert TensorData.from_dataset(whole).class_names is None
 
 
-def test_a_run_knows_its_classes_by_name(tmp_path, monkeypatch, unchecked):
+def test_a_run_knows_its_classes_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = train(nn.Linear(2, 3), TensorData((X, Y), (X, Y), Iid(), n_clients=3, class_names=list("abc")), rounds=1)
     assert run.summary["classes"] == ["a", "b", "c"]
@@ -311,7 +311,7 @@ def test_the_file_that_cannot_be_read_is_named(tmp_path):
         read(ImageFolder(tmp_path))  # whose loader makes it white
 
 
-def test_four_tensors_are_no_two_pairs(unchecked):
+def test_four_tensors_are_no_two_pairs():
     with pytest.raises(DataError, match=r"training samples must be \(inputs, targets\), got Tensor\.$"):
         TensorData(X, Y, X, Y)
 
@@ -323,7 +323,7 @@ def test_four_tensors_are_no_two_pairs(unchecked):
         ({"n_classes": "2"}, "n_classes must be a whole number of at least 1, got '2'"),
     ],
 )
-def test_numbers_are_numbers(given, message, unchecked):
+def test_numbers_are_numbers(given, message):
     with pytest.raises(SettingError, match=message):
         TensorData((X, Y), (X, Y), **given)
 

@@ -860,7 +860,7 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
         ),
     ],
 )
-def test_settings_that_fit_nothing_are_refused_at_once(make, message, unchecked):
+def test_settings_that_fit_nothing_are_refused_at_once(make, message):
     with pytest.raises(SettingError, match=message):
         make()
 

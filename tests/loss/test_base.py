@@ -55,7 +55,6 @@ def test_a_chosen_loss_leaves_the_given_model_alone():
         (nn.Identity(), "focal", r"loss must be a function or a module such as fl.loss.Focal\(\), got 'focal'"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_what_is_refused(model, loss, message):
     with pytest.raises(SettingError, match=message):
         minimizing(model, loss)

@@ -108,6 +108,6 @@ def test_less_is_better():
     assert MaxRecallDrop.higher_is_better is False
 
 
-def test_different_numbers_of_classes_are_refused(unchecked):
+def test_different_numbers_of_classes_are_refused():
     with pytest.raises(SettingError, match="compares classes, got 2 recalls and 3 references"):
         max_recall_drop(torch.zeros(2), torch.zeros(3))

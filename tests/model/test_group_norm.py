@@ -36,7 +36,6 @@ def test_a_federation_takes_the_copy():
     fl.FederatedModule(fl.model.with_group_norm(model))
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_groups_out_of_range():
     with pytest.raises(SettingError, match="groups must be a whole number of at least 1, got 0"):
         fl.model.with_group_norm(nn.Identity(), groups=0)

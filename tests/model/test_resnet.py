@@ -87,7 +87,6 @@ def test_parameters_are_drawn_as_torch_draws_them():
         ({"norm": "layer"}, "norm must be one of group, batch, got 'layer'"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_what_is_refused(settings, message):
     with pytest.raises(SettingError, match=message):
         Resnet(**settings)

@@ -103,7 +103,6 @@ def test_torchvisions_weights_are_fetched_by_name(monkeypatch):
         Torchvision("resnet18", 3, "DEFAULT")
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_weights_that_do_not_fit(trained, tmp_path):
     _, file = trained
     broken = tmp_path / "broken.pth"

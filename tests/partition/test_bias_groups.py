@@ -49,7 +49,6 @@ def test_a_group_holds_its_class_with_probability_q(draw):
     }
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_what_is_refused():
     with pytest.raises(SettingError, match=r"bias_groups needs .*q"):
         BiasGroups(-0.1)

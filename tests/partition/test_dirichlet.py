@@ -152,7 +152,7 @@ def test_too_few_samples_are_refused(by):
         ("classes", 1.0, 0, "min_samples must be at least 1, got 0"),
     ],
 )
-def test_settings_out_of_range(by, alpha, min_samples, message, unchecked):
+def test_settings_out_of_range(by, alpha, min_samples, message):
     with pytest.raises(SettingError, match=message):
         Dirichlet(by, alpha, min_samples)
 

@@ -35,7 +35,6 @@ def test_everything_is_kept_at_one():
     assert sum(map(len, Imbalanced(1.0)(torch.arange(90) % 3, 7, 3, torch.Generator()))) == 90
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_what_is_refused():
     with pytest.raises(SettingError, match=r"imbalanced needs .*gamma"):
         Imbalanced(1.5)

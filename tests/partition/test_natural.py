@@ -92,7 +92,7 @@ def test_another_federation_has_another_name():
         (lambda: deal(Natural("aabb"), 3, 2), "numbers of samples, 0 to 2"),
     ],
 )
-def test_what_is_no_partition_is_refused(make, message, unchecked):
+def test_what_is_no_partition_is_refused(make, message):
     with pytest.raises(SettingError, match=message):
         make()
 

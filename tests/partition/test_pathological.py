@@ -154,6 +154,6 @@ def test_shards_are_at_least_one_a_class_and_at_most_one_a_sample(sizes, n_clien
         ("shards", 0, "shards_per_client must be at least 1, and 2 with assignment=pairs, got 0"),
     ],
 )
-def test_settings_out_of_range(assignment, shards_per_client, message, unchecked):
+def test_settings_out_of_range(assignment, shards_per_client, message):
     with pytest.raises(SettingError, match=message):
         Pathological(assignment, shards_per_client)

@@ -38,7 +38,6 @@ def test_classes_are_mixed(draw):
 
 
 @pytest.mark.parametrize(("settings", "name"), [({"exponent": 0.0}, "exponent"), ({"min_samples": 0}, "min_samples")])
-@pytest.mark.usefixtures("unchecked")
 def test_settings_out_of_range(settings, name):
     with pytest.raises(SettingError, match=f"power_law needs {name}"):
         PowerLaw(**settings)

@@ -54,7 +54,6 @@ def test_both_ends(draw):
 
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.1, float("nan")])
-@pytest.mark.usefixtures("unchecked")
 def test_gamma_out_of_range(gamma):
     with pytest.raises(SettingError, match=r"similarity needs .*gamma"):
         Similarity(gamma)

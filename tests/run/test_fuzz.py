@@ -100,7 +100,6 @@ def fault(code, err, words, left):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
-@pytest.mark.usefixtures("unchecked")
 def test_every_run_trains_or_is_refused_in_one_line(block, monkeypatch, tmp_path, capsys):
     known, faults = files(), []
     monkeypatch.setattr("lightning_fl.run.page.write", lambda *_: {})

@@ -169,7 +169,7 @@ def test_an_attack_needs_attackers():
 
 
 @pytest.mark.parametrize("rule", [Krum, lambda f: Nnm(Median(), f), lambda f: Nnm(Krum(f=1), f), MultiKrum])
-def test_an_f_that_is_no_integer_is_refused(rule, unchecked):
+def test_an_f_that_is_no_integer_is_refused(rule):
     with pytest.raises(SettingError, match=r"needs a whole number as f, got '1'\."):
         train(net, data(), rule(f="1"), Ipm(), rounds=1)
     with pytest.raises(SettingError, match=r"needs a whole number as f, got 1.5; round it"):
@@ -207,7 +207,7 @@ def test_pictures_are_the_reports():
     assert pictures._repr_html_().count("<img ") == 6
 
 
-def test_a_rate_may_be_a_tensor_and_keeps_its_value(unchecked):
+def test_a_rate_may_be_a_tensor_and_keeps_its_value():
     def halving(optimizer):
         return LambdaLR(optimizer, lambda k: 0.5**k)
 
@@ -249,7 +249,7 @@ def test_counts_are_at_least_one(setting):
         ({"model": "mlp"}, "a model is a module, or a class or function that makes one, got str."),
     ],
 )
-def test_parts_are_what_they_must_be(given, message, unchecked):
+def test_parts_are_what_they_must_be(given, message):
     with pytest.raises(SettingError, match=message):
         train(**{"model": net, "data": data()} | given)
 
@@ -387,7 +387,7 @@ def test_a_last_evaluation_of_a_broken_model_is_a_diverged_run_whenever_it_comes
 
 
 @pytest.mark.parametrize("as_given", [np.array, torch.tensor, tuple])
-def test_the_recalls_of_a_reference_may_come_as_an_array(as_given, unchecked):
+def test_the_recalls_of_a_reference_may_come_as_an_array(as_given):
     run = train(net, data(), rounds=2, reference_recall=as_given([0.5, 1.0, 0.25]))
     assert json.loads(json.dumps(run.summary))["reference_recall"] == [0.5, 1.0, 0.25]
     assert "recall" in run.plot()

@@ -111,7 +111,7 @@ ROWS = [
 ]
 
 
-def test_summary_of_a_completed_run(tmp_path, unchecked):
+def test_summary_of_a_completed_run(tmp_path):
     assert summarise(tmp_path, ROWS) == {
         "schema": 1,
         "version": __version__,
@@ -141,7 +141,7 @@ def test_summary_of_a_completed_run(tmp_path, unchecked):
     }
 
 
-def test_the_first_evaluation_is_that_of_the_initial_model(tmp_path, unchecked):
+def test_the_first_evaluation_is_that_of_the_initial_model(tmp_path):
     record = Timed(tmp_path)
     record.first, record.metrics.rows = {"accuracy": 0.25, "recall/0": 0.5, "recall/1": 0.0}, ROWS
     summary = report.summarise(Finished(), record, "completed")
@@ -149,7 +149,7 @@ def test_the_first_evaluation_is_that_of_the_initial_model(tmp_path, unchecked):
     assert summary["last_evaluation"]["recall"] == [1.0, 0.5]
 
 
-def test_infinite_kappas_are_counted_apart(tmp_path, unchecked):
+def test_infinite_kappas_are_counted_apart(tmp_path):
     rows = [{"round": t, "robustness/kappa": value} for t, value in enumerate([inf, 0.5, inf, 1.5], 1)]
     summary = summarise(tmp_path, rows)
     assert summary["robustness"] == {"mean": 1.0, "max": 1.5, "infinite_rounds": 2, "bound": 9.0}
@@ -161,12 +161,12 @@ def test_infinite_kappas_are_counted_apart(tmp_path, unchecked):
     assert "  robustness  " not in report.results(summarise(tmp_path, []), tmp_path)
 
 
-def test_the_bound_needs_equal_weights_where_the_proof_does(tmp_path, unchecked, monkeypatch):
+def test_the_bound_needs_equal_weights_where_the_proof_does(tmp_path, monkeypatch):
     monkeypatch.setattr(Median, "kappa", GeometricMedian(eps=1e-5).kappa)
     assert summarise(tmp_path, ROWS)["robustness"]["bound"] is None
 
 
-def test_a_rule_beyond_its_guarantee_says_so(tmp_path, unchecked):
+def test_a_rule_beyond_its_guarantee_says_so(tmp_path):
     record, module = Timed(tmp_path), Finished()
     record.metrics.rows, module.aggregator = ROWS, Krum(1)
     summary = report.summarise(module, record, "completed")
@@ -174,21 +174,21 @@ def test_a_rule_beyond_its_guarantee_says_so(tmp_path, unchecked):
     assert f"  rule             {summary['guarantee']}" in report.results(summary, tmp_path).splitlines()
 
 
-def test_all_that_is_written_is_read(tmp_path, unchecked):
+def test_all_that_is_written_is_read(tmp_path):
     summary = summarise(tmp_path, [ROWS[1] | {"attack/success_rate": 0.5}])
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     assert read_summary(tmp_path / "summary.json") == summary
     assert summary["attack"] == {"success_rate": 0.5}
 
 
-def test_the_result_of_a_diverged_run_is_null(tmp_path, unchecked):
+def test_the_result_of_a_diverged_run_is_null(tmp_path):
     summary = summarise(tmp_path, [*ROWS, {"round": 3, "loss": 9e9}], "diverged", "round 4: the loss is nan")
     assert (summary["status"], summary["reason"], summary["rounds"]) == ("diverged", "round 4: the loss is nan", 3)
     assert summary["accuracy"] is summary["recall"] is summary["mrd"] is None
     assert summary["last_evaluation"] == {"round": 2, **LAST}
 
 
-def test_summary_of_a_run_without_a_round(tmp_path, unchecked):
+def test_summary_of_a_run_without_a_round(tmp_path):
     summary = summarise(tmp_path, [], "interrupted")
     assert summary["rounds"] == 0
     assert summary["accuracy"] is summary["recall"] is summary["mrd"] is None
@@ -196,7 +196,7 @@ def test_summary_of_a_run_without_a_round(tmp_path, unchecked):
     json.dumps(summary, allow_nan=False)
 
 
-def test_an_attack_that_measures_its_success_is_in_the_summary(tmp_path, unchecked):
+def test_an_attack_that_measures_its_success_is_in_the_summary(tmp_path):
     measured = [*ROWS[:1], ROWS[1] | {"attack/success_rate": 0.625}]
     summary = summarise(tmp_path, measured)
     assert summary["attack"] == summary["last_evaluation"]["attack"] == {"success_rate": 0.625}
@@ -206,7 +206,7 @@ def test_an_attack_that_measures_its_success_is_in_the_summary(tmp_path, uncheck
     assert results(tmp_path, measured)[0]["attack success rate"] == "62.50%"
 
 
-def test_success_is_that_of_the_last_evaluation(tmp_path, unchecked):
+def test_success_is_that_of_the_last_evaluation(tmp_path):
     earlier = {"round": 1, "accuracy": 0.5, "recall/0": 0.5, "recall/1": 0.5, "attack/success_rate": 0.125}
     summary = summarise(tmp_path, [earlier, ROWS[1] | {"attack/success_rate": 0.625}])
     assert summary["attack"] == summary["last_evaluation"]["attack"] == {"success_rate": 0.625}
@@ -223,7 +223,7 @@ def results(tmp_path, *args, name="files"):
     return dict(re.fullmatch(r"  (.*?)  +(.*)", line).groups() for line in lines), lines
 
 
-def test_results_of_a_completed_run(tmp_path, unchecked):
+def test_results_of_a_completed_run(tmp_path):
     shown, _ = results(tmp_path, ROWS)
     assert shown["status"] == "completed after 2 rounds, 1.2 s"
     assert shown["accuracy"] == "75.00% (round 2)"
@@ -234,7 +234,7 @@ def test_results_of_a_completed_run(tmp_path, unchecked):
     assert shown["files"] == f"{tmp_path / 'files'}/: a.png, b.csv"
 
 
-def test_results_of_a_diverged_run_claim_no_accuracy(tmp_path, unchecked):
+def test_results_of_a_diverged_run_claim_no_accuracy(tmp_path):
     shown, _ = results(tmp_path, ROWS, "diverged", "round 3: the loss is nan")
     assert shown["status"] == "diverged after 2 rounds, 1.2 s"
     assert shown["reason"] == "round 3: the loss is nan"
@@ -242,7 +242,7 @@ def test_results_of_a_diverged_run_claim_no_accuracy(tmp_path, unchecked):
     assert "recall" not in shown
 
 
-def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked, monkeypatch):
+def test_results_without_reference_weights_or_evaluation(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(6)}]  # class 6 has no test samples
@@ -263,14 +263,14 @@ def test_results_without_reference_weights_or_evaluation(tmp_path, unchecked, mo
     assert "accuracy" not in shown
 
 
-def test_weights_that_do_not_sum_to_one_are_shown_as_shares(tmp_path, unchecked):
+def test_weights_that_do_not_sum_to_one_are_shown_as_shares(tmp_path):
     (tmp_path / "a").mkdir()
     rows = [{"round": 1, "accuracy": 0.5, "recall/0": 0.5, "weight/honest": 12.0, "weight/byzantine": 4.0}]
     shown, _ = results(tmp_path / "a", rows)
     assert shown["weight given"] == "75.0% honest, 25.0% Byzantine (mean over rounds)"
 
 
-def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch, unchecked):
+def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown, _ = results(tmp_path, ROWS)
     assert shown["files"].startswith("files/: ")

@@ -30,24 +30,24 @@ def test_data_weights_are_shares():
 @pytest.mark.parametrize(
     "weights", [[1.0, 1.0], [1.0, -1.0, 1.0], [0.0, 0.0, 0.0], [1.0, NAN, 1.0], [1.0, INF, 1.0], [[1.0, 1.0, 1.0]]]
 )
-def test_unfit_weights_are_refused(weights, unchecked):
+def test_unfit_weights_are_refused(weights):
     with pytest.raises(SettingError, match=r"weights must be 3 finite numbers >= 0 with a positive sum"):
         Updates(torch.zeros(3, 2), torch.tensor(weights))
 
 
 @pytest.mark.parametrize("shape", [(3,), (0, 2), (3, 0), (3, 2, 1)])
-def test_rows_that_are_no_matrix_are_refused(shape, unchecked):
+def test_rows_that_are_no_matrix_are_refused(shape):
     with pytest.raises(SettingError, match=r"updates must be a matrix \(n, d\)"):
         Updates(torch.zeros(shape))
 
 
 @pytest.mark.parametrize(("rows", "kind"), [([[1.0, 2.0]], "list"), (np.ones((1, 2)), "ndarray")])
-def test_what_is_no_tensor_is_refused(rows, kind, unchecked):
+def test_what_is_no_tensor_is_refused(rows, kind):
     with pytest.raises(SettingError, match=rf"updates must be a tensor, got {kind}; convert with torch.as_tensor"):
         Updates(rows)
 
 
-def test_integers_are_refused(unchecked):
+def test_integers_are_refused():
     with pytest.raises(SettingError, match=r"must be floating point, got torch.int64"):
         Updates(torch.zeros(3, 2, dtype=torch.int64))
 
