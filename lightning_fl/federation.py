@@ -30,8 +30,8 @@ class Federation:
             data counts as the average one.
         which: The clients that attack under replacement.  "last": the last b.  "random": b drawn by the seed, the same
             in all rounds.  A list: these b numbers.
-        participation: Share of the clients that take part in a round, in (0, 1]: that share of the honest and of the
-            Byzantine ones, rounded, drawn anew each round without replacement.
+        participation: Share of the clients that take part in a round, in (0, 1], or, above 1, how many of all: that
+            share of the honest and of the Byzantine ones, rounded, drawn anew each round without replacement.
         seed: Seed of the draws of Byzantine clients and of participants.
         byzantine_data: Samples of supplementary Byzantine clients, for attacks that train (flipped labels, backdoors).
             "copies": the samples of the first clients.  "iid": as many as a client holds on average, drawn from
@@ -61,7 +61,7 @@ class Federation:
         byzantine: Placement = "supplement",
         data_weights: DataWeights = "uniform",
         which: str | Sequence[int] = "last",
-        participation: float = 1.0,
+        participation: int | float = 1.0,
         seed: int = 0,
         byzantine_data: ByzantineData | None = None,
         sampling: Sampling = "groups",
@@ -86,8 +86,14 @@ class Federation:
                     f"federation.byzantine_data is for supplementary Byzantine clients only, got {byzantine_data} and "
                     f"federation.byzantine=replacement, where they keep their own data; set it to null."
                 )
+        n = n_clients + (n_byzantine if byzantine == "supplement" else 0)
+        if isinstance(participation, Integral) and 1 < participation <= n:
+            participation = float(participation / n)
         if not (isinstance(participation, int | float) and 0 < participation <= 1):
-            raise SettingError(f"federation.participation must be above 0 and at most 1, got {participation!r}.")
+            raise SettingError(
+                f"federation.participation must be a share above 0 and at most 1, or how many of {n} clients, got "
+                f"{participation!r}."
+            )
         self.n_clients = n_clients
         self.n_byzantine = n_byzantine
         self.byzantine = byzantine

@@ -149,7 +149,9 @@ def test_shares_of_those_present():
 
 @pytest.mark.parametrize("rate", [0.0, -0.5, 1.1, float("nan")])
 def test_rates_out_of_range(rate):
-    with pytest.raises(SettingError, match="participation must be above 0 and at most 1, got"):
+    with pytest.raises(
+        SettingError, match="participation must be a share above 0 and at most 1, or how many of 4 clients, got"
+    ):
         Federation(3, 1, "supplement", "uniform", participation=rate)
 
 
@@ -179,6 +181,16 @@ def test_of_everybody_the_number_of_attackers_is_hypergeometric(n, b, k):
 
 def drawn(federation, rounds):
     return [[*honest, *byzantine] for honest, byzantine in map(federation.participants, range(rounds))]
+
+
+def test_as_many_take_part_as_are_asked_for():
+    for n, b, k in [(3400, 340, 34), (100, 15, 7), (20, 5, 20)]:
+        federation = Federation(n, b, "replacement", participation=k, sampling="everybody")
+        assert {federation.n, *(len(round_) for round_ in drawn(federation, 5))} == {k}
+        assert federation.replace(seed=1).n == k
+    assert drawn(Federation(40, 10, "replacement", participation=20), 3) == drawn(
+        Federation(40, 10, "replacement", participation=0.5), 3
+    )
 
 
 def test_by_bernoulli_each_client_is_drawn_alone():
