@@ -1,0 +1,108 @@
+"""Local steps of any optimizer of torch.optim before an upload."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lightning_fl.client.base import Client, ClientResult, Sampling, minibatches
+from lightning_fl.errors import SettingError
+from lightning_fl.network.parameters import flatten, trainable, unflatten
+from lightning_fl.ranges import PositiveFloat, PositiveInt
+from lightning_fl.round import Round
+from lightning_fl.samples import ClientBatch
+
+
+class LocalOptimizer(Client):
+    """Take K steps of an optimizer from the global model and upload (w_0 - w_K) / eta, eta the server's rate.
+
+    Each client's optimizer begins anew in each round: nobody keeps its moments, and rounds need them, such as 2 n d
+    numbers for Adam, beside the updates.  SGD with momentum, decay and clipping is `LocalSgd`, which is faster.
+
+    Args:
+        optimizer: A name of torch.optim whose steps need gradients alone.
+        options: Further settings of it, such as ``{betas: [0.9, 0.99]}``.  None: torch's.
+        steps: K, at least 1.
+        epochs: E, in place of steps: each client goes E times through all its samples.  None: steps.
+        batch_size: Samples of a mini-batch, drawn anew in each step; a client with fewer uses all.  None: all.
+        learning_rate: Of the local steps, above 0.  None: the server's rate of the round.
+        sampling: How mini-batches are drawn; see `minibatches`.
+        client_chunk: See `Client`.
+
+    Raises:
+        SettingError: If torch has no such optimizer, or it does not take these settings.
+
+    Note:
+        A server that steps by SGD moves to the aggregate of the local models, whatever its rate: unlike that of
+        `LocalSgd`, the local rate of an optimizer that scales its steps itself says nothing about the server's.
+    """
+
+    def __init__(
+        self,
+        optimizer: str = "Adam",
+        options: Mapping[str, Any] | None = None,
+        steps: PositiveInt = 5,
+        epochs: PositiveInt | None = None,
+        batch_size: PositiveInt | None = None,
+        learning_rate: PositiveFloat | None = None,
+        sampling: Sampling | None = None,
+        client_chunk: PositiveInt | None = None,
+    ):
+        super().__init__(client_chunk)
+        if epochs is not None and sampling is not None:
+            raise SettingError(f"local_optimizer goes through whole epochs, got sampling={sampling}; set it to null.")
+        self.optimizer = optimizer
+        self.options = dict(options or {})
+        self.steps = steps
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.sampling: Sampling | None = sampling
+        self._try()
+
+    def _try(self) -> None:
+        """Take a step with a small matrix, to see now what would go wrong in the first round."""
+        kind = getattr(torch.optim, self.optimizer, None)
+        if not (isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer):
+            raise SettingError(f"local_optimizer needs a name of torch.optim, such as AdamW, got {self.optimizer!r}.")
+        some = torch.zeros(2, 2)
+        some.grad = torch.ones(2, 2)
+        try:
+            self._made([some], self.learning_rate or 0.1).step()
+        except Exception as error:
+            given = "".join(f", {name}={value}" for name, value in self.options.items())
+            raise SettingError(f"torch.optim.{self.optimizer} cannot step, got lr{given}: {error}") from error
+
+    def _made(self, parameters: list[Tensor], rate: float) -> Optimizer:
+        made: Optimizer = getattr(torch.optim, self.optimizer)(parameters, **({"lr": rate} | self.options))
+        return made
+
+    def step_rate(self, this_round: Round) -> float:
+        """The rate of the local steps; see the base class."""
+        return this_round.learning_rate if self.learning_rate is None else self.learning_rate
+
+    def updates(
+        self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
+    ) -> ClientResult:
+        """Take every client's local steps; see the base class."""
+        rate, like = self.step_rate(this_round), [*trainable(model).values()]
+        start = flatten(like)
+        at = start.repeat(len(batch), 1)
+        parts = [unflatten(own, like) for own in at]
+        optimizers = [self._made(own, rate) for own in parts]
+        places = {client: i for i, client in enumerate(batch.ids)}
+        gradients = torch.empty_like(at) if out is None else out
+        losses, count = start.new_empty(0), 0
+        drawn = minibatches(batch, self.batch_size, this_round, self.steps, self.sampling, self.epochs)
+        for k, some in enumerate(drawn):
+            rows = [places[client] for client in some.ids]
+            found = self.gradients(model, some, gradients[: len(rows)], at[rows] if k else None)
+            for i, gradient in zip(rows, found.updates, strict=True):
+                for part, of_part in zip(parts[i], unflatten(gradient, like), strict=True):
+                    part.grad = of_part
+                optimizers[i].step()
+            losses = found.losses if k == 0 else losses
+            count += sum(some.sizes)
+        return ClientResult(torch.sub(start, at, out=gradients).div_(this_round.learning_rate), losses, count)
