@@ -46,7 +46,7 @@ class LocalOptimizer(Client):
         steps: PositiveInt = 5,
         epochs: PositiveInt | None = None,
         batch_size: PositiveInt | None = None,
-        learning_rate: PositiveFloat | None = None,
+        learning_rate: PositiveFloat | None = 0.001,
         sampling: Sampling | None = None,
         client_chunk: PositiveInt | None = None,
     ):

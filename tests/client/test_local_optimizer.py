@@ -46,7 +46,7 @@ def test_agrees_with_torch_s_own_loop(name, options):
 def test_sgd_is_local_sgd(counted):
     """Mini-batches of three: who has more samples takes more steps of an epoch."""
     settings, model = {"batch_size": 3, **counted}, world.model()
-    found = LocalOptimizer("SGD", {"momentum": 0.5}, **settings).updates(model, clients(), ROUND)
+    found = LocalOptimizer("SGD", {"momentum": 0.5}, learning_rate=None, **settings).updates(model, clients(), ROUND)
     expected = LocalSgd(momentum=0.5, **settings).updates(model, clients(), ROUND)
     torch.testing.assert_close(found.updates, expected.updates, rtol=1e-4, atol=1e-5)
     assert torch.equal(found.losses, expected.losses)
