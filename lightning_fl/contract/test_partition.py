@@ -9,12 +9,18 @@ from omegaconf import OmegaConf
 from lightning_fl import SettingError
 from lightning_fl.contract import conf
 
-# A partition that needs a setting from the user (from_file: its path) has its own test.
-PARTITIONS = {
-    name: conf.make("partition", name)
-    for name in conf.names("partition")
-    if not OmegaConf.missing_keys(conf.compose(f"partition={name}").partition)
-}
+
+def made(name):
+    """A partition as conf has it; None of one that needs a path or users, which has its own test."""
+    if OmegaConf.missing_keys(conf.compose(f"partition={name}").partition):
+        return None
+    try:
+        return conf.make("partition", name).with_users(None)
+    except SettingError:
+        return None
+
+
+PARTITIONS = {name: partition for name in conf.names("partition") if (partition := made(name)) is not None}
 
 every_partition = pytest.mark.parametrize("name", PARTITIONS)
 

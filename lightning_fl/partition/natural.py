@@ -148,10 +148,17 @@ class NaturalFile(Natural):
         if self.path is not None:
             return self
         if users is None:
-            raise SettingError(
-                "natural needs users, got none; set partition.path, or data.user where the data have it."
-            )
+            raise SettingError(_NO_USERS)
         return Natural(users, self.order, self.min_samples, self.n_clients)
+
+    def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
+        """Hand out the samples of the file's users; see the base class."""
+        if self.path is None:
+            raise SettingError(_NO_USERS)
+        return super().assign(targets, n_clients, n_classes, generator)
+
+
+_NO_USERS = "natural needs users, got none; set partition.path, or data.user where the data have it."
 
 
 def _users(path: Path, column: str | None) -> list[str] | list[int]:
