@@ -1,5 +1,6 @@
 """Files that are whole whenever they are read: written next to the old one, flushed to disk, then put in its place."""
 
+import csv
 import io
 import os
 import pickle
@@ -37,6 +38,29 @@ def write(path: Path, content: bytes | memoryview | str) -> None:
             part.unlink(missing_ok=True)  # a full disk needs the space
             raise
         _sync_folder(path.parent)
+
+
+def rows(path: Path, who: str) -> tuple[list[str], list[dict[str, str]]]:
+    """Read a CSV file with a header, in UTF-8 with or without a byte order mark, as spreadsheets write it.
+
+    Args:
+        path: The file.
+        who: Who reads it, for the error.
+
+    Returns:
+        The columns, and each row by its columns; a cell that a row lacks is None.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            table = csv.DictReader(file)
+            return list(table.fieldnames or []), list(table)
+    except OSError as error:
+        raise DataError(f"{who} cannot read {path}: {error.strerror}.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{who} cannot read {path}: not a CSV file in UTF-8 ({error}).") from error
 
 
 def save(path: Path, content: Any) -> None:

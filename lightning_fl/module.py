@@ -47,7 +47,7 @@ from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.network.images import keep_freed, outputs
 from lightning_fl.network.parameters import trainable, unflatten
-from lightning_fl.network.statistics import Buffers, apart, mixes, recompute, with_statistics
+from lightning_fl.network.statistics import Buffers, apart, mixes, recompute, recomputes, with_statistics
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.text import many
@@ -457,7 +457,7 @@ class FederatedModule(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Compute running statistics anew, where they are the server's to compute."""
-        if len(self.data.server):
+        if recomputes(self.model):
             x, _ = self.data.server.samples.gather(torch.cat(list(self.data.server.indices)))
             with self._in_full():
                 recompute(self.model, [x[part] for part in apart(x)])

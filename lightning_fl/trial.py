@@ -97,13 +97,8 @@ class _Trial:
         if mixes(self.model):
             return self.fault_in_batches()
         first, second, both = map(self.plain, (_FIRST, _SECOND, _BOTH))
-        with torch.no_grad():
-            again = self.outputs(_FIRST)
-        if self.differ(again, first.outputs, 0.01):
-            return (
-                f"gives other outputs when it is called again, by what {self.culprit(_FIRST, _FIRST)} remembers, which "
-                f"clients do not upload; let its outputs depend on inputs and parameters alone"
-            )
+        if said := self.memory(_FIRST, first):
+            return said
         if self.differ(both.outputs, torch.cat([first.outputs, second.outputs])):
             return (
                 f"mixes the samples of a batch in {self.culprit(_BOTH, _FIRST, _SECOND)}, so that what is computed "
@@ -129,16 +124,22 @@ class _Trial:
                 )
         return None
 
+    def memory(self, which: slice, before: _Plain) -> str | None:
+        """Say what remembers an earlier call with the same samples; None: nothing."""
+        with torch.no_grad():
+            again = self.outputs(which)
+        if not self.differ(again, before.outputs, 0.01):
+            return None
+        return (
+            f"gives other outputs when it is called again, by what {self.culprit(which, which)} remembers, which "
+            f"clients do not upload; let its outputs depend on inputs and parameters alone"
+        )
+
     def fault_in_batches(self) -> str | None:
         """Say what is wrong with a model whose layers normalise by the batch, as far as one batch shows it."""
         both = self.plain(_BOTH)
-        with torch.no_grad():
-            again = self.outputs(_BOTH)
-        if self.differ(again, both.outputs, 0.01):
-            return (
-                f"gives other outputs when it is called again, by what {self.culprit(_BOTH, _BOTH)} remembers, which "
-                f"clients do not upload; let its outputs depend on inputs and parameters alone"
-            )
+        if said := self.memory(_BOTH, both):
+            return said
         if self.differ(found := self.by_clients(1, None)[1], both.gradient):
             return (
                 f"gives clients, who have parameters of their own, another gradient of "

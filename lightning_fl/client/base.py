@@ -103,6 +103,9 @@ class Client(Checked, nn.Module, ABC):
     serves_server: bool = True
     """Whether virtual clients of the server, of which it keeps no memory, can compute, too."""
 
+    learning_rate: float | None = None
+    """Rate of a client's own steps; None: the server's of the round."""
+
     moves_statistics: bool = False
     """Whether its uploads may hold running statistics beside gradients (``model.buffers=rule``)."""
 
@@ -143,8 +146,8 @@ class Client(Checked, nn.Module, ABC):
         return self
 
     def step_rate(self, this_round: Round) -> float:
-        """The rate of a client's own steps; by default the server's."""
-        return this_round.learning_rate
+        """The rate of a client's own steps."""
+        return this_round.learning_rate if self.learning_rate is None else self.learning_rate
 
     def upload_rate(self, this_round: Round) -> float:
         """The rate eta at which a client's model w_i makes its upload (w - w_i) / eta; by default the server's."""

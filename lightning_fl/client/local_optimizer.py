@@ -79,10 +79,6 @@ class LocalOptimizer(Client):
         made: Optimizer = getattr(torch.optim, self.optimizer)(parameters, **({"lr": rate} | self.options))
         return made
 
-    def step_rate(self, this_round: Round) -> float:
-        """The rate of the local steps; see the base class."""
-        return this_round.learning_rate if self.learning_rate is None else self.learning_rate
-
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:

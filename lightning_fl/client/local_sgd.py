@@ -117,10 +117,6 @@ class LocalSgd(Client):
         """The rate of the local steps, K times that where the mean gradient is uploaded; see the base class."""
         return self.step_rate(this_round) * (self.steps if self.upload == "mean_gradient" else 1)
 
-    def step_rate(self, this_round: Round) -> float:
-        """The rate of the local steps; see the base class."""
-        return this_round.learning_rate if self.learning_rate is None else self.learning_rate
-
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None
     ) -> ClientResult:

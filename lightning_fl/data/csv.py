@@ -3,12 +3,12 @@
 Memory: 4 bytes per number.
 """
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from lightning_fl import files
 from lightning_fl.data._users import Rows, Table, label, need
 from lightning_fl.errors import DataError
 
@@ -48,17 +48,9 @@ class Csv(Table):
 
     def _read(self, path: Path) -> Rows:
         named = [self.target, *([self.user] if self.user else [])]
-        try:
-            with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin with a byte order mark
-                table = csv.DictReader(file)
-                columns = list(table.fieldnames or [])
-                chosen = list(self.input) if self.input else [name for name in columns if name not in named]
-                need(columns, [*named, *chosen], str(path))
-                read = list(table)
-        except OSError as error:
-            raise DataError(f"csv cannot read {path}: {error.strerror}.") from error
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise DataError(f"csv cannot read {path}: not a CSV file in UTF-8 ({error}).") from error
+        columns, read = files.rows(path, "csv")
+        chosen = list(self.input) if self.input else [name for name in columns if name not in named]
+        need(columns, [*named, *chosen], str(path))
         if not read or not chosen:
             raise DataError(f"{path} needs rows and a column of inputs, got {len(read)} rows of {', '.join(columns)}.")
         numbers = [[_number(row[name], path, i, name) for name in chosen] for i, row in enumerate(read, start=1)]

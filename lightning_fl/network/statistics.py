@@ -167,6 +167,11 @@ def mixes(model: nn.Module) -> bool:
     return any(layer.by_batch for layer in layers(model))
 
 
+def recomputes(model: nn.Module) -> bool:
+    """Whether a model has statistics that the server computes."""
+    return any(layer.how == "recompute" for layer in layers(model))
+
+
 def apart(x: Tensor) -> list[slice]:
     """Split a batch to be evaluated into parts of at most 128 samples, each with samples from all over the batch.
 
@@ -188,7 +193,7 @@ def of_statistics(model: nn.Module) -> Tensor | None:
 
 @torch.no_grad()
 def recompute(model: nn.Module, batches: list[Tensor]) -> None:
-    """Compute the running statistics of a model anew: the mean of those of some batches.
+    """Compute the running statistics of a model that `recomputes` anew: the mean of those of some batches.
 
     Args:
         model: The model, in evaluation mode: nothing is dropped out.
@@ -198,7 +203,7 @@ def recompute(model: nn.Module, batches: list[Tensor]) -> None:
     for layer in kept:
         layer.seen = []
     try:
-        for batch in batches if kept else []:
+        for batch in batches:
             model(batch)
         for layer in kept:
             seen = layer.seen

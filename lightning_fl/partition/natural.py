@@ -1,6 +1,5 @@
 """A federation as it is: which client holds which samples, or which user made each sample."""
 
-import csv
 import hashlib
 from collections.abc import Iterable, Sequence
 from operator import index
@@ -10,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError, check_choice, check_whole
 from lightning_fl.partition.base import Partition
 from lightning_fl.text import many
@@ -163,21 +163,14 @@ _NO_USERS = "natural needs users, got none; set partition.path, or data.user whe
 
 def _users(path: Path, column: str | None) -> list[str] | list[int]:
     """Read the user of each row."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins with a byte order mark
-            table = csv.DictReader(file)
-            columns = list(table.fieldnames or [])
-            name = columns[0] if column is None and len(columns) == 1 else column
-            if name not in columns:
-                raise DataError(
-                    f"{path} needs a column {column or 'of users'}, got {', '.join(columns) or 'none'}; set "
-                    f"partition.column to one of these."
-                )
-            users = [row[name] or "" for row in table]
-    except OSError as error:
-        raise DataError(f"natural cannot read {path}: {error.strerror}.") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"natural cannot read {path}: not a CSV file in UTF-8 ({error}).") from error
+    columns, rows = files.rows(path, "natural")
+    name = columns[0] if column is None and len(columns) == 1 else column
+    if name not in columns:
+        raise DataError(
+            f"{path} needs a column {column or 'of users'}, got {', '.join(columns) or 'none'}; set "
+            f"partition.column to one of these."
+        )
+    users = [row[name] or "" for row in rows]
     if "" in users:
         raise DataError(f"{path}, row {users.index('') + 1}: a sample without a user; leave it out of the data, too.")
     for kind in (int, float):

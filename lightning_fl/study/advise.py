@@ -1,6 +1,5 @@
 """What each rule would cost and save for one's own sites: their samples per class, and how many of them may lie."""
 
-import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_fl import seeding
+from lightning_fl import files, seeding
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.adversary.lie import Lie
@@ -50,11 +49,7 @@ class Sites:
         Raises:
             DataError: If it is not such a table.
         """
-        try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                rows = list(csv.DictReader(file))
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"advise cannot read {path}: {error}.") from error
+        _, rows = files.rows(path, "advise")
         classes = [name for name in (rows[0] if rows else {}) if name not in ("site", "total")]
         if len(rows) < 3 or "site" not in rows[0] or len(classes) < 2:
             raise DataError(f"{path} needs a column site, one for each of 2 or more classes, and 3 or more sites.")

@@ -215,8 +215,10 @@ class Grid(Study):
         given = {path: OmegaConf.select(config, path) for path in paths if self.scale != 1}
         rounds = {path: max(round(self.scale * n), 1) for path, n in given.items() if n is not None}
         if self.told is not None:
-            b, share = config.federation.n_byzantine, config.federation.participation
-            rounds["f"] = int(self.told * share * b + 0.5)
+            from hydra.utils import instantiate  # not earlier: a list of tables does not wait for it
+
+            federation = instantiate(config.federation)  # whose participation is a share, also where a count is given
+            rounds["f"] = int(self.told * federation.participation * federation.n_byzantine + 0.5)
         for path, number in rounds.items():
             OmegaConf.update(config, path, number)
         return config, [f"{path}={number}" for path, number in rounds.items()]

@@ -238,6 +238,9 @@ def test_rules_are_told_a_multiple_of_those_who_attack_in_a_round(small, tmp_pat
     assert made.stem == "small_told_1.5"
     assert "`rules are told 1.5 times as many attackers as there are`" in whole(made)
     assert "reproduce.py small --told=1.5`" in whole(made)
+    counted = Table("small", SMALL | {"base": SMALL["base"] + " federation.participation=23"})  # a fifth of 115
+    made = Grid(counted, 1.0, [], [0], tmp_path, told=2.0)
+    assert made.compose(made.cell(("BOBA", "IPM"), 0)).overrides[-2:] == ("f=6", "seed=0")
 
 
 @pytest.mark.drawn
