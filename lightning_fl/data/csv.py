@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lightning_fl import files
-from lightning_fl.data._users import Rows, Table, label, need
+from lightning_fl.data._table import Rows, Table, label, need
 from lightning_fl.errors import DataError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lightning_fl.data._items import read
-from lightning_fl.data._users import Rows, Table, need
+from lightning_fl.data._table import Rows, Table, need
 from lightning_fl.errors import DataError, SettingError, install
 from lightning_fl.ranges import PositiveInt
 
