@@ -4,13 +4,14 @@ python scripts/compare.py runs                                                  
 python scripts/compare.py runs --rows aggregator --columns adversary --worst         the worst attack of each rule
 python scripts/compare.py runs --rows aggregator --columns adversary --panels partition.alpha
 python scripts/compare.py runs --metric mrd                                          or attack, kappa, auc
+python scripts/compare.py runs --rows f --columns partition.gamma --map              the best rule in each cell
 
 A row, column or panel is a value of a setting, as on the command line of train.  Runs that differ only in
 the seed are one group: mean and 95 % interval (Student's t).  Other settings that differ make further panels.
 A run with twin=1 is no run of its own beside that without: how far such pairs are apart is said below the table.
 
 It writes compare.md, .csv, .tex, .html and .png and curves.png; with more than seven rows or twelve panels also
-curves_2.png and so on.
+curves_2.png and so on.  A map names in each cell the rule that does best under its own worst attack: map.md and so on.
 """
 
 import sys
@@ -18,6 +19,7 @@ import sys
 from lightning_fl.commands import out_folder, parser_of
 from lightning_fl.run.explain import explained
 from lightning_fl.study.compare import METRICS, Comparison, find
+from lightning_fl.study.heat_map import HeatMap
 
 
 def main() -> None:
@@ -29,13 +31,21 @@ def main() -> None:
     parser.add_argument("--panels", metavar="SETTINGS", default="", help="what the panels are, separated by commas")
     parser.add_argument("--metric", default="accuracy", help=f"{', '.join(METRICS)} (accuracy)")
     parser.add_argument("--worst", action="store_true", help="add the worst case over the columns")
+    parser.add_argument("--map", action="store_true", help="the best rule over --rows and --columns")
     parser.add_argument("--out", default="runs/compared", help="folder of the files (runs/compared)")
     with explained():
         given = parser.parse_args()
         folder = out_folder(given.out)
         panels = [name.strip() for name in given.panels.split(",") if name.strip()]
-        found = Comparison(find(given.folders), given.rows, given.columns, panels, given.metric)
-        print(found.text(given.worst))
-        for path in found.write(folder, given.worst):
+        axes = (find(given.folders), given.rows, given.columns, panels, given.metric)
+        if given.map:
+            best = HeatMap(*axes)
+            print(best.report().terminal())
+            written = best.write(folder)
+        else:
+            found = Comparison(*axes)
+            print(found.text(given.worst))
+            written = found.write(folder, given.worst)
+        for path in written:
             print(path)
         sys.stdout.flush()

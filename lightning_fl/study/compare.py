@@ -187,16 +187,17 @@ class Comparison:
         kept = [i for i in kept if twins.get(i) is None]  # a twin is beside its run, if that is there
         chosen, configs = [runs[i] for i in kept], comparable([saved[i] for i in kept])
         varied, null = varying(configs), Part("", "", "null")
-        for axis in [rows, columns, *panels]:
-            if axis is not None and all(config.get(axis, null).value == "null" for config in map(settings, configs)):
+        for axis in {rows, columns, *panels} - {None, "aggregator", "adversary"}:  # without: average, no attack
+            if all(config.get(axis or "", null).value == "null" for config in map(settings, configs)):
                 differ = f"these differ: {', '.join(varied)}" if varied else "the runs differ in nothing but the seed"
                 raise SettingError(f"an axis needs a setting of the runs, got {axis}; {differ}.")
         free = [name for name in varied if name not in {rows, columns, *panels}]
         self.rows_by = rows or (free.pop(0) if free else "aggregator")
         self.columns_by = columns or (free.pop(0) if free and rows is None else None)
         self.panels_by = list(panels)
+        self.panel_parts: dict[str, list[str]] = {}  # of each panel: its values of the settings, and what else differs
         keys: list[Key] = [(plain(panel), plain(row), plain(column)) for panel, row, column in self._keys(configs)]
-        self.panels, self.rows, self.columns = (_ordered(part) for part in zip(*keys, strict=True))
+        self.panels, self.rows, self.columns = (in_order(part) for part in zip(*keys, strict=True))
         at: dict[Key, list[Path | SavedRun]] = {}
         for run, key in zip(chosen, keys, strict=True):
             at.setdefault(key, []).append(run)
@@ -211,13 +212,14 @@ class Comparison:
         """Name each run's place; settings that differ without being an axis make further panels."""
         axes = [axis for axis in (self.rows_by, self.columns_by, *self.panels_by) if axis]
         rows, keys = list(map(settings, configs)), []
-        classes = {path for row in rows for path, part in row.items() if not part.name}
+        classes = {path for row in rows for path, part in row.items() if not part.name} | {"aggregator", "adversary"}
         nothing = {axis: named(None, axis) if axis in classes else "null" for axis in axes}
+        told = {"seed", *axes, *_following(rows, axes)}
         for row, parts in zip(rows, differing(configs), strict=True):
             of: dict[str, list[Part]] = {axis: [] for axis in ["", *axes]}
             for part in parts:
                 inside = [axis for axis in axes if f"{part.path}.".startswith(f"{axis}.")]
-                of[max(inside, key=len, default="")] += [part] if part.path not in ("seed", *axes) else []
+                of[max(inside, key=len, default="")] += [part] if part.path not in told else []
             values = {axis: row[axis].value if axis in row else "null" for axis in axes}
             values |= {axis: nothing[axis] for axis, value in values.items() if value == "null"}
             chosen = {axis: Part(axis, axis.rpartition(".")[2], values[axis]) for axis in axes}
@@ -225,6 +227,7 @@ class Comparison:
             label = {axis: ", ".join([values[axis], *texts(_unseen(of[axis], seen))]) for axis in axes}
             more = texts(_unseen(of[""], [*chosen.values()]), axes)
             panel = ", ".join([*(f"{axis}={label[axis]}" for axis in self.panels_by), *more])
+            self.panel_parts[plain(panel)] = [*(plain(label[axis]) for axis in self.panels_by), plain(", ".join(more))]
             keys.append((panel, label[self.rows_by], label[self.columns_by] if self.columns_by else ""))
         return keys
 
@@ -410,6 +413,16 @@ def _unseen(parts: Iterable[Part], seen: Sequence[Part]) -> list[Part]:
     return [part for part in parts if not any(same(part, other) for other in seen)]
 
 
+def _following(rows: Sequence[dict[str, Part]], axes: Sequence[str]) -> set[str]:
+    """Name the settings that have an axis's value in every run, as a rule's f may have the number of attackers."""
+    return {
+        path
+        for path in set().union(*rows)
+        for axis in axes
+        if all(path not in row or (axis in row and row[path].value == row[axis].value) for row in rows)
+    }
+
+
 def varying(configs: Sequence[Config]) -> list[str]:
     """Name the settings that differ between runs, except the seed: a group if its parts differ, else the setting."""
     paths = ordered(part.path for parts in differing(configs) for part in parts)
@@ -417,7 +430,7 @@ def varying(configs: Sequence[Config]) -> list[str]:
     return [path for path in paths if path not in follow and not any(path.startswith(f"{of}.") for of in paths)]
 
 
-def _ordered(labels: Iterable[str]) -> list[str]:
+def in_order(labels: Iterable[str]) -> list[str]:
     """List each label once: numbers by size, words as they come."""
     found = list(dict.fromkeys(labels))
     try:
