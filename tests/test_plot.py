@@ -254,7 +254,8 @@ def test_accuracy_of_several_runs():
     assert drawn["average, ipm (diverged)"] == [50, 75, 10]
     cross = axes.lines[-1]
     assert (cross.get_marker(), list(cross.get_xdata())) == ("X", [6])
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["boba, ipm", "average, ipm (diverged)"]
+    (legend,) = axes.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["boba, ipm", "average, ipm (diverged)"]
 
 
 @pytest.mark.parametrize("n", [2, 7, 8, 30])

@@ -75,7 +75,9 @@ def legend_beside(axes: Any, title: str | None = None) -> None:
 
 def legend_below(axes: Any, title: str | None = None) -> None:
     """Put the legend below the axes, where it takes none of a narrow picture's width."""
-    axes.figure.legend(loc="outside lower center", ncols=2, frameon=False, title=title)
+    texts = axes.get_legend_handles_labels()[1]
+    two = max((len(line) for text in texts for line in text.split("\n")), default=0) <= 26
+    axes.figure.legend(loc="outside lower center", ncols=1 + two, frameon=False, title=title)
 
 
 def whole() -> MaxNLocator:
@@ -101,11 +103,15 @@ def heat_map(
     numbers: Sequence[Sequence[str]] | None = None,
     top: float | None = None,
     power: float = 1.0,
+    bar: str = "right",
 ) -> None:
-    """Fill the axes with a table; numbers are written into its cells, ``top`` is the last colour's value."""
+    """Fill the axes with a table; numbers are written into its cells, ``top`` is the last colour's value.
+
+    ``bar`` is the side of the scale of colours: "bottom" takes none of a narrow picture's width.
+    """
     norm = mpl.colors.PowerNorm(power, vmin=0, vmax=top)
     image = axes.imshow(table, cmap=MAP, norm=norm, aspect="auto", interpolation="nearest")
-    figure.colorbar(image, ax=axes, label=label, ticks=whole())
+    figure.colorbar(image, ax=axes, label=label, ticks=whole(), location=bar)
     axes.grid(visible=False)
     for i, row in enumerate(numbers or []):
         for j, text in enumerate(row):
@@ -122,14 +128,14 @@ def class_ticks(axis: Any, c: int, classes: Sequence[str] | None = None) -> None
         axis.set_ticks(range(0, c, 1 if c <= 20 else 5 if c <= 50 else 10))
 
 
-def height(names: Collection[str]) -> float:
+def height(names: Collection[str], letters: int = 30) -> float:
     """Compute the height in inches: every row is as high as the name with the most lines."""
-    return len(names) * (0.25 + 0.18 * max(wrapped(name, 30).count("\n") + 1 for name in names))
+    return len(names) * (0.25 + 0.18 * max(wrapped(name, letters).count("\n") + 1 for name in names))
 
 
-def name_rows(axes: Any, names: Collection[str]) -> None:
-    """Name the rows, the first on top."""
-    axes.set_yticks(range(len(names)), [wrapped(name, 30) for name in names])
+def name_rows(axes: Any, names: Collection[str], letters: int = 30) -> None:
+    """Name the rows, the first on top, with at most so many letters to a line."""
+    axes.set_yticks(range(len(names)), [wrapped(name, letters) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
 
 

@@ -10,17 +10,20 @@ from lightning_fl.plot._parts import (
     BYZANTINE,
     HONEST,
     PALETTE,
+    PHONE,
     STYLES,
     Row,
     class_ticks,
     heat_map,
     height,
-    legend_beside,
+    legend_below,
     name_rows,
     one_axes,
     round_marker,
     wrapped,
 )
+
+_LETTERS = 18  # of a run's name to a line, beside a picture of a phone's width
 
 
 def accuracies(runs: Mapping[str, Sequence[Row]], title: str, diverged: Collection[str] = ()) -> Figure:
@@ -56,7 +59,7 @@ def _over_rounds(
 ) -> Figure:
     names = {label: wrapped(f"{label} (diverged)" if label in diverged else label, 28) for label in runs}
     lines = sum(name.count("\n") + 1 for name in names.values())
-    figure, axes = one_axes("Round", axis, title, size=(8.0, max(4.5, 0.8 + 0.22 * lines)))
+    figure, axes = one_axes("Round", axis, title, size=(PHONE, 3.4 + 0.2 * lines))
     few = len(runs) <= len(PALETTE)
     colours = PALETTE if few else mpl.colormaps["viridis"](np.linspace(0, 0.92, len(runs)))
     for i, (label, rows) in enumerate(runs.items()):
@@ -69,7 +72,7 @@ def _over_rounds(
         if label in diverged and points:
             axes.plot(rounds[-1:], values[-1:], marker="X", markersize=9, color=colours[i])
     axes.set_ylim(-2, 102)
-    legend_beside(axes)
+    legend_below(axes)
     return figure
 
 
@@ -88,14 +91,14 @@ def recalls(
     for row, values in zip(table, runs.values(), strict=True):
         if not isinstance(values, str):
             row[: len(values)] = 100 * np.array(values, float)
-    figure, axes = one_axes("Class", "", title, size=(8.0, 1.6 + height(runs)))
+    figure, axes = one_axes("Class", "", title, size=(PHONE, 2.1 + height(runs, _LETTERS)))
     numbers = [["" if np.isnan(value) else f"{value:.0f}" for value in row] for row in table]
-    heat_map(figure, axes, table, "Recall (%)", numbers if c <= 20 else None, top=100.0)
+    heat_map(figure, axes, table, "Recall (%)", numbers if c <= 10 else None, top=100.0, bar="bottom")
     for i, values in enumerate(runs.values()):
         if isinstance(values, str):
             axes.text((c - 1) / 2, i, values, ha="center", va="center", fontsize=9)
     class_ticks(axes.xaxis, c, classes)
-    name_rows(axes, runs)
+    name_rows(axes, runs, _LETTERS)
     return figure
 
 
@@ -106,7 +109,7 @@ def drops(runs: Mapping[str, float | str], title: str) -> Figure:
         runs: Max-recall-drop of each run by its label, in [0, 1]; a text says why there is none.
         title: What is compared.
     """
-    figure, axes = one_axes("Max-recall-drop (points)", "", title, size=(8.0, 1.3 + height(runs)))
+    figure, axes = one_axes("Max-recall-drop (points)", "", title, size=(PHONE, 1.3 + height(runs, _LETTERS)))
     for i, value in enumerate(runs.values()):
         if isinstance(value, str):
             axes.text(1, i, value, va="center", fontsize=9)
@@ -116,7 +119,7 @@ def drops(runs: Mapping[str, float | str], title: str) -> Figure:
     axes.set_xlim(0, 110)
     axes.set_xticks(range(0, 101, 20))
     axes.grid(visible=False, axis="y")
-    name_rows(axes, runs)
+    name_rows(axes, runs, _LETTERS)
     return figure
 
 
@@ -128,7 +131,9 @@ def shares(runs: Mapping[str, tuple[float, float] | str], title: str) -> Figure:
             none.
         title: What is compared.
     """
-    figure, axes = one_axes("Share of the weight (%), mean over rounds", "", title, size=(8.0, 1.3 + height(runs)))
+    figure, axes = one_axes(
+        "Share of the weight (%), mean over rounds", "", title, size=(PHONE, 1.7 + height(runs, _LETTERS))
+    )
     for i, weights in enumerate(runs.values()):
         if isinstance(weights, str):
             axes.text(1, i, weights, va="center", fontsize=9)
@@ -138,10 +143,10 @@ def shares(runs: Mapping[str, tuple[float, float] | str], title: str) -> Figure:
         axes.barh(i, byzantine, left=honest if honest * byzantine > 0 else 0, color=BYZANTINE, height=0.7)
         axes.text(101, i, f"{byzantine:.1f}", va="center", fontsize=9)
     handles = [mpl.patches.Patch(color=HONEST), mpl.patches.Patch(color=BYZANTINE)]
-    axes.legend(handles, ["honest", "Byzantine (number)"], loc="center left", bbox_to_anchor=(1.1, 0.5), frameon=False)
+    figure.legend(handles, ["honest", "Byzantine (number)"], loc="outside lower center", ncols=2, frameon=False)
     lowest = -100 if any(not isinstance(weights, str) and min(weights) < 0 for weights in runs.values()) else 0
     axes.set_xlim(lowest, 100)
     axes.set_xticks(range(lowest, 101, 20))
     axes.grid(visible=False, axis="y")
-    name_rows(axes, runs)
+    name_rows(axes, runs, _LETTERS)
     return figure

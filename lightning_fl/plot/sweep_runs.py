@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import DPI, MARKERS, PALETTE, Row, heat_map, one_axes, wrapped
+from lightning_fl.plot._parts import DPI, MARKERS, PALETTE, PHONE, Row, heat_map, one_axes, wrapped
 
 
 def sweep(
@@ -40,7 +40,9 @@ def sweep(
     panels = [name for name in names if name != hue]
     columns = 2 if len(panels) == 4 else min(len(panels), 3)
     depth = -(-len(panels) // columns)
-    figure = Figure(figsize=(8 if columns == 1 else 4 * columns, max(4.5, 3.5 * depth)), dpi=DPI, layout="constrained")
+    figure = Figure(
+        figsize=(PHONE if columns == 1 else 4 * columns, max(4.5, 3.5 * depth)), dpi=DPI, layout="constrained"
+    )
     figure.suptitle(wrapped(title, 80))
     grid = figure.subplots(depth, columns, squeeze=False, sharey=True).flat
     for name, axes in zip(panels, grid, strict=False):
@@ -51,7 +53,7 @@ def sweep(
         axes.remove()
     handles, labels = figure.axes[0].get_legend_handles_labels()
     if labels:
-        figure.legend(handles, labels, title=hue, loc="outside right center", frameon=False)
+        figure.legend(handles, labels, title=hue, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -115,7 +117,7 @@ def _sweep_table(
 ) -> Figure:
     (y, down), (x, across) = names
     down = down[::-1] if all(map(_is_number, down)) else down
-    figure, axes = one_axes(x, y, title, size=(3.5 + 0.75 * max(len(across), 6), 2 + 0.34 * max(len(down), 6)))
+    figure, axes = one_axes(x, y, title, size=(2.5 + 0.5 * max(len(across), 4), 2 + 0.34 * max(len(down), 6)))
     means, texts = np.full((len(down), len(across)), np.nan), np.full((len(down), len(across)), "", dtype=object)
     for i, j in np.ndindex(means.shape):
         own = [row for row in rows if row[y] == down[i] and row[x] == across[j]]

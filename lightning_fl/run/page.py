@@ -3,7 +3,7 @@
 import base64
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
@@ -12,8 +12,18 @@ from matplotlib.figure import Figure
 
 from lightning_fl import files, plot
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import COMPLETED, SavedRun, changed, detection_text, flat, kappa_text, labels, trust_shares
-from lightning_fl.text import many
+from lightning_fl.run.saved import (
+    COMPLETED,
+    SavedRun,
+    attack_texts,
+    changed,
+    detection_text,
+    flat,
+    kappa_text,
+    labels,
+    trust_shares,
+)
+from lightning_fl.text import Place, class_name, many
 
 # What each picture is called, and what it shows.
 CAPTIONS = {
@@ -72,10 +82,13 @@ h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.15rem; margi
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top }
 td { overflow-wrap: anywhere } .wide td { overflow-wrap: normal }
+.lead { font-size: 1.1rem; max-width: 45rem }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 0 2rem }
 .several td, .several th { font-size: .9rem; padding-right: .5rem } .several th { max-width: 9rem }
 figure { margin: 1rem 0; overflow-x: auto } figcaption { max-width: 45rem }
 img { max-width: 100%; height: auto; background: #fff }
 pre { overflow-x: auto; background: var(--soft); padding: .7rem; font-size: .85rem }
+@media (max-width: 40rem) { td, th { font-size: .85rem; padding-right: .4rem } }
 """
 
 
@@ -167,17 +180,58 @@ def page(
         default: The default configuration.
     """
     several = len(runs) > 1
-    status = [_status(name, run, several) for name, run in runs.items()]
-    settings = ["<h2>Settings</h2>", *(_settings(name, run, default, several) for name, run in runs.items())]
-    results = "<h2>Results</h2>\n" + (_compared(runs) if several else _results(runs)) + _recalls(runs)
-    parts = [f"<h1>{escape(title)}</h1>", *([results, *status] if several else [*status, *settings, results])]
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="lead">{escape(_best(runs) if several else shows(*runs.values()))}</p>',
+    ]
+    parts += [_status(name, run, several) for name, run in runs.items()]
+    parts.append('<div class="pictures">')
     for name, path in pictures.items():
-        caption, shows = CAPTIONS[name]
-        parts.append(f"<h2>{escape(caption)}</h2>\n{picture(path, f'{caption}: {title}', shows)}")
-    parts += settings if several else []
+        caption, meaning = CAPTIONS[name]
+        parts.append(f"<section><h2>{escape(caption)}</h2>\n{picture(path, f'{caption}: {title}', meaning)}</section>")
+    parts += ["</div>", "<h2>Results</h2>", (_compared(runs) if several else _results(runs)) + _recalls(runs)]
+    parts += ["<h2>Settings</h2>", *(_settings(name, run, default, several) for name, run in runs.items())]
     parts += ["<h2>Provenance</h2>", *(_provenance(name, run, several) for name, run in runs.items())]
     parts += ["<h2>Files</h2>", *(_files(run, folder) for run in runs.values())]
     return document(title, parts)
+
+
+def shows(run: SavedRun) -> str:
+    """Say in a sentence what a run shows: the accuracy, the class that lost most, and whom the rule trusted."""
+    summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
+    said = ["diverged"] if run.diverged else []
+    if last["accuracy"] is not None:
+        said.append(f"{last['accuracy']:.1%} accuracy after {many(last['round'], 'round')}")
+    recall = {z: value for z, value in enumerate(last["recall"] or []) if value is not None}
+    lost = {z: before - recall[z] for z, before in enumerate(run.reference or []) if before is not None and z in recall}
+    if lost and max(lost.values()) > 0:
+        z = max(lost, key=lambda z: lost[z])
+        named = class_name(z, run.classes)
+        said.append(f"{named} lost most, {100 * lost[z]:.1f} points against plain averaging without attack")
+    elif recall:
+        z = min(recall, key=lambda z: recall[z])
+        said.append(f"{class_name(z, run.classes)} has the lowest recall, {recall[z]:.1%}")
+    said += [f"{name} {value}" for name, value in attack_texts(last).items()]
+    if shares and run.byzantine:
+        equal = summary["byzantine_share"]
+        beside = "" if equal is None else f", {equal:.1%} in a plain average"
+        said.append(f"Byzantine clients had {shares[1]:.1%} of the weight{beside}")
+    if not run.config:
+        return f"{'; '.join(said)}."
+    rule, attack, data = run.topics
+    against = f"against {attack}" if run.byzantine else attack
+    return f"{rule} {against}, on {data}: {'; '.join(said) or 'no result'}."
+
+
+def _best(runs: Mapping[str, SavedRun]) -> str:
+    """Say in a sentence which of several runs is best."""
+    found = {name: run.summary["accuracy"] for name, run in runs.items() if run.summary["accuracy"] is not None}
+    if not found:
+        return "None of them has a result."
+    best, last = max(found, key=lambda name: found[name]), min(found, key=lambda name: found[name])
+    text = f"Most accurate: {best}, {found[best]:.1%}"
+    text += f"; least: {last}, {found[last]:.1%}" if found[last] < found[best] else ""
+    return f"{text}; without a result: {', '.join(runs.keys() - found)}." if len(found) < len(runs) else f"{text}."
 
 
 def document(title: str, parts: Sequence[str]) -> str:
@@ -249,7 +303,7 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
         rows["validation"] = _percent(last["validation_accuracy"])
     rows |= {f"clients, {name}": _percent(value) for name, value in (last.get("client_accuracy") or {}).items()}
     rows["max-recall-drop"] = _percent(summary["mrd"], "none" if run.reference else "no reference")
-    rows |= {f"attack {name.replace('_', ' ')}": _percent(value) for name, value in _attack(run).items()}
+    rows |= attack_texts(last)
     rows["weight honest"] = _percent(shares and shares[0], unweighted)
     rows["weight Byzantine"] = _percent(shares and shares[1], unweighted)
     rows["detection"] = detection_text(summary["detection"]) or "not recorded"
@@ -267,13 +321,15 @@ def _compared(runs: Mapping[str, SavedRun]) -> str:
         percent = {"accuracy": summary["accuracy"], "validation": summary.get("validation_accuracy")}
         percent |= {f"clients, {name}": x for name, x in (summary.get("client_accuracy") or {}).items()}
         percent |= {"max-recall-drop": summary["mrd"]}
-        percent |= {f"attack {key.replace('_', ' ')}": value for key, value in _attack(run).items()}
+        success, lived = _attack(run), _attack(run).get("lifespan")
+        percent |= {f"attack {k.replace('_', ' ')}": value for k, value in success.items() if k != "lifespan"}
         percent |= {"weight honest": shares[0], "weight Byzantine": shares[1]}
         percent |= {name.replace("_", " "): value for name, value in summary["detection"].items()}
         kappa = {f"kappa, {key}": summary["robustness"].get(key) for key in ("mean", "max", "bound")}
         rows.append(
             {"run": name, "rounds": str(summary["rounds"])}
             | {f"{key} (%)": "–" if value is None else f"{100 * value:.2f}" for key, value in percent.items()}
+            | ({} if lived is None else {"attack lifespan (rounds)": str(lived)})
             | {key: "–" if value is None else f"{value:.3g}" for key, value in kappa.items()}
             | {key.replace("_", " "): _shown(value, ".3g") for key, value in summary["communication"].items()}
             | {"seconds": _shown(summary["seconds"], ".1f")}
@@ -344,10 +400,31 @@ def _files(run: SavedRun, folder: Path) -> str:
     return f"<p>{escape(str(run.folder.resolve()))}: {', '.join(links)}</p>"
 
 
-def table(header: Sequence[str] | None, rows: Sequence[Sequence[str]], kind: str = "") -> str:
-    """Lay out a table in HTML; ``kind`` is a class of its style."""
-    head = f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in header)}</tr>\n" if header else ""
-    body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+def table(
+    header: Sequence[str] | None,
+    rows: Sequence[Sequence[str]],
+    kind: str = "",
+    best: Collection[Place] = (),
+    pages: Mapping[str, str] | None = None,
+) -> str:
+    """Lay out a table in HTML.
+
+    Args:
+        header: Names of the columns, if they have some.
+        rows: Cells.
+        kind: A class of its style.
+        best: Places of the cells that stand out.
+        pages: Files beside the page, by the cells that lead to them.
+    """
+
+    def cell(i: int, j: int, text: str) -> str:
+        to, shown = (pages or {}).get(text), escape(text)
+        shown = shown if to is None else f'<a href="./{quote(to)}">{shown}</a>'
+        return f"<td>{f'<b>{shown}</b>' if (i, j) in best else shown}</td>"
+
+    head = f"<tr>{''.join(f'<th>{escape(text)}</th>' for text in header)}</tr>\n" if header else ""
+    lines = ("".join(cell(i, j, text) for j, text in enumerate(row)) for i, row in enumerate(rows))
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="wide {kind}"><table>\n{head}{body}\n</table></div>'
 
 

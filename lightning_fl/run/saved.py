@@ -225,6 +225,19 @@ def detection_text(detection: dict[str, float | None]) -> str:
     return f"area under the curve {area:.3f}" + (f"; accused {', '.join(accused)}" if accused else "")
 
 
+def attack_texts(evaluation: dict[str, Any]) -> dict[str, str]:
+    """Describe what an attack measured of its own success: shares, or a number of rounds.
+
+    >>> attack_texts({"attack": {"success_rate": 0.5, "lifespan": 3}})
+    {'attack success rate': '50.00%', 'attack lifespan': '3 rounds'}
+    """
+    found = (evaluation.get("attack") or {}).items()
+    return {
+        f"attack {name.replace('_', ' ')}": many(value, "round") if isinstance(value, int) else f"{value:.2%}"
+        for name, value in found
+    }
+
+
 def labels(runs: Sequence[SavedRun]) -> list[str]:
     """Name each run by the settings in which it differs from the others, or by its folder.
 

@@ -22,7 +22,7 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.config import spell
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import SavedRun, detection_text, kappa_text, saved_config, trust_shares
+from lightning_fl.run.saved import SavedRun, attack_texts, detection_text, kappa_text, saved_config, trust_shares
 from lightning_fl.run.version import provenance
 from lightning_fl.text import many, shown
 
@@ -187,7 +187,7 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
             rows.append(["of honest clients", told.replace("tenth", "10 % quantile")])
         drop = "n/a: no reference run (reference=run makes one)" if last["mrd"] is None else f"{last['mrd']:.2%}"
         rows.append(["max-recall-drop", drop])
-        rows += [[f"attack {name.replace('_', ' ')}", _told(value)] for name, value in last.get("attack", {}).items()]
+        rows += [[name, value] for name, value in attack_texts(last).items()]
     shares = trust_shares(summary)
     if shares:
         attacked = summary["mean_weight"]["byzantine"] is not None
@@ -207,11 +207,6 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
     rows.append(["files", f"{shown(folder)}{os.sep}: {', '.join(names)}"])
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
-
-
-def _told(value: float | int) -> str:
-    """Spell a share, or a number of rounds."""
-    return many(value, "round") if isinstance(value, int) else f"{value:.2%}"
 
 
 def write(

@@ -27,9 +27,10 @@ class Section:
         heading: Of the section.
         header: Names of the columns.
         rows: Cells.
-        best: Places of the cells that stand out in Markdown and LaTeX.
+        best: Places of the cells that stand out.
         remarks: What there is to say about it, a line each.
         picture: Name of the picture that belongs to it, and what that shows.
+        pages: Files beside the page to which cells of this text lead, in HTML.
     """
 
     heading: str
@@ -38,6 +39,7 @@ class Section:
     best: Collection[Place] = ()
     remarks: Sequence[str] = ()
     picture: tuple[str, str] = ("", "")
+    pages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Report:
         parts = [f"<p>{escape(text)}</p>" for text in self.paragraphs]
         for one in self.sections:
             parts += [f"<h2>{escape(one.heading)}</h2>"] if one.heading else []
-            parts += [page.table(one.header, one.rows)] if one.rows else []
+            parts += [page.table(one.header, one.rows, best=one.best, pages=one.pages)] if one.rows else []
             parts += [f"<p>{escape(remark)}</p>" for remark in one.remarks]
             name, shows = one.picture
             if name in left:
@@ -122,7 +124,7 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         pictures = {stem: folder / f"{stem}.png" for stem in self.figures}
         drawn = [path for stem in pictures for path in plot.publish(self.figures[stem], pictures[stem])]
-        parts = [f"<h1>{escape(self.title)}</h1>", self.html(pictures), f"<p>{escape(written())}</p>"]
+        parts = [f"<h1>{escape(self.title)}</h1>", self.html(pictures), _marked(f"<p>{escape(written())}</p>")]
         texts = {
             ".md": "\n".join([self.markdown(), *(f"![]({path.name})\n" for path in pictures.values()), written(), ""]),
             **({".csv": self.csv()} if self.records else {}),

@@ -15,6 +15,7 @@ from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.runner import Outcome, Run, Runner
+from lightning_fl.text import many
 
 Values = dict[str, Any]
 
@@ -144,7 +145,7 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     """Write the table and the picture into the sweep's folder.
 
     Returns:
-        The table for the terminal, best first.
+        The table for the terminal: by the values that were swept; those of a search, best first.
     """
     rows = []
     for run, values in sweep.values.items():
@@ -153,8 +154,15 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
         rows.append(values | results | {"folder": run.folder.name})
     title = f"{sweep.name} ({sweep.method})"
     picture = plot.sweep(rows, list(sweep.axes), sweep.metric, title, sweep.drawn)
-    sign = -1 if sweep.maximize else 1
-    rows.sort(key=lambda row: (row[sweep.metric] is None, sign * (row[sweep.metric] or 0)))
+    found = [row for row in rows if row[sweep.metric] is not None]
+    top = max if sweep.maximize else min
+    best = top(found, key=lambda row: row[sweep.metric]) if found else None
+    if sweep.method == "grid":
+        axes = {name: _order(axis) for name, axis in sweep.ends().items()}
+        rows.sort(key=lambda row: [axis.index(row[name]) for name, axis in axes.items()])
+    else:
+        sign = -1 if sweep.maximize else 1
+        rows.sort(key=lambda row: (row[sweep.metric] is None, sign * (row[sweep.metric] or 0)))
     measured = [
         "accuracy",
         *(name for name in ("validation_accuracy", "mrd") if any(row[name] is not None for row in rows)),
@@ -162,12 +170,23 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     header = [*sweep.axes, *measured, "status", "seconds", "folder"]
     cells = [[_cell(name, row[name]) for name in header] for row in rows]
     numbers = [[str(row[name]) if isinstance(row[name], float) else row[name] for name in header] for row in rows]
-    order = f"{'highest' if sweep.maximize else 'lowest'} {sweep.metric} first"
-    what = f"Method {sweep.method}, {order}; all with `{' '.join(sweep.fixed)}`."
-    report = Report(sweep.name, [what], [Section("", header, cells)], [header, *numbers], {"sweep": picture})
+    places = {(i, header.index(sweep.metric)) for i, row in enumerate(rows) if row is best}
+    values = " ".join(f"{name}={_short(best[name])}" for name in sweep.axes) if best else ""
+    shows = f"{many(len(rows), 'run')}, method {sweep.method}"
+    shows += f"; {'highest' if sweep.maximize else 'lowest'} {sweep.metric}: " * bool(best)
+    shows += f"{_cell(sweep.metric, best[sweep.metric])} at `{values}`." if best else "; none has a result."
+    pages = {run.folder.name: f"{run.folder.name}/report.html" for run in sweep.values if run.summary()}
+    sections = [Section("", picture=("sweep", "")), Section("", header, cells, places, pages=pages)]
+    every = f"All with `{' '.join(sweep.fixed)}`."
+    report = Report(sweep.name, [shows, every], sections, [header, *numbers], {"sweep": picture})
     with held(sweep.folder, wait=True):  # several processes may share it
         report.write(sweep.folder, "sweep")
-    return replace(report, paragraphs=()).terminal()
+    return replace(report, paragraphs=[shows]).terminal()
+
+
+def _order(axis: Sequence[Any]) -> list[Any]:
+    """Put numbers by size, other values as the file has them."""
+    return sorted(axis) if all(isinstance(value, int | float) for value in axis) else list(axis)
 
 
 def _cell(name: str, value: Any) -> str:

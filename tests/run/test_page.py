@@ -62,6 +62,10 @@ def test_one_run(tmp_path):
     shown, pictures = write(folder, folder, default=saved.changed(saved.CONFIG, aggregator=None))
     assert pictures == ["recall", "drop", "confusion", "weights", "clients"]
     assert "boba, 2 ipm, mnist_5k" in shown.text
+    assert (
+        "boba against 2 ipm, on mnist_5k: 75.0% accuracy after 2 rounds; class 1 lost most, 25.0 points against plain "
+        "averaging without attack; Byzantine clients had 25.0% of the weight, 40.0% in a plain average."
+    ) in shown.text
     assert "Completed after 2 rounds." in shown.text
     for row in [
         ["aggregator", "boba: f=1, p_min=-0.5", "average"],
@@ -206,23 +210,34 @@ def test_several_runs(tmp_path, n):
     assert (b["accuracy (%)"], b["max-recall-drop (%)"]) == ("75.00", "25.00")
     assert any(text.startswith("The same for all: rounds 2; ") for text in shown.text)
     text = (tmp_path / "all" / "report.html").read_text(encoding="utf-8")
-    assert text.index("<h2>Results</h2>") < text.index("a: diverged after 2 rounds") < text.index("<h2>Accuracy")
+    parts = [
+        "Most accurate: b, 75.0%",
+        "without a result: a.",
+        "a: diverged after 2",
+        "<h2>Accuracy",
+        "<h2>Results",
+        "<h2>Set",
+    ]
+    assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
     assert ["0", "", *["100.00%"] * (n - 1)] in shown.rows
     assert all((tmp_path / "all" / link).resolve().exists() for link in shown.links)
     assert "./../1/metrics.csv" in shown.links
 
 
 def test_backdoors_have_their_success_rate(tmp_path):
-    measured = {"attack": {"success_rate": 0.625}}
+    measured = {"attack": {"success_rate": 0.625, "lifespan": 7}}
     last = {"last_evaluation": saved.SUMMARY["last_evaluation"] | measured}
     rows = [saved.METRICS[0], saved.METRICS[1] | {"attack/success_rate": 0.625}]
     folder = saved.run(tmp_path / "a", metrics=rows, summary=saved.SUMMARY | measured | last)
-    assert ["attack success rate", "62.50%"] in write(folder, folder)[0].rows
+    alone = write(folder, folder)[0].rows
+    assert ["attack success rate", "62.50%"] in alone
+    assert ["attack lifespan", "7 rounds"] in alone
     other = saved.run(tmp_path / "b", saved.changed(saved.CONFIG, seed=1))
     shown, pictures = write(tmp_path / "all", folder, other)
     assert pictures == ["accuracy", "recall", "drop", "attack", "weights"]
     compared = [row for row in shown.rows if row[0] in ("run", "seed=0", "seed=1")]
-    assert [row[compared[0].index("attack success rate (%)")] for row in compared[1:]] == ["62.50", "–"]
+    for column, values in [("attack success rate (%)", ["62.50", "–"]), ("attack lifespan (rounds)", ["7", "–"])]:
+        assert [row[compared[0].index(column)] for row in compared[1:]] == values
 
 
 def test_runs_without_reference_or_weights_have_no_such_pictures(tmp_path):
