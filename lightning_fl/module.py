@@ -189,6 +189,7 @@ class FederatedModule(pl.LightningModule):
                 self.adversary.check_window(data.federation, trainer.max_steps)
                 if b:
                     self.adversary.check(h, b, data.n_classes)
+                self.adversary.check_client(self.client)
                 self.adversary.check_data(data)
         self.model.to(data.train.targets.device)  # client state is allocated on the model's device
         with concerning("model"), trainer.precision_plugin.forward_context(), self._in_full():

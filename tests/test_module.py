@@ -598,6 +598,7 @@ def test_names_the_client_that_broke_the_average(tmp_path):
         (lambda: (module(), data()), [Ipm(1.0), Ipm(2.0)], "at most one Adversary, got Ipm and Ipm"),
         (lambda: (module(), data(n_byzantine=9)), [Lie(None)], "no more Byzantine than honest ones, got 9 and 8"),
         (lambda: (module(), data()), [LabelFlipPair(0, 3)], "label_flip_pair needs classes below 3, got 3"),
+        (lambda: (module(), data()), [LabelFlipPair(0, 1, epochs=2)], "need clients with local steps of their own"),
         (lambda: (module(), data()), [Ipm(1.0), boba(9)], r"boba needs .*n >= f \+ c updates"),
         (lambda: (module(nn.Linear(2, 5)), data()), [Ipm(1.0)], "3 classes, Linear gives outputs of shape"),
         (lambda: (module(nn.Linear(7, 3)), data()), [Ipm(1.0)], "does not take inputs of shape"),

@@ -15,7 +15,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from lightning_fl import seeding
-from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, check_held
+from lightning_fl.adversary.base import AttackContext, check_held
+from lightning_fl.adversary.trained import Trained
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeInt
@@ -25,7 +26,7 @@ from lightning_fl.updates.updates import Updates
 PoisonedShare = Annotated[float, Gt(0), Le(1)]
 
 
-class Backdoor(Adversary):
+class Backdoor(Trained):
     """Poison the Byzantine clients' own samples and let them do what honest clients do.
 
     Which samples of a client are poisoned is drawn once per run, from its seed and the client's number.
@@ -34,16 +35,13 @@ class Backdoor(Adversary):
         target: Class that a sample with the trigger should be taken for.  None: the one after its own, y + 1 mod c.
         source: Class whose samples get the trigger, in training and test.  None: every class.
         share: How many of each Byzantine client's samples (of the source class), in (0, 1]; at least one, if any.
-        momentum: Whether they have the honest clients' momentum, if any.  "own": each has.  "none": what they compute
-            in this round alone.
-        window: See `Adversary`.
+        training: See `Trained`.
 
     Raises:
         SettingError: Before training, if there is no such class, the trigger does not fit the samples, or the
             Byzantine clients have no samples (of the source class).
     """
 
-    knows = "data"
     varies_with = ("seed",)
 
     def __init__(
@@ -51,16 +49,14 @@ class Backdoor(Adversary):
         target: NonNegativeInt | None = 0,
         source: NonNegativeInt | None = None,
         share: PoisonedShare = 0.32,
-        momentum: Momentum = "own",
-        **window: Any,
+        **training: Any,
     ):
-        super().__init__(**window)
+        super().__init__(**training)
         if target is not None and target == source:
             raise SettingError(f"{self.spelled()} needs another target than its source, got {target}; change one.")
         self.target = target
         self.source = source
         self.share = share
-        self.momentum: Momentum = momentum
 
     white: float | Tensor = 1.0
     """What white is in images of floats: each channel's largest value in training, (channels, 1, 1), once known."""
@@ -151,7 +147,7 @@ class Backdoor(Adversary):
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         batch = self.poison(context.byzantine, context.round.seed)
-        return self.finish(context.trained(batch, self.momentum), honest.n + n_byzantine, context)
+        return self.finish(self.trained(batch, context), honest.n + n_byzantine, context)
 
     def _attacked(self, samples: Samples) -> Bool[Tensor, " N"]:
         """Which samples may get the trigger."""

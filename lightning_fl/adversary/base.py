@@ -262,6 +262,16 @@ class Adversary(Checked, pl.Callback, ABC):
                 f"federation.byzantine_data to iid or copies."
             )
 
+    def check_client(self, client: Client) -> None:
+        """Check that the attackers can do what honest clients do in their own way, before any training.
+
+        Args:
+            client: What honest clients compute.
+
+        Raises:
+            SettingError: If they cannot.
+        """
+
     def check_data(self, data: FederatedDataModule) -> None:
         """Check that the attack fits the data and their holders, before any training.
 

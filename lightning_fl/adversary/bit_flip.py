@@ -11,32 +11,28 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from lightning_fl.adversary.base import Adversary, AttackContext, Momentum
+from lightning_fl.adversary.base import AttackContext
+from lightning_fl.adversary.trained import Trained
 from lightning_fl.ranges import FiniteFloat
 from lightning_fl.updates.updates import Updates
 
 
-class BitFlip(Adversary):
+class BitFlip(Trained):
     """Send -factor times what an honest client would send, computed by each Byzantine client on its own data.
 
     Args:
         factor: 1 in most papers, 10 in some.
-        momentum: Whether Byzantine clients have the honest ones' momentum, if any.  "own": each has.  "none":
-            -factor times what this round alone gives (Karimireddy et al.).
-        window: See `Adversary`.
+        training: See `Trained`; Karimireddy et al. have momentum="none".
 
     Note:
         Nobody flips bits: the name stays from papers whose attack flips the sign bit.  `lightning_fl.adversary.ipm`
         sends -factor times the mean of the *others'* updates.
     """
 
-    knows = "data"
-
-    def __init__(self, factor: FiniteFloat = 1.0, momentum: Momentum = "own", **window: Any):
-        super().__init__(**window)
+    def __init__(self, factor: FiniteFloat = 1.0, **training: Any):
+        super().__init__(**training)
         self.factor = factor
-        self.momentum: Momentum = momentum
 
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        return -self.factor * context.trained(context.byzantine, self.momentum)
+        return -self.factor * self.trained(context.byzantine, context)

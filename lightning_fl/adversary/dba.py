@@ -30,7 +30,7 @@ class Dba(Backdoor):
         gap: TG, pixels between bars, across and down.
         shift: TL, distance of the first bar from the top and from the left edge, in pixels.
         factor: The updates are multiplied by it; 1 in every round or 100 in a single one in the paper.
-        backdoor: Settings of `lightning_fl.adversary.backdoor.Backdoor`: target, source, share and momentum.
+        backdoor: Settings of `lightning_fl.adversary.backdoor.Backdoor`: target, source, share and how they train.
 
     >>> Dba(length=2, gap=0).bars(2, 5).sum(0).int()
     tensor([[1, 1, 1, 1, 0],

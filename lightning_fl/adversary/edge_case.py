@@ -36,7 +36,7 @@ class EdgeCase(Backdoor):
         radius: epsilon: the upload of a model farther than this from the global one, in l2, is shortened;
             .25 (MNIST) and .083 (CIFAR-10) in the paper.  None: none.
         factor: The updates are multiplied by it then.
-        momentum: See `Backdoor`.
+        momentum, learning_rate, epochs: See `Trained`.
         from_round, to_round, every: See `Adversary`.
 
     Raises:
@@ -60,12 +60,15 @@ class EdgeCase(Backdoor):
         radius: PositiveFloat | None = None,
         factor: PositiveFloat = 1.0,
         momentum: Momentum = "own",
+        learning_rate: PositiveFloat | None = None,
+        epochs: PositiveInt | None = None,
         from_round: NonNegativeInt = 0,
         to_round: NonNegativeInt | None = None,
         every: PositiveInt = 1,
     ):
+        training = {"momentum": momentum, "learning_rate": learning_rate, "epochs": epochs}
         window = {"from_round": from_round, "to_round": to_round, "every": every}
-        super().__init__(target, None, share, momentum, **window)
+        super().__init__(target, None, share, **training, **window)
         if path is None or not Path(path).is_file():
             raise (SettingError if path is None else MissingError)(
                 f"edge_case needs a file of rare inputs, a tensor saved by torch.save, got {path}; set adversary.path."

@@ -13,7 +13,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from typing_extensions import override
 
-from lightning_fl.adversary.base import Adversary, AttackContext, Momentum, check_held
+from lightning_fl.adversary.base import AttackContext, check_held
+from lightning_fl.adversary.trained import Trained
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeInt
@@ -24,14 +25,8 @@ from lightning_fl.updates.updates import Updates
 Among = Literal["all", "others"]
 
 
-class _Relabelling(Adversary):
+class _Relabelling(Trained):
     """Let the Byzantine clients do what honest ones do, on their own data with other labels."""
-
-    knows = "data"
-
-    def __init__(self, momentum: Momentum = "own", **window: Any):
-        super().__init__(**window)
-        self.momentum: Momentum = momentum
 
     @abstractmethod
     def labels(self, samples: Samples, this_round: Round) -> Samples:
@@ -40,15 +35,14 @@ class _Relabelling(Adversary):
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         batch = replace(context.byzantine, samples=self.labels(context.byzantine.samples, context.round))
-        return context.trained(batch, self.momentum)
+        return self.trained(batch, context)
 
 
 class LabelFlip(_Relabelling):
     """Let the Byzantine clients do what honest ones do, on their own data with every label y turned into c - 1 - y.
 
     Args:
-        momentum: Whether they have the honest clients' momentum, if any.  "own": each has.  "none": what they compute
-            in this round alone (Karimireddy, He, Jaggi, ICLR 2022).
+        training: See `Trained`; Karimireddy, He, Jaggi (ICLR 2022) have momentum="none".
 
     >>> samples = Samples(torch.zeros(3, 2), torch.tensor([0, 1, 9]), n_classes=10)
     >>> LabelFlip().labels(samples, Round(0, 0.1, seed=0)).targets
@@ -66,8 +60,7 @@ class LabelFlipRandom(_Relabelling):
     Args:
         among: "all": uniform over the c classes.  "others": over the c - 1 wrong ones.
         redraw: False: one draw per sample for the whole run.  True: new labels each round.
-        momentum: See `LabelFlip`.
-        window: See `Adversary`.
+        training: See `Trained`.
 
     Of two classes there is one other:
 
@@ -76,8 +69,8 @@ class LabelFlipRandom(_Relabelling):
     tensor([1, 0, 0])
     """
 
-    def __init__(self, among: Among = "others", redraw: bool = False, momentum: Momentum = "own", **window: Any):
-        super().__init__(momentum, **window)
+    def __init__(self, among: Among = "others", redraw: bool = False, **training: Any):
+        super().__init__(**training)
         self.among: Among = among
         self.redraw = redraw
         self.varies_with = ("seed", "round") if redraw else ("seed",)
@@ -102,8 +95,7 @@ class LabelFlipPair(_Relabelling):
     Args:
         source: Whose samples are labelled wrongly; others keep their labels.  None: those of every class.
         target: What they are labelled as, another class.
-        momentum: See `LabelFlip`.
-        window: See `Adversary`.
+        training: See `Trained`.
 
     Raises:
         SettingError: Before training, if there are no such classes, or no Byzantine client holds the source class.
@@ -116,10 +108,8 @@ class LabelFlipPair(_Relabelling):
     tensor([0, 7, 9])
     """
 
-    def __init__(
-        self, source: NonNegativeInt | None = 2, target: NonNegativeInt = 7, momentum: Momentum = "own", **window: Any
-    ):
-        super().__init__(momentum, **window)
+    def __init__(self, source: NonNegativeInt | None = 2, target: NonNegativeInt = 7, **training: Any):
+        super().__init__(**training)
         if source == target:
             raise SettingError(
                 f"label_flip_pair needs two different classes, got {source} and {target}; set source and target."

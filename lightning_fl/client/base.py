@@ -145,6 +145,23 @@ class Client(Checked, nn.Module, ABC):
         """The same work without momentum; this client's memory stays as it is.  By default the client itself."""
         return self
 
+    def otherwise(self, learning_rate: float | None, epochs: int | None) -> "Client":
+        """The same local training in another way, as an attacker may; this client and its memory stay as they are.
+
+        Args:
+            learning_rate: Rate of the local steps.  None: as here.
+            epochs: How many times a client goes through its samples.  None: as here.
+
+        Raises:
+            SettingError: If it takes no local steps, or cannot take them so.
+        """
+        if learning_rate is None and epochs is None:
+            return self
+        raise SettingError(
+            f"an attacker's own learning_rate and epochs need clients with local steps of their own, got "
+            f"{self.spelled()}; choose client=fedavg, fedprox or local_optimizer, or leave them out."
+        )
+
     def step_rate(self, this_round: Round) -> float:
         """The rate of a client's own steps."""
         return this_round.learning_rate if self.learning_rate is None else self.learning_rate

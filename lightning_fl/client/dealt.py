@@ -68,6 +68,10 @@ class Dealt(Client):
         return Dealt(self.client.without_momentum(), self.columns, self.homes, self.storage)
 
     @override
+    def otherwise(self, learning_rate: float | None, epochs: int | None) -> Client:
+        return Dealt(self.client.otherwise(learning_rate, epochs), self.columns, self.homes, self.storage)
+
+    @override
     def upload_rate(self, this_round: Round) -> float:
         return self.client.upload_rate(this_round)
 

@@ -1,6 +1,7 @@
 """Local steps of any optimizer of torch.optim before an upload."""
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import torch
@@ -51,8 +52,6 @@ class LocalOptimizer(Client):
         client_chunk: PositiveInt | None = None,
     ):
         super().__init__(client_chunk)
-        if epochs is not None and sampling is not None:
-            raise SettingError(f"local_optimizer goes through whole epochs, got sampling={sampling}; set it to null.")
         self.optimizer = optimizer
         self.options = dict(options or {})
         self.steps = steps
@@ -60,7 +59,22 @@ class LocalOptimizer(Client):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.sampling: Sampling | None = sampling
+        self._check_epochs()
         self._try()
+
+    def otherwise(self, learning_rate: float | None, epochs: int | None) -> "LocalOptimizer":
+        """Step at another rate or for other epochs; see the base class."""
+        other = copy(self)
+        other.learning_rate = self.learning_rate if learning_rate is None else learning_rate
+        other.epochs = self.epochs if epochs is None else epochs
+        other._check_epochs()
+        return other
+
+    def _check_epochs(self) -> None:
+        if self.epochs is not None and self.sampling is not None:
+            raise SettingError(
+                f"local_optimizer goes through whole epochs, got sampling={self.sampling}; set it to null."
+            )
 
     def _try(self) -> None:
         """Take a step with a small matrix, to see now what would go wrong in the first round."""

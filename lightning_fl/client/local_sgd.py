@@ -75,17 +75,13 @@ class LocalSgd(Client):
         clip: PositiveFloat | None = None,
     ):
         super().__init__(client_chunk)
-        if epochs is not None and (upload != "difference" or sampling is not None):
-            raise SettingError(
-                f"{self.spelled()} uploads the difference of whole epochs, got upload={upload} and sampling={sampling} "
-                f"beside epochs={epochs}; set upload=difference and sampling=null, or give steps instead."
-            )
         self.steps = steps
         self.upload = upload
         self.batch_size = batch_size
         self.sampling: Sampling | None = sampling
         self.learning_rate = learning_rate
         self.epochs = epochs
+        self._check_epochs()
         self.momentum = momentum
         self.momentum_reset = momentum_reset
         self.weight_decay = weight_decay
@@ -112,6 +108,22 @@ class LocalSgd(Client):
         other = copy(self)
         other.momentum_reset = True
         return other
+
+    def otherwise(self, learning_rate: float | None, epochs: int | None) -> "LocalSgd":
+        """Step at another rate or for other epochs; see the base class."""
+        other = copy(self)
+        other.learning_rate = self.learning_rate if learning_rate is None else learning_rate
+        other.epochs = self.epochs if epochs is None else epochs
+        other._check_epochs()
+        return other
+
+    def _check_epochs(self) -> None:
+        if self.epochs is not None and (self.upload != "difference" or self.sampling is not None):
+            raise SettingError(
+                f"{self.spelled()} uploads the difference of whole epochs, got upload={self.upload} and sampling="
+                f"{self.sampling} beside epochs={self.epochs}; set upload=difference and sampling=null, or give steps "
+                f"instead."
+            )
 
     def upload_rate(self, this_round: Round) -> float:
         """The rate of the local steps, K times that where the mean gradient is uploaded; see the base class."""
