@@ -27,7 +27,7 @@ SETTINGS = {
     "deployment": {
         "strategies": "nnm_trimmed_mean",
         "rounds": "4",
-        "byzantine": "5=sign_flip",
+        "byzantine": "5=bit_flip",
         "f": "1",
         "min-clients": "5",
         "timeout": "25.0",

@@ -1,7 +1,7 @@
 """A Flower strategy from any rule: what real clients send is aggregated as what simulated ones compute."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy, deepcopy
 from functools import partial
@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import zip_longest
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ except ImportError as error:
 
 from lightning_fl import files, seeding
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks
+from lightning_fl.aggregator.mixing import tolerated
 from lightning_fl.audit.kept import Keep, keep_round
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, refuse_hidden_state
 from lightning_fl.client.base import Client
@@ -46,6 +47,7 @@ from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.updates import Updates
 
 FILE = "strategy.pt"
+NoGuarantee = Literal["warn", "stop"]
 _LOG = logging.getLogger("flwr")
 
 
@@ -68,8 +70,9 @@ class RobustStrategy(FedAvg):
     names must not be among them.  A loss that is not finite where the server evaluates (``evaluate_fn``) stops the run.
 
     The metrics of a round hold ``trust/NODE``, each node's weight if the rule is a weighting; ``refused/NODE`` of those
-    whose reply did not count; ``round/updates``, ``round/absent``, ``round/skipped`` and ``rule/NAME``, the rule's own
-    numbers.  Beside them, the median over clients of each metric that the clients report.
+    whose reply did not count; ``excluded/NODE`` of those who are not asked any more; ``round/updates``,
+    ``round/absent``, ``round/skipped``, ``round/no_guarantee`` and ``rule/NAME``, the rule's own numbers.  Beside them,
+    the median over clients of each metric that the clients report.
 
     Args:
         rule: Any rule, as an object or by the name of its configuration, such as "nnm_trimmed_mean".
@@ -90,11 +93,20 @@ class RobustStrategy(FedAvg):
         keep: What else of each round is written into the folder, for ``lightning-fl audit``.  "gram": the inner
             products between updates, (n, n) numbers that tell far less than these.  "updates": the updates.  None:
             nothing.
+        exclude_after: Rounds in a row in which a node's reply did not count or had weight 0, after which it is asked no
+            more; rounds without it, and skipped ones, do not count.  As many stay as a round needs, and no more than
+            the f that the rule has are excluded; one that chooses few clients, such as Krum, soon excludes honest ones.
+            None: nobody is excluded.
+        on_no_guarantee: What happens in a round whose n and f are beyond what is proven of the rule.  "warn": the log
+            says so.  "stop": the run stops before the step.
         settings: Of Flower's ``FedAvg``.  ``min_train_nodes`` and ``min_available_nodes`` are by default as many as the
             rule needs, so a run waits for them.
 
     Raises:
         SettingError: If settings are out of range, do not fit each other or the rule.
+
+    Note:
+        Flower gives a client that joins again another node id, under which nothing is known of it.
     """
 
     def __init__(
@@ -111,6 +123,8 @@ class RobustStrategy(FedAvg):
         seed: int = 0,
         folder: str | Path | None = None,
         keep: Keep | None = None,
+        exclude_after: int | None = None,
+        on_no_guarantee: NoGuarantee = "warn",
         **settings: Any,
     ):
         if isinstance(learning_rate, str) or not 0 < learning_rate < inf:
@@ -161,6 +175,11 @@ class RobustStrategy(FedAvg):
             if folder is None:
                 raise SettingError(f"keep={keep!r} needs a folder, got none; give folder as well.")
         self.keep = keep
+        if exclude_after is not None:
+            check_whole("exclude_after", exclude_after, 1)
+        self.exclude_after = exclude_after
+        check_choice("on_no_guarantee", on_no_guarantee, get_args(NoGuarantee))
+        self.on_no_guarantee = on_no_guarantee
         self._least = least = self.rule.least_n(self.n_classes)
         self.rule.check(least, self.n_classes)
         settings = {"min_train_nodes": max(least, 2), "min_available_nodes": max(least, 2)} | settings
@@ -180,6 +199,8 @@ class RobustStrategy(FedAvg):
         self._layout: Layout | None = None
         self._statistics: list[Tensor] = []
         self._asked: list[int] = []
+        self._rejected: dict[int, int] = {}  # by node, in how many rounds in a row
+        self._excluded: list[int] = []
         self._before = 0  # rounds of earlier processes
         # None: nobody measured anything
         self._history: dict[str, dict[int, dict[str, Any] | None]] = {"train": {}, "evaluate": {}, "server": {}}
@@ -261,7 +282,7 @@ class RobustStrategy(FedAvg):
         """Choose who trains; see Flower's ``FedAvg``."""
         self._prepare(arrays)
         number = self._before + server_round
-        return self._ask(super().configure_train(number, arrays, config, grid), number)
+        return self._ask(super().configure_train(number, arrays, config, self._remaining(grid)), number)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -295,6 +316,7 @@ class RobustStrategy(FedAvg):
             "round/skipped": 0,
             **{f"refused/{node}": 1 for node in answers.refused},
         }
+        self._check_guarantee(len(answers.nodes), number, metrics)
         trust: dict[int, float] = {}
         try:
             aggregation, trust = self._aggregate(answers, number)
@@ -311,6 +333,8 @@ class RobustStrategy(FedAvg):
             metrics["round/update_norm"] = aggregation.update.norm().item()
             metrics |= {f"rule/{name}": float(value) for name, value in aggregation.diagnostics.items()}
             metrics |= {f"trust/{node}": weight for node, weight in trust.items()}
+            self._exclude(answers, trust)
+        metrics |= {f"excluded/{node}": 1 for node in self._excluded}
         for what, reasons in [("counts as Byzantine", answers.refused), ("takes no part", answers.absent)]:
             for node, reason in sorted(reasons.items()):
                 _LOG.info("\t> node %d %s: %s", node, what, reason)
@@ -326,7 +350,7 @@ class RobustStrategy(FedAvg):
     ) -> Iterable[Message]:
         """Choose who evaluates; see Flower's ``FedAvg``."""
         number = self._before + server_round
-        return self._ask(super().configure_evaluate(number, arrays, config, grid), number)
+        return self._ask(super().configure_evaluate(number, arrays, config, self._remaining(grid)), number)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Aggregate what the clients measured: of each metric the median, unless settings say otherwise.
@@ -355,6 +379,55 @@ class RobustStrategy(FedAvg):
             message.metadata.group_id = _group(number)
         self._asked = [message.metadata.dst_node_id for message in asked]
         return asked
+
+    # Who takes part
+
+    def _remaining(self, grid: Grid) -> Grid:
+        """The grid without the nodes that are excluded."""
+        if self.exclude_after is None:
+            return grid
+        remaining = _Remaining(grid, self._excluded)
+        self._connected = remaining.get_node_ids()
+        return remaining
+
+    def _exclude(self, answers: Answers, trust: Mapping[int, float]) -> None:
+        """Count in how many rounds in a row each node was rejected, and exclude those with too many."""
+        if self.exclude_after is None:
+            return
+        for node in answers.nodes:
+            out = node in answers.refused or trust.get(node) == 0
+            self._rejected[node] = self._rejected.get(node, 0) + 1 if out else 0
+        needed = max(self._least, self.min_train_nodes, self.min_available_nodes)
+        if self.fraction_evaluate > 0:
+            needed = max(needed, self.min_evaluate_nodes)
+        f = tolerated(self.rule)
+        most = inf if f is None else f
+        for node, rounds in sorted(self._rejected.items(), key=lambda item: -item[1]):
+            if rounds < self.exclude_after or node in self._excluded or node not in self._connected:
+                continue
+            if len(self._connected) <= needed or len(self._excluded) >= most:
+                _LOG.warning("node %d stays, though rejected in %d rounds in a row.", node, rounds)
+                break
+            self._excluded.append(node)
+            self._connected.remove(node)
+            _LOG.warning("node %d is excluded: rejected in %d rounds in a row.", node, rounds)
+
+    def _check_guarantee(self, n: int, number: int, metrics: dict[str, int | float]) -> None:
+        """Note, log or stop at a round beyond what is proven of the rule.
+
+        Raises:
+            SettingError: If that is what ``on_no_guarantee`` wants.
+        """
+        warning = self.rule.guarantee(n, self.n_classes) if n else None
+        metrics["round/no_guarantee"] = int(warning is not None)
+        if warning is None:
+            return
+        if self.on_no_guarantee == "stop":
+            raise SettingError(
+                f"round {number} of {type(self.rule).__name__}: {warning}; raise min_train_nodes, lower f, or set "
+                f"on_no_guarantee='warn'."
+            )
+        _LOG.warning("round %d: %s", number, warning)
 
     # The round
 
@@ -495,6 +568,7 @@ class RobustStrategy(FedAvg):
             "server": self._server,
             "learning_rate": self.learning_rate,
             "most_examples": self.most_examples,
+            "exclude_after": self.exclude_after,
             "seed": self.seed,
             "arrays": dict(self._layout.shapes),
         }
@@ -509,6 +583,8 @@ class RobustStrategy(FedAvg):
             "optimizer": self._optimizer.state_dict(),
             "memory": self.rule.state_dict(),
             "history": self._history,
+            "rejected": self._rejected,
+            "excluded": self._excluded,
             **self._identity,
         }
         files.save(self.folder / FILE, state)
@@ -538,7 +614,21 @@ class RobustStrategy(FedAvg):
         self._optimizer.load_state_dict(state["optimizer"])
         self.rule.load_state_dict(state["memory"])
         self._history, self._before = state["history"], state["round"]
+        self._rejected, self._excluded = state.get("rejected", {}), state.get("excluded", [])
         _LOG.info("%s: going on after round %d; Flower counts from there.", self.folder, self._before)
+
+
+class _Remaining:
+    """A grid without some of its nodes; a copy of Flower's own might close its channel."""
+
+    def __init__(self, grid: Grid, excluded: Collection[int]):
+        self._grid, self._out = grid, excluded
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node in self._grid.get_node_ids() if node not in self._out]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
 
 
 def _plain(value: Any) -> Any:

@@ -914,3 +914,54 @@ def test_rounds_are_kept_for_an_audit(tmp_path):
     assert not first.updates.gram[0].isfinite().any()
     with pytest.raises(SettingError, match="keep='gram' needs a folder, got none"):
         RobustStrategy("average", keep="gram")
+
+
+def test_whom_the_rule_rejects_again_and_again_is_asked_no_more(tmp_path, caplog):
+    """Node 50 sends NaN, node 60 is too far off to have weight: both are asked for two rounds."""
+    asked = []
+
+    def watched(node, answer):
+        def wrapped(message):
+            asked.append((message.content["config"]["server-round"], message.metadata.message_type, node))
+            return answer(message)
+
+        return wrapped
+
+    far = client(torch.full((8,), 50.0))
+    nodes = {node: watched(node, answer) for node, answer in (honest() | {50: client(NAN), 60: far}).items()}
+
+    def strategy(**settings):
+        return RobustStrategy("mda", f=2, folder=tmp_path, exclude_after=2, **settings)
+
+    run(strategy(), nodes, rounds=1)
+    result = run(strategy(), nodes, rounds=4)  # another process counts on
+    assert {number for number, kind, node in asked if kind == "train" and node in (50, 60)} == {1, 2}
+    assert {number for number, kind, node in asked if kind == "evaluate" and node in (50, 60)} == {1}
+    assert {node for number, _, node in asked if number == 4} == set(honest())
+    metrics = result.train_metrics_clientapp
+    assert "excluded/50" not in metrics[1]
+    assert metrics[2]["excluded/50"] == metrics[4]["excluded/60"] == 1
+    assert metrics[4]["round/updates"] == 7
+    assert "node 60 is excluded: rejected in 2 rounds in a row." in caplog.text
+    with pytest.raises(SettingError, match="exclude_after: 2, got 3"):
+        run(RobustStrategy("mda", f=2, folder=tmp_path, exclude_after=3), nodes, rounds=4)
+
+
+def test_nobody_is_excluded_whom_a_round_needs(caplog):
+    """Krum rejects all but one: no more than f go, and as many stay as it needs, f + 3."""
+    for f, stay in [(1, 6), (4, 7)]:
+        result = run(RobustStrategy("krum", f=f, exclude_after=1), honest(), rounds=3)
+        assert [metrics["round/updates"] for metrics in result.train_metrics_clientapp.values()] == [7, stay, stay]
+    assert "stays, though rejected in 1 rounds in a row" in caplog.text
+
+
+def test_a_round_without_guarantee_is_told_or_stops_the_run(caplog):
+    """Krum is proven for n >= 2f + 3."""
+    nodes = honest(6)
+    settings = {"min_train_nodes": 6, "min_available_nodes": 6}
+    result = run(RobustStrategy("krum", f=2, **settings), nodes)
+    assert result.train_metrics_clientapp[1]["round/no_guarantee"] == 1
+    assert "round 1: no guarantee: needs n >= 2f + 3" in caplog.text
+    assert run(RobustStrategy("krum", f=1, **settings), nodes).train_metrics_clientapp[1]["round/no_guarantee"] == 0
+    with pytest.raises(SettingError, match="round 1 of Krum: no guarantee: needs n >= 2f"):
+        run(RobustStrategy("krum", f=2, on_no_guarantee="stop", **settings), nodes)

@@ -1,4 +1,6 @@
-"""A client: it trains on its own images, or attacks.  It knows Flower and PyTorch, and no rule."""
+"""A client: it trains on its own images, or lies about it.  An honest one knows Flower and PyTorch only."""
+
+from collections.abc import Callable
 
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -6,31 +8,46 @@ from flwr.clientapp import ClientApp
 
 from robust_mnist import task
 
-app = ClientApp()
+
+def lie(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+    """Play the attack that the settings give this client, if any."""
+    attacks = dict(entry.split("=") for entry in context.run_config["byzantine"].split())
+    attack = attacks.get(str(context.node_config["partition-id"]))
+    if attack is None:
+        return call_next(message, context)
+    import lightning_fl as fl
+    from lightning_fl.flower import Liar
+
+    lies = {
+        "bit_flip": lambda: Liar(fl.adversary.BitFlip(factor=3.0), claim=10),  # and claims ten times its images
+        "label_flip": lambda: Liar(
+            fl.adversary.LabelFlip(),
+            learning_rate=context.run_config["learning-rate"],
+            model=task.make_model(context.run_config["seed"]),
+            samples=lambda context: fl.Samples(*images(context), n_classes=10),
+            client=fl.client.LocalSgd(context.run_config["local-steps"], batch_size=context.run_config["batch-size"]),
+        ),
+        "nan": lambda: Liar(fl.adversary.NonFinite()),
+    }
+    return lies[attack]()(message, context, call_next)
+
+
+app = ClientApp(mods=[lie])
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train from the global model, and send back what the client wants."""
+    """Train from the global model, and send back the result."""
     torch.set_num_threads(1)
     config, partition = context.run_config, context.node_config["partition-id"]
     x, y = images(context)
     model = task.make_model(config["seed"])
-    start = message.content["arrays"].to_torch_state_dict()
-    model.load_state_dict(start)
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     torch.manual_seed(1000 * message.content["config"]["server-round"] + partition)
     loss = task.train(model, x, y, config["local-steps"], config["batch-size"], config["learning-rate"])
 
-    trained, claim = model.state_dict(), len(y)
-    attacks = dict(entry.split("=") for entry in config["byzantine"].split())
-    attack = attacks.get(str(partition))
-    if attack == "sign_flip":  # and claims ten times its images
-        trained = {name: value - 3 * (trained[name] - value) for name, value in start.items()}
-        claim = 10 * claim
-    elif attack == "nan":
-        trained = {name: torch.full_like(value, torch.nan) for name, value in start.items()}
-    metrics = MetricRecord({"loss": loss, "num-examples": claim})
-    return Message(RecordDict({"arrays": ArrayRecord(trained), "metrics": metrics}), reply_to=message)
+    metrics = MetricRecord({"loss": loss, "num-examples": len(y)})
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
 
 def images(context: Context) -> tuple[torch.Tensor, torch.Tensor]:

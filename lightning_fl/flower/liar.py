@@ -1,0 +1,196 @@
+"""A client of Flower that lies, so that both sides of an app can be tested."""
+
+from collections.abc import Callable
+from copy import copy, deepcopy
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+try:
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+except ImportError as error:
+    raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
+
+from lightning_fl.adversary.base import Adversary, AttackContext, Momentum
+from lightning_fl.client.base import Client
+from lightning_fl.client.gradient import Gradient
+from lightning_fl.errors import SettingError, check_instance
+from lightning_fl.flower.replies import Layout
+from lightning_fl.network.parameters import trainable
+from lightning_fl.round import Round
+from lightning_fl.samples import ClientBatch, Samples
+from lightning_fl.updates.updates import Updates
+
+_MEMORY = "lightning_fl.liar"
+
+
+class Liar:
+    """Play an attack in the place of an honest client: a mod of a ``ClientApp``, which trains as ever beneath it.
+
+    The app's model w_i makes the honest update x_i = (w - w_i) / eta, of the attack's x the reply holds w - eta x.
+    Evaluations, and the rounds that the attack leaves out (``from_round``, ``every``), pass as they are.  What the
+    attack remembers is kept in Flower's context, apart for each node.
+
+    Args:
+        adversary: An attack that goes by the client's own data, the global models, or nothing.
+        learning_rate: eta, the clients' rate; see `RobustStrategy`.
+        model: The app's model, for attacks that train on changed samples; it is copied.
+        samples: Gives the client's samples, for such attacks.
+        client: How clients train, for such attacks.  None: one gradient of all samples.
+        claim: What ``num-examples`` in the reply is multiplied by.
+        seed: Of the attack's draws.  Liars of one seed draw the same.
+
+    Raises:
+        SettingError: If the attack needs what the client does not know.
+
+    Note:
+        A liar knows of no other: an attack that goes by how many there are, as model replacement, is told its factor.
+
+    ``app = ClientApp(mods=[Liar(fl.adversary.BitFlip(factor=3.0))])`` sends three times the way back.
+    """
+
+    def __init__(
+        self,
+        adversary: Adversary,
+        *,
+        learning_rate: float = 1.0,
+        model: nn.Module | None = None,
+        samples: Callable[[Context], Samples] | None = None,
+        client: Client | None = None,
+        claim: float = 1.0,
+        seed: int = 0,
+    ):
+        check_instance("adversary", adversary, Adversary, "fl.adversary.BitFlip()")
+        if adversary.knows in ("updates", "rule"):
+            raise SettingError(
+                f"{adversary.spelled()} needs the other clients' updates, which a client of Flower does not see; take "
+                f"an attack on its own data, such as fl.adversary.BitFlip(), or let this one attack a run: fl.train."
+            )
+        if (samples is None) != (model is None):
+            raise SettingError("a liar trains a model on its samples, got one of them; give both, or neither.")
+        self.adversary = adversary
+        self.learning_rate = learning_rate
+        self.model = None if model is None else deepcopy(model).train()
+        self.samples = samples
+        self.client = copy(client or Gradient())
+        if getattr(self.client, "learning_rate", 0) is None:
+            vars(self.client)["learning_rate"] = learning_rate
+        self.claim = claim
+        self.seed = seed
+        if samples is None and adversary.knows == "data":  # now, not in a process that only logs what it lacks
+            toy = nn.ParameterList([nn.Parameter(torch.zeros(2))])
+            self._forge(deepcopy(adversary), toy, _no_samples(adversary), adversary.from_round, torch.zeros(1, 2))
+
+    def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+        """Let the app work, and change what it replies."""
+        reply = call_next(message, context)
+        if reply.has_error() or not message.metadata.message_type.startswith("train"):
+            return reply
+        (sent,) = message.content.array_records.values()
+        ((key, own),) = reply.content.array_records.items()
+        layout = Layout.of(sent)
+        d, s = layout.count(layout.trained), layout.count(layout.statistics)
+        start, end, measured = np.empty(d, layout.dtype), np.empty(d, layout.dtype), np.empty(s, layout.dtype)
+        layout.write(sent, start, measured)
+        layout.write(own, end, measured)
+        update = torch.from_numpy((start - end) / self.learning_rate)[None]
+
+        adversary = deepcopy(self.adversary)  # in a simulation several nodes share this object
+        if _MEMORY in context.state:
+            stored = context.state[_MEMORY]["memory"]
+            adversary.load_state_dict(torch.load(BytesIO(stored), weights_only=True))
+        index = _round(message.content) - 1
+        lie = self._forge(adversary, self._at(sent, layout), self._batch(context), index, update)[0]
+        adversary.on_train_batch_end(None, None, None, None, index)  # type: ignore[arg-type]
+        file = BytesIO()
+        torch.save(adversary.state_dict(), file)
+        context.state[_MEMORY] = ConfigRecord({"memory": file.getvalue()})
+
+        with np.errstate(over="ignore", invalid="ignore"):  # a lie may be of any size
+            numbers = start - self.learning_rate * lie.numpy()
+        reply.content[key] = _arrays(own, layout, numbers)
+        for metrics in reply.content.metric_records.values():
+            if "num-examples" in metrics:
+                metrics["num-examples"] = type(metrics["num-examples"])(metrics["num-examples"] * self.claim)
+        return reply
+
+    def _forge(
+        self, adversary: Adversary, model: nn.Module, batch: ClientBatch, index: int, own: Float[Tensor, "1 d"]
+    ) -> Float[Tensor, "1 d"]:
+        this_round = Round(index, self.learning_rate, self.seed)
+        known = _Known(model, self.client, batch, _refuse, this_round, own=own)
+        forged: Tensor = adversary.send(Updates(own), 1, known)
+        return forged
+
+    def _at(self, sent: ArrayRecord, layout: Layout) -> nn.Module:
+        """The global model."""
+        arrays = sent.to_torch_state_dict()
+        if self.model is None:
+            return nn.ParameterList(nn.Parameter(arrays[name]) for name in layout.trained)
+        if list(trainable(self.model)) != list(layout.trained):
+            raise SettingError(
+                f"the model of a liar must have the app's trained arrays, {', '.join(layout.trained)}, got "
+                f"{', '.join(trainable(self.model))}; give the app's model."
+            )
+        self.model.load_state_dict(arrays)
+        return self.model
+
+    def _batch(self, context: Context) -> ClientBatch:
+        if self.samples is None:
+            return _no_samples(self.adversary)
+        samples = self.samples(context)
+        return ClientBatch(samples, [torch.arange(len(samples))], [int(context.node_config.get("partition-id", 0))])
+
+
+@dataclass(frozen=True)
+class _Known(AttackContext):
+    """What a client knows; honest work is what the app did."""
+
+    own: Tensor | None = None
+
+    def trained(self, batch: ClientBatch, momentum: Momentum = "own") -> Float[Tensor, "1 d"]:
+        if batch is self.byzantine:
+            assert self.own is not None
+            return self.own
+        return super().trained(batch, momentum)
+
+
+class _NoSamples:
+    def __init__(self, adversary: str):
+        self.adversary = adversary
+
+    def __getattr__(self, name: str) -> Any:
+        raise SettingError(
+            f"{self.adversary} needs the client's samples, got none; give model, samples and client to the liar."
+        )
+
+
+def _no_samples(adversary: Adversary) -> Any:
+    return _NoSamples(adversary.spelled())
+
+
+def _refuse(updates: Updates) -> Any:
+    raise SettingError("a client of Flower does not know the server's rule; let this attack a run: fl.train.")
+
+
+def _round(content: RecordDict) -> int:
+    """The number that Flower's strategies send; 1 from one that sends none."""
+    numbers = [record["server-round"] for record in content.config_records.values() if "server-round" in record]
+    return int(numbers[0]) if numbers else 1
+
+
+def _arrays(own: ArrayRecord, layout: Layout, numbers: np.ndarray) -> ArrayRecord:
+    """Put other numbers in the place of those that were trained."""
+    arrays, start = dict(own), 0
+    for name in layout.trained:
+        size = layout.count([name])
+        values = numbers[start : start + size].reshape(layout.shapes[name])
+        with np.errstate(over="ignore"):
+            arrays[name] = Array(values.astype(own[name].dtype))
+        start += size
+    return ArrayRecord(arrays)
