@@ -26,9 +26,9 @@ import lightning_fl as fl
 from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper
 from lightning_fl.run.assemble import knowledge, make
 from lightning_fl.run.config import CONF, GROUPS, sentence
-from lightning_fl.study.standing_page import standing_page
+from lightning_fl.study import standing_page
 from lightning_fl.study.standings import Standing
-from lightning_fl.study.tournament import KEPT, NOBODY, Entries, Panel, Tournament, accuracy
+from lightning_fl.study.tournament import KEPT, NOBODY, Entries, Panel, Tournament
 from lightning_fl.study.tournament_report import heading, introduction, panels_of
 from lightning_fl.text import cell, markdown
 
@@ -211,16 +211,14 @@ def tournament() -> tuple[Tournament, Mapping[Panel, Sequence[Standing]]]:
 
 @cache
 def left() -> dict[tuple[str, str, str], float]:
-    """Give by rule, attack and skew the accuracy in percent that is left, mean over the seeds that were played."""
+    """Give by rule, attack and skew the accuracy in percent that is left, mean over seeds."""
     played, panels = tournament()
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for panel in panels:
-        for rule in played.entries.rules:
-            for one in played.of(rule, panel)[0]:
-                row = played.row(one)
-                if row is not None and row["status"] != "refused":
-                    found.setdefault((rule, one.labels.attack, panel.skew), []).append(100 * accuracy(row))
-    return {place: mean(values) for place, values in found.items()}
+    return {
+        (rule, attack, panel.skew): mean(value for value in values if value is not None)
+        for panel in panels
+        for rule in played.entries.rules
+        for attack, values in standing_page.left(played, rule, panel).items()
+    }
 
 
 def skews() -> dict[str, str]:
@@ -419,7 +417,7 @@ def write_standing(app: Any, failed: Exception | None) -> None:
     if failed is None and app.builder.format == "html":
         played, panels = tournament()
         links = {name: f"rules/{name}.html" for name in names("aggregator")}
-        page = standing_page(played, panels, [*map(heading, panels)], introduction(played), links)
+        page = standing_page.standing_page(played, panels, [*map(heading, panels)], introduction(played), links)
         (Path(app.outdir) / "standing.html").write_text(page)
 
 

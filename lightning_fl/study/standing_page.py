@@ -69,7 +69,7 @@ def _rule(tournament: Tournament, one: Standing, panel: Panel, pages: Mapping[st
         "own": one.rule not in _ours(),
         "needs": needs(overrides),
         "clean": _percent(one.clean),
-        "left": left(tournament, one.rule, panel),
+        "left": {attack: v for attack, v in left(tournament, one.rule, panel).items() if attack != NOBODY},
         "kappa": one.kappa,
         "ms": one.rule_ms,
         "note": plain(note) if one.left_out or one.refused else "",
@@ -79,14 +79,15 @@ def _rule(tournament: Tournament, one: Standing, panel: Panel, pages: Mapping[st
 
 
 def left(tournament: Tournament, rule: str, panel: Panel) -> dict[str, list[float | None]]:
-    """Give by attack the accuracy in percent that it leaves, one per seed whose attacks have all been played.
+    """Give by attack, nobody's included, the accuracy in percent that it leaves, one per seed that is wholly played.
 
     None: the seed does not play the attack.
     """
-    cells = [cell for cell in tournament.of(rule, panel)[0] if cell.labels.attack != NOBODY]
+    cells = tournament.of(rule, panel)[0]
     rows = {(cell.labels.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
-    played = {seed for seed in tournament.entries.seeds if any(cell.seed == seed for cell in cells)}
-    whole = sorted(played - {cell.seed for cell in cells if (cell.labels.attack, cell.seed) not in rows})
+    attacked = [cell for cell in cells if cell.labels.attack != NOBODY]
+    open_seeds = {cell.seed for cell in attacked if (cell.labels.attack, cell.seed) not in rows}
+    whole = sorted({cell.seed for cell in attacked} - open_seeds)
     found = {
         attack: [
             100 * accuracy(row) if (row := rows.get((attack, seed))) and row["status"] != "refused" else None
