@@ -73,3 +73,18 @@ def test_a_browser_sorts_filters_and_links(tournament, tmp_path):
     worst = [min(v for name in ("ipm", "mimic") if (v := values[name][seed]) is not None) / 100 for seed in at]
     assert rows[0][2] == Estimate.of(worst).text()
     assert rows[0][4] == attack
+
+
+@pytest.mark.skipif(CHROMIUM is None or shutil.which("pdftotext") is None, reason="no Chromium, or no pdftotext")
+def test_it_prints_whole_rows_and_says_of_which_skew(tournament, tmp_path):
+    path, printed = tmp_path / "standing.html", tmp_path / "standing.pdf"
+    path.write_text(written(tournament))
+    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={printed}"]
+    subprocess.run([str(CHROMIUM), *switches, path.as_uri()], capture_output=True, timeout=60)
+    shown = subprocess.run(["pdftotext", "-layout", printed, "-"], capture_output=True, text=True).stdout
+    assert "<iid>" in shown  # the tab that is open
+    assert "Attackers may know" not in shown
+    (row,) = re.findall(r"^ *fltrust .*", shown, re.MULTILINE)
+    (fltrust,) = (one for one in standings(tournament, PANEL) if one.rule == "fltrust")
+    assert "samples at the" in row
+    assert row.split()[-1] == f"{fltrust.rule_ms:.1f}"  # the last column is on the paper, too
