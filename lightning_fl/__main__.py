@@ -11,6 +11,7 @@ lightning-fl audit FOLDER                    whom each rule would have trusted, 
 lightning-fl advise sites.csv                what robust rules would cost and save for your own sites
 lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes
 lightning-fl list aggregator                 what can be chosen, a sentence on each
+lightning-fl skills .claude/skills           for coding assistants: to add a rule, run a table, read a standing
 lightning-fl check-device                    what the accelerator of a new machine computes, beside its CPU
 
 lightning-fl COMMAND --help explains each of them.
