@@ -1,7 +1,7 @@
 """One federated round as one Lightning training step."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import partial
 from itertools import islice, pairwise
@@ -198,12 +198,12 @@ class FederatedModule(pl.LightningModule):
             data.place(data.train.targets.device, parameter_type(self.model))
             if isinstance(self.loss, nn.Module):
                 self.loss.to(data.train.targets.device, parameter_type(self.model))
-            self.client.passes = nullcontext
+            self._let_pass(nullcontext)
             check_statistics(self.model, self.client, len(data.server))
             check_model(self.model, self.client, data.train, data.test)
         if isinstance(trainer.precision_plugin, MixedPrecision):
             trainer.precision_plugin.scaler = None  # the server steps in float32: nothing is to be scaled back
-        self.client.passes = trainer.precision_plugin.forward_context
+        self._let_pass(trainer.precision_plugin.forward_context)
         parameters = list(trainable(self.model).values())
         d = sum(value.numel() for value in parameters)
         for what, number in [("a test sample", len(data.test)), ("a parameter of the model", d)]:
@@ -215,6 +215,12 @@ class FederatedModule(pl.LightningModule):
         numbers = data.federation.n * d
         numbers *= 2 if trainer.world_size > 1 else 1  # each process's rows, and its columns of all
         self.storage.check(numbers // trainer.num_nodes, parameters[0].dtype, trainer.strategy.root_device)
+
+    def _let_pass(self, passes: Callable[[], AbstractContextManager[None]]) -> None:
+        """Tell the client, and the one that it wraps, in what context to pass through the model."""
+        for part in self.client.modules():
+            if isinstance(part, Client):
+                part.passes = passes
 
     def _measures(self, data: FederatedDataModule) -> list[str]:
         """Name what callbacks may watch; what an attack measures of itself begins with attack/."""
@@ -297,7 +303,7 @@ class FederatedModule(pl.LightningModule):
                 "loss": measured["loss"],
                 "learning_rate": server.round.learning_rate,
                 **measured,
-                "communication/floats_up": float(updates.n * updates.d),
+                "communication/floats_up": updates.n * self.client.bits_up(updates.d) / 32,
                 "communication/floats_down": float(updates.n * updates.d),
                 "communication/sample_gradients": float(honest.sample_gradients),
                 **self._drawn(batch),
@@ -409,6 +415,7 @@ class FederatedModule(pl.LightningModule):
             return honest.known_moments
         forged = self.adversary.send(honest, b, context)
         check_shape(f"the result of {type(self.adversary).__name__}.attack", forged, b, honest.d)
+        forged = self.client.read(forged, batch.byzantine.ids, server.round)
         rows[h:] = forged if columns is None else columns.own(forged)
         return honest.known_moments
 

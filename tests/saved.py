@@ -58,6 +58,7 @@ SUMMARY = {
     "reference_recall": [0.9, 0.75],
     "confusion": [[4, 0], [2, 2]],
     "guarantee": None,
+    "privacy": None,
     "classes": None,
     "provenance": dict.fromkeys(["command", "date", "versions", "processor"]),
 }

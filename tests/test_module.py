@@ -39,6 +39,7 @@ from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.callback.record import Record
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.rsa import Rsa
+from lightning_fl.client.top_k import TopK
 from lightning_fl.contract import world
 from lightning_fl.contract.device import PretendedDevice, Waits
 from lightning_fl.errors import ProcessError
@@ -227,6 +228,14 @@ def test_counts_what_is_sent_and_computed(tmp_path):
             "communication/floats_down": 90,
             "communication/sample_gradients": 120,
         }
+
+
+def test_counts_what_compressing_clients_send(tmp_path):
+    """10 clients send 2 of 9 numbers, each of 32 bits and 4 for its place."""
+    record = Record(tmp_path)
+    run = FederatedModule(world.model(), TopK(Gradient(), ratio=0.25))
+    trainer(tmp_path, 1, record, Ipm(1.0)).fit(run, datamodule=data())
+    assert record.metrics.rows[0]["communication/floats_up"] == 22.5
 
 
 def test_each_phase_has_its_own_seconds(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from lightning_fl.aggregator.rlr import sign_sums
 from lightning_fl.aggregator.signguard import middle
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.products import kth_smallest
+from lightning_fl.updates.products import largest_entries
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
 
@@ -51,17 +51,9 @@ def usual(values: Float64[Tensor, "..."], limit: float) -> Bool[Tensor, "..."]:
     return flat | (away < limit * (1 - _SAME) * deviation)
 
 
-def _largest(row: Float[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
-    """Mark the k entries of largest size, of equal ones the first."""
-    size = row.abs().to(torch.promote_types(row.dtype, torch.float32))
-    least = kth_smallest(size[None].clone(), len(row) - k + 1)
-    above, ties = size > least, size == least
-    return above | (ties & (ties.cumsum(0) <= k - above.sum()))
-
-
 def _agreement(rows: Float[Tensor, "m d"], signs: Float[Tensor, " d"], k: int) -> Float64[Tensor, " m"]:
     """The share of each row's k largest entries whose sign is the given one."""
-    return torch.stack([((row.sign() == signs) & _largest(row, k)).sum() for row in rows]).double() / k
+    return torch.stack([((row.sign() == signs) & largest_entries(row, k)).sum() for row in rows]).double() / k
 
 
 class Alignins(Aggregator):

@@ -35,7 +35,8 @@ class Rosdhb(RememberingWrapper):
     Note:
         After the authors' program.  Forged updates are cut to the mask, too, as a server can.  Absent clients' momenta
         stay.  An update with NaN or inf in the mask is left out, and renews nothing.  It remembers an update per
-        client.  ``communication/floats_up`` counts whole updates.
+        client.  ``communication/floats_up`` counts whole updates; of clients that mask them (`RandomMask`, with ratio=1
+        here) it counts what they send.
     """
 
     needs_ids = True

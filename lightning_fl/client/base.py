@@ -170,6 +170,28 @@ class Client(Checked, nn.Module, ABC):
         """The rate eta at which a client's model w_i makes its upload (w - w_i) / eta; by default the server's."""
         return this_round.learning_rate
 
+    def read(self, forged: Float[Tensor, "b d"], ids: Sequence[int], this_round: Round) -> Float[Tensor, "b d"]:
+        """What the server reads of updates that Byzantine clients forge, where uploads are compressed.
+
+        Args:
+            forged: One row per client.
+            ids: The clients' numbers.
+            this_round: The current round.
+        """
+        return forged
+
+    def bits_up(self, d: int) -> int:
+        """How many bits a client sends in a round of d parameters, each a number of 32 bits."""
+        return 32 * d
+
+    def privacy(self, rounds: int) -> dict[str, float] | None:
+        """What is proven of a client's privacy: epsilon, delta and the number of its uploads; None: nothing.
+
+        Args:
+            rounds: In how many rounds it took part.
+        """
+        return None
+
     def gradients(
         self, model: nn.Module, batch: ClientBatch, out: Tensor | None = None, at: Tensor | None = None
     ) -> ClientResult:

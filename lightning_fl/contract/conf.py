@@ -33,5 +33,5 @@ def make(group: str, name: str, **settings: Any) -> Any:
     node = config
     while node:
         node.update({key: value for key, value in settings.items() if key in node})
-        node = node.get("rule", {})
+        node = node.get("rule", node.get("client", {}))
     return make_part(config)

@@ -23,7 +23,9 @@ _LOADER = get_yaml_loader()  # to which 1e-3 is a number
 _NUMBERS = ("accuracy", "recall", "mrd", "attack", "validation_accuracy", "client_accuracy")
 _SUMMARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("schema", "version", "status", "reason", "rounds", *_NUMBERS, "byzantine_share", "seconds"), ()),
-    **dict.fromkeys(("n_classes", "classes", "byzantine_clients", "reference_recall", "confusion", "guarantee"), ()),
+    **dict.fromkeys(
+        ("n_classes", "classes", "byzantine_clients", "reference_recall", "confusion", "guarantee", "privacy"), ()
+    ),
     "first_evaluation": ("accuracy", "recall"),
     "last_evaluation": ("round", *_NUMBERS),
     "mean_weight": ("honest", "byzantine"),
@@ -275,7 +277,7 @@ def named(node: Any, group: str = "") -> str:
     """Name what a part of a configuration makes, as in ``conf``: trimmed_mean, bucketing(krum)."""
     if not isinstance(node, dict) or "_target_" not in node:
         return _NOTHING.get(group, "none")
-    for inner in ("rule", "lr_lambda"):
+    for inner in ("rule", "client", "lr_lambda"):
         if isinstance(node.get(inner), dict):
             return named(node[inner]) if inner == "lr_lambda" else f"{_snake(node)}({named(node[inner])})"
     return _snake(node)
@@ -391,7 +393,9 @@ def _made(node: Any, group: str) -> str:
         return text_of(node)
     if not node:
         return named(node, group)
-    settings = ", ".join(f"{key.removeprefix('rule.')}={value}" for key, value in flat(node) if key[-1] != "_")
+    settings = ", ".join(
+        f"{key.removeprefix('rule.').removeprefix('client.')}={value}" for key, value in flat(node) if key[-1] != "_"
+    )
     return f"{named(node, group)}: {settings}" if settings else named(node, group)
 
 

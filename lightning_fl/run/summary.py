@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -84,7 +85,7 @@ def summarise(
     }
     rows = record.metrics.rows
     communication = {
-        name: sum(int(row.get(f"communication/{name}", 0)) for row in rows)
+        name: int(sum(row.get(f"communication/{name}", 0) for row in rows))
         for name in ("floats_up", "floats_down", "sample_gradients")
     }
     return {
@@ -105,6 +106,7 @@ def summarise(
         "robustness": _robustness(module, [row["robustness/kappa"] for row in rows if "robustness/kappa" in row]),
         "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
         "communication": communication,
+        "privacy": _privacy(module, rows[-1]["round"] if rows else 0),
         "seconds": round(record.seconds, 3),
         "n_classes": module.data.n_classes,
         "classes": None if module.data.class_names is None else list(module.data.class_names),
@@ -113,6 +115,14 @@ def summarise(
         "confusion": module.confusion,
         "provenance": provenance(version),
     }
+
+
+def _privacy(module: FederatedModule, rounds: int) -> dict[str, float] | None:
+    """Ask the client about the privacy of the honest one that took part in most rounds."""
+    if module.client.privacy(0) is None:
+        return None
+    drawn = Counter(client for t in range(rounds) for client in module.data.federation.participants(t)[0])
+    return module.client.privacy(max(drawn.values(), default=0))
 
 
 def _life(end: int | None, evaluated: Sequence[Row]) -> dict[str, float | int]:
@@ -201,6 +211,9 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows.append(["rule", summary["guarantee"]])
     if kappa := kappa_text(summary["robustness"]):
         rows.append(["robustness", f"kappa {kappa}"])
+    if private := summary.get("privacy"):
+        told = f"epsilon {private['epsilon']:.3g} at delta {private['delta']:g}"
+        rows.append(["privacy", f"{told}, {many(private['uploads'], 'upload')} of a client at most"])
     up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
     rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))

@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.network.threads import numpy_multiplies
@@ -226,6 +226,18 @@ def kth_smallest(values: Float[Tensor, "m n"], k: int | Int64[Tensor, ""]) -> Fl
         return values.sort(dim=1).values.gather(1, place)[:, 0]
     values.numpy().partition(int(k) - 1, axis=1)
     return values[:, int(k) - 1]
+
+
+def largest_entries(row: Float[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
+    """Mark the k entries of largest size, of equal ones the first.
+
+    >>> largest_entries(torch.tensor([1.0, -3.0, 2.0, -2.0]), 2)
+    tensor([False,  True,  True, False])
+    """
+    size = row.abs().to(torch.promote_types(row.dtype, torch.float32))
+    least = kth_smallest(size[None].clone(), len(row) - k + 1)
+    above, ties = size > least, size == least
+    return above | (ties & (ties.cumsum(0) <= k - above.sum()))
 
 
 @dataclass(frozen=True)

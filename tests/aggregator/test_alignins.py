@@ -3,8 +3,9 @@ import pytest
 import torch
 
 from lightning_fl import DivergedError, Updates
-from lightning_fl.aggregator.alignins import Alignins, _largest, usual
+from lightning_fl.aggregator.alignins import Alignins, usual
 from lightning_fl.server_oracle import GivenServer
+from lightning_fl.updates.products import largest_entries
 from tests.aggregator import reference
 from tests.aggregator import reference_field as field
 
@@ -76,8 +77,8 @@ def test_where_nobody_is_usual_the_update_is_zero():
 
 def test_of_equally_large_entries_the_first_count():
     row = torch.tensor([1.0, -3.0, 2.0, -2.0, 2.0])
-    assert _largest(row, 3).tolist() == [False, True, True, True, False]
-    assert _largest(row, 5).all()
+    assert largest_entries(row, 3).tolist() == [False, True, True, True, False]
+    assert largest_entries(row, 5).all()
     assert usual(torch.tensor([2.0, 2.0]).double(), 1e-6).all()
 
 

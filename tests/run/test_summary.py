@@ -23,6 +23,7 @@ from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.callback.record import Record
+from lightning_fl.client.gradient import Gradient
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.saved import SavedRun, read_summary
@@ -75,6 +76,7 @@ class Finished:
         self.reference_recall = [1.0, 0.75]
         self.confusion = [[4, 0], [2, 2]]
         self.adversary = None
+        self.client = Gradient()
         self.aggregator = Median(middle="upper")  # kappa 4 (1 + 1/2)^2 for 1 of 4
 
     guarantee = FederatedModule.guarantee
@@ -131,6 +133,7 @@ def test_summary_of_a_completed_run(tmp_path):
         "robustness": {"mean": 2.0, "max": 3.0, "infinite_rounds": 0, "bound": 9.0},
         "byzantine_share": 0.4,  # 4 of 10 samples
         "communication": {"floats_up": 10, "floats_down": 12, "sample_gradients": 14},
+        "privacy": None,
         "seconds": 1.235,
         "n_classes": 2,
         "classes": None,
@@ -147,6 +150,16 @@ def test_the_first_evaluation_is_that_of_the_initial_model(tmp_path):
     summary = report.summarise(Finished(), record, "completed")
     assert summary["first_evaluation"] == {"accuracy": 0.25, "recall": [0.5, 0.0]}
     assert summary["last_evaluation"]["recall"] == [1.0, 0.5]
+
+
+def test_privacy_is_that_of_who_took_part_most(tmp_path, monkeypatch):
+    """In rounds 0, 1 and 2: clients 0 and 1, then 0 and 2, then 0."""
+    told = {"epsilon": 2.5, "delta": 1e-5, "uploads": 3}
+    monkeypatch.setattr(Gradient, "privacy", lambda self, rounds: told | {"uploads": rounds})
+    monkeypatch.setattr(Federation, "participants", lambda self, t: ([[0, 1], [0, 2], [0]][t], [3]))
+    summary = summarise(tmp_path, [{"round": 3}])
+    assert summary["privacy"] == told
+    assert "epsilon 2.5 at delta 1e-05, 3 uploads of a client at most" in report.results(summary, tmp_path)
 
 
 def test_infinite_kappas_are_counted_apart(tmp_path):
