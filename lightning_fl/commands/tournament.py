@@ -80,12 +80,13 @@ def main() -> None:
             failed: list[Record] = []
             if not given.dry_run:
                 tournament.check(runner, version())
-            tuning = tournament.missing(tournament.tuning())
-            if tuning:
-                print(f"{many(len(tuning), 'run')} to choose rates", flush=True)
-            if tuning and not given.dry_run:
-                failed += play(tournament, tuning, runner, "Choosing rates")
             begun: set[Cell] = set()
+            while tuning := [cell for cell in tournament.missing(tournament.tuning()) if cell not in begun]:
+                print(f"{many(len(tuning), 'run')} to choose rates", flush=True)
+                if given.dry_run:
+                    break
+                failed += play(tournament, tuning, runner, "Choosing rates")
+                begun.update(tuning)
             while True:  # what further seeds play is known after the first
                 cells = tournament.cells()
                 missing = [cell for cell in tournament.missing(cells) if cell not in begun]

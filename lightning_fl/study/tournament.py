@@ -134,8 +134,8 @@ class Entries:
         """Choose by what a file of ``protocols`` has.
 
         Args:
-            rules: Labels; None: all of conf/aggregator, your own included, and those with client momentum, except those
-                that the file calls younger than the standing.
+            rules: Labels; None: the file's, or all of conf/aggregator, your own included, and those with client
+                momentum, except those that the file calls younger than the standing.
             attacks: Names; None: the file's, or all of conf/adversary, with the same exception.
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
@@ -166,7 +166,8 @@ class Entries:
                 raise SettingError(f"there is a rule called {label} already; give --add another label.")
             extra[label] = overrides
         since = ours.get("since", [])
-        listed = rules if rules is not None else small.get("rules", [label for label in known if label not in since])
+        listed = rules if rules is not None else small.get("rules", ours.get("rules"))
+        listed = [label for label in known if label not in since] if listed is None else listed
         attacked = attacks if attacks is not None else small.get("attacks", ours.get("attacks"))
         attacked = [name for name in choices("adversary") if name not in since] if attacked is None else attacked
         attacked = [choose(name, choices("adversary"), "attack") for name in attacked]
@@ -336,10 +337,27 @@ class Tournament(Study):
         return [Panel(skew, b, m) for b in entries.byzantine for m in told for skew in entries.skew]
 
     def _candidates(self, rule: str, panel: Panel) -> list[Cell]:
+        """List what chooses a rule's rate: where it may cost little, attacks are met at such rates alone.
+
+        They are known once all rates have been played where nobody attacks.
+        """
         entries = self.entries
         tuning = [attack for attack in entries.tuning if (attack, panel.byzantine) not in self.impossible]
-        pairs = product(entries.rates, tuning) if len(entries.rates) > 1 else ()
-        return [self._at(rule, attack, panel, rate, entries.seeds[0]) for rate, attack in pairs]
+
+        def listed(attacks: Iterable[str], rates: Iterable[float]) -> list[Cell]:
+            return [self._at(rule, attack, panel, rate, entries.seeds[0]) for rate, attack in product(rates, attacks)]
+
+        if len(entries.rates) == 1:
+            return []
+        if entries.cost is None:
+            return listed(tuning, entries.rates)
+        clean = listed([NOBODY], entries.rates)
+        rows = [self.row(cell) for cell in clean]
+        if not all(rows):
+            return clean
+        found = {cell.labels.rate: self._validated(rule, row) for cell, row in zip(clean, rows, strict=True) if row}
+        near = cheap_rates(found, entries.cost)
+        return clean + listed([attack for attack in tuning if attack != NOBODY], near if len(near) > 1 else ())
 
     def _at(self, rule: str, attack: str, panel: Panel, rate: float, seed: int) -> Cell:
         return self.cell(Place(rule, attack, panel.skew, panel.byzantine, rate, panel.told), seed)
@@ -351,15 +369,19 @@ class Tournament(Study):
             row = self.row(cell)
             if row is None:
                 return None
-            if row["status"] in COMPLETED and row["validation_accuracy"] is None:
-                raise SettingError(
-                    f"{rule} needs validation samples to choose its rate, got none; leave data.validation_share as it "
-                    "is, or give one rate (--rates 0.1)."
-                )
             place: Place = cell.labels
             assert place.rate is not None
-            found[place.rate][place.attack] = row["validation_accuracy"] or 0.0  # a run that diverged has none
+            found[place.rate][place.attack] = self._validated(rule, row)
         return best_rate(found, self.entries.cost)
+
+    @staticmethod
+    def _validated(rule: str, row: Record) -> float:
+        if row["status"] in COMPLETED and row["validation_accuracy"] is None:
+            raise SettingError(
+                f"{rule} needs validation samples to choose its rate, got none; leave data.validation_share as it "
+                "is, or give one rate (--rates 0.1)."
+            )
+        return row["validation_accuracy"] or 0.0  # a run that diverged has none
 
     def of(self, rule: str, panel: Panel) -> tuple[list[Cell], int]:
         """List the cells of one rule that are known by now, seed by seed, and count at most how many may follow.
@@ -491,9 +513,18 @@ def best_rate(found: Mapping[float, Mapping[str, float]], cost: float | None) ->
     """
     if cost is None:
         return max(found, key=lambda rate: sum(found[rate].values()))
-    clean = max(of_rate.get(NOBODY, 0.0) for of_rate in found.values())
-    near = [rate for rate, of_rate in found.items() if of_rate.get(NOBODY, 0.0) >= clean - cost - 1e-9]
+    near = cheap_rates({rate: of_rate.get(NOBODY, 0.0) for rate, of_rate in found.items()}, cost)
     return max(near, key=lambda rate: min(found[rate].values(), default=0.0))
+
+
+def cheap_rates(clean: Mapping[float, float], cost: float) -> list[float]:
+    """List the rates at which the accuracy where nobody attacks is at most ``cost`` below the best.
+
+    >>> cheap_rates({0.01: 0.7, 0.1: 0.9, 0.2: 0.91}, 0.01)
+    [0.1, 0.2]
+    """
+    least = max(clean.values()) - cost - 1e-9
+    return [rate for rate, accuracy in clean.items() if accuracy >= least]
 
 
 def _without_beside(overrides: Iterable[str]) -> list[str]:

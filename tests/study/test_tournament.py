@@ -74,20 +74,9 @@ def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_p
     played = Tournament(entries, tmp_path)
     assert (played.kept == module.KEPT) == (protocol == "2025")
     assert {"none", "ipm"} <= set(entries.tuning)
-    config = checked(played.cell(Place("krum", "ipm", "pathological", 15, 0.1), 0).command)
+    config = checked(played.cell(Place("krum", "ipm", "pathological", entries.byzantine[0], 0.1), 0).command)
     assert config.trainer.max_steps == config.trainer.val_check_interval
-    assert config.f == 15
-
-
-def test_a_rate_is_chosen_by_the_worst_case_where_it_costs_little(tmp_path):
-    """At 0.2 the worst is highest, but it costs two points where nobody attacks."""
-    settings = {"protocol": "2026.1", "rules": ["krum"], "skew": ["iid"], "rates": [0.03, 0.1, 0.2]}
-    played = small(tmp_path, **settings)
-    panel, accuracies = Panel("iid", 2), {0.03: (0.900, 0.3), 0.1: (0.895, 0.5), 0.2: (0.880, 0.7)}
-    for cell in played.tuning():
-        accuracy = accuracies[cell.labels.rate][cell.labels.attack != "none"]
-        played.add(cell, {"status": "completed", "validation_accuracy": accuracy})
-    assert played.rate("krum", panel) == 0.1
+    assert config.f == entries.byzantine[0]
 
 
 @pytest.mark.parametrize(
@@ -202,6 +191,22 @@ def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_
         tournament.records[tournament.key(cell)] = row | {"accuracy": None if share is None else 1 - share}
     assert tournament.rate("krum", Panel("iid", 2)) == 0.1
     assert {cell.labels.rate for cell in tournament.cells()} == {0.1}
+
+
+def test_rates_that_cost_much_where_nobody_attacks_are_not_tried_under_attack(tmp_path):
+    """0.1 loses 2 points; of the others, 0.5 is better under the attack."""
+    rules, rates, tuning = {"krum": ["aggregator=krum"]}, [0.1, 0.5, 1.0], ["none", "lie"]
+    cost = Entries.choose(protocol="2026.1").cost
+    entries = Entries(rules, ["none"], ["iid"], [2], (3, 4), rates, tuning, ["model=logistic"], cost=cost)
+    tournament, panel = Tournament(entries, tmp_path), Panel("iid", 2)
+    validated = {("none", 0.1): 0.88, ("none", 0.5): 0.895, ("none", 1.0): 0.9, ("lie", 0.5): 0.5, ("lie", 1.0): 0.4}
+    while cells := tournament.missing(tournament.tuning()):
+        assert tournament.rate("krum", panel) is None
+        for cell in cells:
+            share = validated.pop((cell.labels.attack, cell.labels.rate))
+            tournament.records[tournament.key(cell)] = {"status": "completed", "validation_accuracy": share}
+    assert not validated
+    assert tournament.rate("krum", panel) == 0.5
 
 
 def test_what_is_taken_from_a_run(monkeypatch):
