@@ -43,6 +43,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             accuracy on all of these is measured beside that on the test samples.  In (0, 1).  None: none.
         augment: "crop_flip": whenever a client uses an image, it has a black border of 4 added, is cropped to its size
             anywhere and, half the time, mirrored; the server's images and those of evaluations stay.  None: as it is.
+        train_per_class: Training samples of each class, at least 1: the first after one shuffle, the same in every run,
+            or as many as there are.  None: all.
         client_scores: Whether each evaluation has mean, worst and 10 % quantile of the honest clients' accuracies, each
             client tested on classes in the proportions of its own samples (`lightning_fl.evaluation.client_scores`).
 
@@ -71,6 +73,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         validation_share: float | None = None,
         augment: Augment | None = None,
         client_scores: bool = False,
+        train_per_class: int | None = None,
     ):
         super().__init__()
         server_samples = getattr(server_samples, "tolist", lambda: server_samples)()  # an array's numbers
@@ -97,6 +100,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share!r}.")
         if augment is not None:
             check_choice("augment", augment, get_args(Augment))
+        if train_per_class is not None:
+            check_whole("train_per_class", train_per_class, 1)
         if partition is None:
             from lightning_fl.partition.pathological import Pathological
 
@@ -123,6 +128,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.validation_share = validation_share
         self.augment = augment
         self.client_scores = client_scores
+        self.train_per_class = train_per_class
         self.validation: Samples | None = None
         """The samples kept for choosing settings, if any."""
         self.corruptions: list[str] = []
@@ -168,6 +174,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def _load_and_partition(self) -> None:
         train, test = self._loaded()
+        if self.train_per_class is not None:
+            train = self._first_of_each_class(train, self.train_per_class)
         self.partition = self.partition.with_users(self.users)
         parts = self.partition(
             train.targets,
@@ -206,6 +214,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             f"load of {type(self).__name__} must return two lightning_fl.Samples, for training and test, got "
             f"{' and '.join(type(part).__name__ for part in parts) or 'none'}."
         )
+
+    def _first_of_each_class(self, train: Samples, n: int) -> Samples:
+        classes = shuffled_classes(train.targets, train.n_classes, seeding.generator(0, "train_per_class"))
+        chosen = torch.cat([members[:n] for members in classes]).sort().values
+        if self.users is not None:
+            self.users = [self.users[i] for i in chosen.tolist()]
+        return replace(train, inputs=train.inputs[chosen], targets=train.targets[chosen])
 
     def place(self, device: torch.device, dtype: torch.dtype | None = None) -> None:
         """Move everything to a device, to be computed on in a type; None: as before."""

@@ -402,6 +402,27 @@ def test_a_share_of_each_client_is_kept_for_validation():
         assert torch.equal(again.validation.inputs, data.validation.inputs)
 
 
+def test_the_same_few_samples_of_each_class_train_whatever_the_seed():
+    plain, few = ready(seed=5), [ready(seed=seed, train_per_class=2, server_samples=1) for seed in (5, 6)]
+    assert few[0].train.targets.bincount().tolist() == [2] * plain.train.n_classes
+    assert torch.equal(few[0].train.inputs, few[1].train.inputs)
+    rows = {tuple(row.tolist()) for row in plain.train.inputs}
+    assert {tuple(row.tolist()) for row in few[0].train.inputs} < rows
+    assert torch.equal(few[0].test.inputs, plain.test.inputs)
+
+
+def test_users_follow_the_samples_of_each_class_that_train():
+    class OfUsers(Toy):
+        def load(self):
+            train, test = super().load()
+            self.users = [tuple(row.tolist()) for row in train.inputs]
+            return train, test
+
+    data = OfUsers(Iid(), Federation(3, 0), train_per_class=2, server_samples=1)
+    data.setup()
+    assert data.users == [tuple(row.tolist()) for row in data.train.inputs]
+
+
 def test_another_partition_seed_keeps_others_for_validation():
     class Dealt(Partition):
         def assign(self, targets, n_clients, n_classes, generator):
