@@ -65,6 +65,31 @@ def play(tournament: Tournament, cells: list[Cell], runner: Runner, what: str) -
     return failed
 
 
+def play_all(tournament: Tournament, runner: Runner, dry: bool = False) -> list[Record]:
+    """Play all that is missing, or say how much it is; give the runs that failed."""
+    failed: list[Record] = []
+    if not dry:
+        tournament.check(runner, version())
+    begun: set[Cell] = set()
+    while tuning := [cell for cell in tournament.missing(tournament.tuning()) if cell not in begun]:
+        print(f"{many(len(tuning), 'run')} to choose rates", flush=True)
+        if dry:
+            break
+        failed += play(tournament, tuning, runner, "Choosing rates")
+        begun.update(tuning)
+    while True:  # what further seeds play is known after the first
+        cells = tournament.cells()
+        missing = [cell for cell in tournament.missing(cells) if cell not in begun]
+        unknown = tournament.size - len(cells)
+        after = f", up to {unknown} more once these are known" if unknown else ""
+        if missing or not begun:
+            print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
+        if not missing or dry:
+            return failed
+        failed += play(tournament, missing, runner, "Playing")
+        begun.update(missing)
+
+
 def main() -> None:
     """Run the command line."""
     stop_when_told()
@@ -77,27 +102,7 @@ def main() -> None:
             raise SettingError("--keep adds to the standing, which has the settings of its protocol, got others.")
         started = time.monotonic()
         try:
-            failed: list[Record] = []
-            if not given.dry_run:
-                tournament.check(runner, version())
-            begun: set[Cell] = set()
-            while tuning := [cell for cell in tournament.missing(tournament.tuning()) if cell not in begun]:
-                print(f"{many(len(tuning), 'run')} to choose rates", flush=True)
-                if given.dry_run:
-                    break
-                failed += play(tournament, tuning, runner, "Choosing rates")
-                begun.update(tuning)
-            while True:  # what further seeds play is known after the first
-                cells = tournament.cells()
-                missing = [cell for cell in tournament.missing(cells) if cell not in begun]
-                unknown = tournament.size - len(cells)
-                after = f", up to {unknown} more once these are known" if unknown else ""
-                if missing or not begun:
-                    print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
-                if not missing or given.dry_run:
-                    break
-                failed += play(tournament, missing, runner, "Playing")
-                begun.update(missing)
+            failed = play_all(tournament, runner, given.dry_run)
             twins = tournament.missing(tournament.twins(share)) if share else []
             if twins:
                 print(f"{many(len(twins), 'twin')} to play", flush=True)

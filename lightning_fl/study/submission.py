@@ -1,0 +1,182 @@
+"""A rule or an attack that enters the standing: one folder with its code, its card and what it has reached.
+
+The folder holds ``card.yaml``, which its author fills in; ``submission.yaml``, what is played; ``conf`` and the code
+that it names; ``cells.csv``, its runs; ``result.md``, what they come to, and what ByzAttack-1 finds against a rule.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import yaml
+
+from lightning_fl import files, yaml_file
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.run.config import choices, choose, compose, file_of, own_folder
+from lightning_fl.study import store
+from lightning_fl.study.tournament import STORED, Tournament, accuracy
+from lightning_fl.study.tournament_report import heading, terminal
+from lightning_fl.study.twins import percentile_95
+from lightning_fl.text import many
+
+_CARD = {
+    "title": "of the paper; unpublished if there is none",
+    "authors": "as the paper has them",
+    "link": "to the paper or the code",
+    "needs": "what it must have beside the updates: f, samples at the server, who sent them, memory; or nothing",
+    "claims": "what it promises, in a sentence",
+}
+_N, _F, _D = 25, 5, 100  # what ByzAttack-1 is played at
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is submitted.
+
+    Args:
+        name: Of a file of one's own in conf/aggregator, or, of an attack, in conf/adversary.
+        lowers: The rule that an attack lowers.  None: the submission is a rule.
+        selection: Options of ``lightning-fl tournament`` that choose what is played, and the protocol.
+
+    Raises:
+        SettingError: If there is no such file, or it is not one's own.
+    """
+
+    name: str
+    lowers: str | None
+    selection: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        choose(self.name, choices(self.group), self.group)
+        own = own_folder()
+        if own is None or own not in file_of(self.group, self.name).parents:
+            raise SettingError(f"submit needs a file of your own in conf/{self.group}, got {self.name}, one of ours.")
+
+    @property
+    def group(self) -> str:
+        """That of the file."""
+        return "aggregator" if self.lowers is None else "adversary"
+
+    @classmethod
+    def read(cls, folder: Path) -> "Submission":
+        """Read what was submitted; its own folder of configurations is the one in use.
+
+        Raises:
+            DataError: If the folder holds none.
+        """
+        try:
+            return cls(**yaml_file.load((folder / "submission.yaml").read_text("utf-8"), yaml.SafeLoader))
+        except (OSError, TypeError, yaml.YAMLError) as error:
+            raise DataError(f"{folder} needs a submission.yaml as lightning-fl submit writes it: {error}.") from error
+
+    def check_laws(self) -> None:
+        """Let the contract's tests try it, in a process of their own.
+
+        Raises:
+            SettingError: If one fails.
+        """
+        words = ["-m", "pytest", "-q", "--pyargs", f"lightning_fl.contract.test_{self.group}", "-k", self.name]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = f"{done.stdout}{done.stderr}"[-3000:]
+            raise SettingError(f"{self.name} breaks a law, or pytest is missing: python {' '.join(words)}\n{said}")
+
+    def kappa(self, budget: int) -> str:
+        """Play ByzAttack-1 against a rule, or say why it cannot be asked; nothing of an attack."""
+        from lightning_fl.run.assemble import make
+        from lightning_fl.yardstick.worst import kappa
+
+        made = make(compose([f"{self.group}={self.name}", f"f={_F}"])[self.group])  # also imports its file
+        if self.lowers is not None:
+            return ""
+        try:
+            return str(kappa(made, _N, _F, _D, budget=budget))
+        except SettingError as error:
+            return f"ByzAttack-1 cannot ask it: {error}"
+
+    def write(self, folder: Path, tournament: Tournament) -> None:
+        """Write what it is, its runs, its configuration, and the files of the project that Python has read for it."""
+        files.write(folder / "submission.yaml", yaml.safe_dump(vars(self), sort_keys=False))
+        rows = map(tournament.row, [*tournament.tuning(), *tournament.cells()])
+        store.write(folder / "cells.csv", STORED, [*filter(None, rows), *tournament.impossible.values()])
+        config = file_of(self.group, self.name).resolve()
+        project = config.parents[2]
+        modules = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
+        read = [Path(found).resolve() for found in modules if found and Path(found).is_file()]
+        for path in [config, *(path for path in read if project in path.parents and "site-packages" not in path.parts)]:
+            to = folder / path.relative_to(project)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to)
+
+    def result(self, tournament: Tournament, error: float) -> str:
+        """Say what its runs come to; a difference of more points than the error is one."""
+        lines = [terminal(tournament).strip()]
+        for panel, points in _lowered(tournament, self.name).items() if self.lowers else ():
+            verdict = "lowers" if points > error else "does not lower"
+            lines.append(f"{panel}: {self.name} {verdict} {self.lowers} ({points:.2f} points below the others' worst).")
+        return "\n".join(lines)
+
+
+def check_card(folder: Path) -> None:
+    """Check that the card is filled in; write an empty one where there is none.
+
+    Raises:
+        SettingError: If it is not.
+    """
+    path = folder / "card.yaml"
+    if not path.exists():
+        files.write(path, "".join(f"{key}:  # {what}\n" for key, what in _CARD.items()))
+    try:
+        card = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise SettingError(f"{path} cannot be read: {error}.") from error
+    missing = [key for key in _CARD if not (isinstance(card, dict) and card.get(key))]
+    if missing:
+        raise SettingError(f"{path} needs {', '.join(missing)}, got none; fill it in, and repeat the command.")
+
+
+def apart(tournament: Tournament, folder: Path, error: float) -> tuple[str, bool]:
+    """Compare runs with those that were submitted.
+
+    Args:
+        tournament: As it was played again, perhaps at other rates.
+        folder: The submission.
+        error: Points that 95 % of the runs may be apart.
+
+    Returns:
+        What to say, and whether the submission holds.
+    """
+    told = ["rule", "attack", "skew", "byzantine", "told", "seed"]
+    rows = {tuple(row[key] for key in told): row for row in store.read(folder / "cells.csv", STORED)}  # chosen last
+    differences, missing = dict[str, float](), 0
+    for row in filter(None, map(tournament.row, tournament.cells())):
+        submitted = rows.get(tuple(row[key] for key in told))
+        missing += submitted is None
+        if submitted is not None and "refused" not in (row["status"], submitted["status"]):
+            differences[f"{row['attack']}, {row['skew']}, seed {row['seed']}"] = 100 * abs(
+                accuracy(row) - accuracy(submitted)
+            )
+    if missing or not differences:
+        return f"{many(missing, 'run')} not submitted, of {missing + len(differences)}.", False
+    reached, farthest = percentile_95([*differences.values()]), max(differences, key=lambda name: differences[name])
+    played = f"{many(len(differences), 'run')} played again: 95 % within {reached:.2f} points ({error:g} allowed)"
+    return f"{played}, the farthest {differences[farthest]:.2f} ({farthest}).", reached <= error
+
+
+def _lowered(tournament: Tournament, attack: str) -> dict[str, float]:
+    """Tell by how many points an attack leaves the rule less than the worst of the others, by panel."""
+    found: dict[str, float] = {}
+    (rule,) = tournament.entries.rules
+    for panel in tournament.panels():
+        points: dict[int, dict[str, float]] = {}
+        for cell in tournament.of(rule, panel)[0]:
+            if (value := tournament.points(cell.labels, cell.seed)) is not None:
+                points.setdefault(cell.seed, {})[cell.labels.attack] = value
+        gains = [min(of.values()) - own for of in points.values() if (own := of.pop(attack, None)) is not None]
+        found |= {heading(panel): mean(gains)} if gains else {}
+    return found

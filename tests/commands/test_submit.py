@@ -1,0 +1,116 @@
+"""lightning-fl submit in the example project, at two runs of two rounds."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lightning_fl.commands import submit
+from lightning_fl.run import config
+from lightning_fl.study import store
+from lightning_fl.study import tournament as module
+from lightning_fl.study.submission import Submission
+from lightning_fl.study.tournament import STORED
+from tests.commands.command import outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--skew", "iid", "--attacks", "ipm", "--rates", "0.1", "--seeds", "1", "--byzantine", "2", "--budget", "5"]
+SMALL += [
+    "--rules",
+    "average",
+    "model=logistic",
+    "federation.n_clients=8",
+    "trainer.max_steps=2",
+    "trainer.val_check_interval=2",
+]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run a command line in a copy of the example, whose laws are tried elsewhere; gives exit code, output, errors."""
+    folder = tmp_path / "project"
+    shutil.copytree(ROOT / "examples" / "own_project", folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv(config.OWN, "")
+    monkeypatch.setattr(module, "KEPT", tmp_path / "kept.csv")
+    monkeypatch.setattr(submit, "stop_when_told", lambda: None)
+    monkeypatch.setattr(Submission, "check_laws", lambda submission: None)
+    for name in ("my_rule", "my_attack"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def run(*arguments):
+        os.environ[config.OWN] = ""
+        monkeypatch.setattr(sys, "argv", ["lightning-fl submit", *arguments])
+        return outcome(submit.main, capsys)
+
+    return run
+
+
+def fill_in(name):
+    card = dict.fromkeys(["title", "authors", "link", "needs", "claims"], "A word")
+    Path("submissions", name, "card.yaml").write_text(yaml.safe_dump(card))
+
+
+def test_a_rule_is_sent_whole_and_holds_only_if_its_runs_can_be_repeated(command):
+    code, _, err = command("my_rule", *SMALL)
+    assert code == 2
+    assert "card.yaml needs title, authors, link, needs, claims, got none; fill it in" in err
+    fill_in("my_rule")
+    code, out, err = command("my_rule", *SMALL)
+    assert code == 0, err
+    folder = Path("submissions/my_rule")
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert files == {
+        *["card.yaml", "submission.yaml", "cells.csv", "result.md", "my_rule.py", "conf/aggregator/my_rule.yaml"]
+    }
+    assert "ByzAttack-1 against MyRule" in out
+    assert (folder / "result.md").read_text().count("my_rule") >= 1
+    rows = store.read(folder / "cells.csv", STORED)
+    assert [(row["attack"], row["status"]) for row in rows] == [("none", "completed"), ("ipm", "completed")]
+
+    code, out, err = command("--check", "submissions/my_rule", "--budget", "5")
+    assert code == 0, err
+    assert "2 runs played again: 95 % within 0.00 points (1 allowed)" in out
+    assert Path("runs/submit/my_rule_again/standing.html").exists()
+    rows[0]["accuracy"] += 0.1
+    store.write(folder / "cells.csv", STORED, rows)
+    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5")
+    assert code == 1
+    assert "the farthest 10.00 (none, iid, seed 0)" in out
+    store.write(folder / "cells.csv", STORED, rows[:1])
+    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5")
+    assert (code, "1 run not submitted, of 2." in out) == (1, True)
+
+
+def test_an_attack_enters_by_what_it_leaves_of_a_rule(command):
+    command("my_attack", "--lowers", "average", *SMALL)
+    fill_in("my_attack")
+    code, out, err = command("my_attack", "--lowers", "average", *SMALL)
+    assert code == 0, err
+    accuracies = {
+        row["attack"]: 100 * row["accuracy"] for row in store.read(Path("submissions/my_attack/cells.csv"), STORED)
+    }
+    below = min(accuracies["none"], accuracies["ipm"]) - accuracies["my_attack"]
+    verdict = "lowers" if below > 1 else "does not lower"
+    assert f"iid, 2 Byzantine clients: my_attack {verdict} average ({below:.2f} points" in out
+    assert Path("submissions/my_attack/my_attack.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["krum"], "submit needs a file of your own in conf/aggregator, got krum, one of ours"),
+        (["my_rul"], "there is no aggregator my_rul; did you mean my_rule"),
+        (["my_rule", "--lowers", "krum"], "there is no adversary my_rule"),
+        ([], "needs the name of your rule or attack, or --check FOLDER"),
+        (["--check", "conf"], "card.yaml needs title"),
+    ],
+)
+def test_what_cannot_be_sent_is_said_before_anything_is_played(command, arguments, message):
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert message in err
