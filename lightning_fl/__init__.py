@@ -11,6 +11,6 @@ from lightning_fl.network.threads import spin_briefly
 
 spin_briefly()  # before anything imports torch
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
