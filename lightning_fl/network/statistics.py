@@ -88,11 +88,11 @@ class BatchNorm(nn.Module):
         """Normalise (batch, channels, ...)."""
         by_batch, fast = self.by_batch, torch.backends.cudnn.enabled
         mean, variance = (None, None) if by_batch else (self.running_mean, self.running_var)
-        y: Tensor = torch.batch_norm(x, self.weight, self.bias, mean, variance, by_batch, 0.0, self.eps, fast)
         if self.seen is not None:
             self.seen.append(_statistics(x))
-        elif by_batch and self.how == "rule":
-            y = _Follow.apply(y, self.running_mean, self.running_var, *_statistics(x.detach()), self.share)
+        elif by_batch and self.how == "rule":  # before it, as an activation may write into what comes after
+            x = _Follow.apply(x, self.running_mean, self.running_var, *_statistics(x.detach()), self.share)
+        y: Tensor = torch.batch_norm(x, self.weight, self.bias, mean, variance, by_batch, 0.0, self.eps, fast)
         return y
 
 
@@ -106,14 +106,14 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Follow(torch.autograd.Function):
-    """Leave y as it is; in a step of SGD along its gradients each statistic b moves to (1 - share) b + share s."""
+    """Leave x as it is; in a step of SGD along its gradients each statistic b moves to (1 - share) b + share s."""
 
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, mean: Tensor, variance: Tensor, mean_here: Tensor, variance_here: Tensor, share: float
+        ctx: Any, x: Tensor, mean: Tensor, variance: Tensor, mean_here: Tensor, variance_here: Tensor, share: float
     ) -> Tensor:
         ctx.ways = share * (mean - mean_here), share * (variance - variance_here)
-        return y.view_as(y)
+        return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
