@@ -16,6 +16,13 @@ from tests import training
 from tests.data import making
 
 EXPERIMENTS = conf.names("experiment")
+NARROW = "model.widths=[16,16,16,16]"
+DEEP = {
+    "backfed_cifar10": ["adversary.from_round=1", "federation.participation=4", "model=resnet20", "model.blocks=1"],
+    "byzsgdm_cifar10": [],
+    "ctma_cifar10": [NARROW],
+    "flpoison_cifar10": [NARROW],
+}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -130,6 +137,8 @@ def test_it_trains(name, stand_ins, cifar100_files, tmp_path):
     rounds = 2
     if choice == "cifar100":  # VGG16 has 134 million parameters per client
         rounds, quick = 1, [*quick, "federation.n_clients=2", "federation.n_byzantine=1", "client.batch_size=1"]
+    if name in DEEP:  # as wide as their papers', they take minutes
+        quick = [*quick, "federation.n_clients=5", "federation.n_byzantine=1", "f=1", *DEEP[name]]
     quick += [f"trainer.max_steps={rounds}", f"trainer.val_check_interval={rounds}"]
     config = conf.compose(f"experiment={name}", *common, *quick, *stand_ins[choice])
     config = OmegaConf.create(OmegaConf.to_container(config))

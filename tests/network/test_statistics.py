@@ -20,7 +20,9 @@ C, RATE = 3, 0.2
 
 def net(features=4):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(features, 5), nn.BatchNorm1d(5, momentum=0.3), nn.ReLU(inplace=True), nn.Linear(5, C))
+    return nn.Sequential(
+        nn.Linear(features, 5), nn.BatchNorm1d(5, momentum=0.3), nn.ReLU(inplace=True), nn.Linear(5, C)
+    )
 
 
 def pair(n, seed):
