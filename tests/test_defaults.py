@@ -13,7 +13,7 @@ from lightning_fl.contract import conf
 
 GROUPS = ["adversary", "aggregator", "client", "data", "loss", "model", "partition", "server"]
 # f is the user's to say, in plain Python always; these have no default anywhere, or are another part of the run.
-NEEDED = {"f", "rule", "path", "params", "dataset"}
+NEEDED = {"f", "rule", "client", "path", "params", "dataset"}
 
 
 @cache

@@ -55,6 +55,12 @@ class Wrapper(Client):
         return other
 
     @override
+    def otherwise(self, learning_rate: float | None, epochs: int | None) -> Client:
+        other = copy(self)
+        other._modules = {"client": self.client.otherwise(learning_rate, epochs)}
+        return other
+
+    @override
     def upload_rate(self, this_round: Round) -> float:
         return self.client.upload_rate(this_round)
 

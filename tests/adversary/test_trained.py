@@ -12,6 +12,7 @@ from lightning_fl.adversary.label_flip import LabelFlip
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.local_optimizer import LocalOptimizer
 from lightning_fl.client.local_sgd import LocalSgd
+from lightning_fl.client.top_k import TopK
 from lightning_fl.contract import world
 from lightning_fl.network.parameters import flatten, trainable
 
@@ -45,3 +46,5 @@ def test_what_cannot_be_trained_otherwise_is_refused():
     with pytest.raises(SettingError, match="uploads the difference of whole epochs, got upload=mean_gradient"):
         BitFlip(epochs=2).check_client(LocalSgd(upload="mean_gradient"))
     BitFlip().check_client(Gradient())
+    with pytest.raises(SettingError, match="got gradient"):
+        BitFlip(epochs=2).check_client(TopK(Gradient()))
