@@ -4,18 +4,19 @@ import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
-from annotated_types import Gt, Lt
+from annotated_types import Ge, Gt, Lt
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
 from lightning_fl import seeding
+from lightning_fl.data._text import encoded, need_tokenizers, tokenizer_of
 from lightning_fl.data.base import FederatedDataModule, check_alike
 from lightning_fl.data.torchvision import scaling
 from lightning_fl.errors import DataError, SettingError
-from lightning_fl.ranges import Checked
+from lightning_fl.ranges import Checked, PositiveInt
 from lightning_fl.samples import Samples
 
 Label = int | str
@@ -25,16 +26,18 @@ class Rows(NamedTuple):
     """Samples as a table has them.
 
     Args:
-        inputs: (N, ...) floats, or bytes, which are pixels.
+        inputs: (N, ...) floats, or bytes, which are pixels; or N texts.
         targets: Class of each, a whole number or a word.
         users: User of each; empty if nobody asked.
         classes: Names of the classes that are numbered from 0; None: not known.
+        n_classes: Targets are numbers below it, and stay as they are.  None: those that occur are numbered.
     """
 
-    inputs: Tensor
+    inputs: Tensor | Sequence[str]
     targets: Sequence[Label]
     users: Sequence[Any]
     classes: Sequence[str] | None = None
+    n_classes: int | None = None
 
 
 class Table(Checked, FederatedDataModule):
@@ -45,12 +48,24 @@ class Table(Checked, FederatedDataModule):
     Args:
         test_share: Share of the samples, drawn by ``partition_seed``, for evaluation, where there is no test split.
         standardize: Whether inputs, images by channel, are standardised by mean and deviation of the training samples.
+        vocabulary: Of texts, largest number of different tokens: padding, unknown, and the most frequent ones.
+        length: Of texts, tokens that each is clipped or padded to.
+        tokens: What is a token of a text: lower-case words and runs of punctuation, or characters.
         settings: See the base class.
     """
 
-    def __init__(self, test_share: Annotated[float, Gt(0), Lt(1)] = 0.2, standardize: bool = True, **settings: Any):
+    def __init__(
+        self,
+        test_share: Annotated[float, Gt(0), Lt(1)] = 0.2,
+        standardize: bool = True,
+        vocabulary: Annotated[int, Ge(3)] = 20000,
+        length: PositiveInt = 70,
+        tokens: Literal["words", "characters"] = "words",
+        **settings: Any,
+    ):
         super().__init__(**settings)
         self.test_share, self.standardize = test_share, standardize
+        self.vocabulary, self.length, self.tokens = vocabulary, length, tokens
 
     @abstractmethod
     def rows(self) -> tuple[Rows, Rows | None]:
@@ -62,7 +77,9 @@ class Table(Checked, FederatedDataModule):
         if test is None:
             train, test = self._split(train)
         self.users = list(train.users) or None
-        known = sorted(set(train.targets), key=lambda value: (isinstance(value, str), value))
+        known: list[Label] = sorted(set(train.targets), key=lambda value: (isinstance(value, str), value))
+        if train.n_classes is not None:
+            known = list(range(train.n_classes))
         strangers = [value for value in test.targets if value not in set(known)]
         if strangers:
             raise DataError(f"the test samples have the target {strangers[0]}, which no training sample has.")
@@ -75,7 +92,7 @@ class Table(Checked, FederatedDataModule):
             ends = ", ".join(map(str, known[:3])) + (f", ..., {known[-1]}" if len(known) > 3 else "")
             rank_zero_only(print)(f"The targets {ends} are the classes 0 to {len(known) - 1}.", file=sys.stderr)
         numbers = {value: z for z, value in enumerate(known)}
-        x, x_test = self._standardized(train.inputs, test.inputs)
+        x, x_test = self._inputs(train.inputs, test.inputs)
         pixels = x.dtype == torch.uint8 and x.ndim == 4 and self.standardize
         more = scaling(x) if pixels else ()
         found = [
@@ -94,10 +111,20 @@ class Table(Checked, FederatedDataModule):
         test, train = _chosen(rows, order[:held]), _chosen(rows, order[held:])
         return train, test
 
-    def _standardized(self, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    def _inputs(self, train: Tensor | Sequence[str], test: Tensor | Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Give numbers for texts, and standardise numbers."""
+        if not (isinstance(train, Tensor) and isinstance(test, Tensor)):
+            need_tokenizers(f"data={self.spelled()} with texts")
+            characters = self.tokens == "characters"
+            texts = [[text or "" for text in x] for x in (train, test)]
+            if not characters:
+                texts = [[text.lower() for text in x] for x in texts]
+            tokenizer = tokenizer_of(texts[0], self.vocabulary, self.length, characters=characters)
+            return encoded(tokenizer, texts[0]), encoded(tokenizer, texts[1])
         if not (self.standardize and train.is_floating_point()):
             return train, test
-        mean, deviation = train.mean(0), train.std(0, correction=0)
+        values = (0, 2, 3) if train.ndim == 4 else (0,)
+        mean, deviation = train.mean(values, keepdim=True), train.std(values, correction=0, keepdim=True)
         deviation = torch.where(deviation > 0, deviation, 1)
         return (train - mean) / deviation, (test - mean) / deviation
 
@@ -106,7 +133,8 @@ def _chosen(rows: Rows, index: Tensor) -> Rows:
     index = index.sort().values
     places = index.tolist()
     users = [rows.users[i] for i in places] if rows.users else []
-    return Rows(rows.inputs[index], [rows.targets[i] for i in places], users, rows.classes)
+    inputs = rows.inputs[index] if isinstance(rows.inputs, Tensor) else [rows.inputs[i] for i in places]
+    return Rows(inputs, [rows.targets[i] for i in places], users, rows.classes, rows.n_classes)
 
 
 def label(text: str) -> Label:

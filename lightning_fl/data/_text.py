@@ -57,10 +57,7 @@ class TextDataModule(FederatedDataModule):
         super().__init__(server_samples=server_samples, **settings)
         if vocabulary < 3 or length < 1:
             raise SettingError(f"vocabulary must be at least 3 and length at least 1, got {vocabulary} and {length}.")
-        try:
-            import tokenizers  # noqa: F401
-        except ImportError as error:
-            raise MissingError(f"{type(self).__name__} needs tokenizers, got none; {install('text')}.") from error
+        need_tokenizers(type(self).__name__)
         self.vocabulary = vocabulary
         self.length = length
         self.glove = glove
@@ -76,34 +73,64 @@ class TextDataModule(FederatedDataModule):
             DataError: If a file is missing or not what it should be; the message names file and line.
         """
         train, test = self.read()
-        tokenizer = self._tokenizer(train[0])
-        return self._encode(tokenizer, *train), self._encode(tokenizer, *test)
+        words = None if self.glove is None else read_vectors(Path(self.glove), self.vocabulary - len(_SPECIAL))[0]
+        tokenizer = tokenizer_of(train[0], self.vocabulary, self.length, words)
+        first, second = (
+            Samples(encoded(tokenizer, texts), torch.tensor(labels), len(self.class_names))
+            for texts, labels in (train, test)
+        )
+        return first, second
 
-    def _tokenizer(self, texts: list[str]) -> Any:
-        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-        model = models.WordLevel(unk_token=_SPECIAL[1])
-        if self.glove is not None:
-            words, _ = read_vectors(Path(self.glove), self.vocabulary - len(_SPECIAL))
-            model = models.WordLevel({word: z for z, word in enumerate(_SPECIAL + words)}, unk_token=_SPECIAL[1])
-        tokenizer = Tokenizer(model)
-        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-        if self.glove is None:
-            tokenizer.train_from_iterator(
-                texts,
-                trainers.WordLevelTrainer(vocab_size=self.vocabulary, special_tokens=_SPECIAL, show_progress=False),
-            )
-        tokenizer.enable_truncation(self.length)
-        tokenizer.enable_padding(length=self.length, pad_id=0, pad_token=_SPECIAL[0])
-        return tokenizer
+def need_tokenizers(who: str) -> None:
+    """Check that the package tokenizers is installed.
 
-    def _encode(self, tokenizer: Any, texts: list[str], labels: list[int]) -> Samples:
-        numbers = torch.empty(len(texts), self.length, dtype=torch.int64)
-        for start in range(0, len(texts), 10_000):  # an encoding is far larger than its numbers
-            encodings = tokenizer.encode_batch_fast(texts[start : start + 10_000])
-            numbers[start : start + 10_000] = torch.from_numpy(np.array([encoding.ids for encoding in encodings]))
-        numbers[:, 0].clamp_(min=1)
-        return Samples(numbers, torch.tensor(labels), len(self.class_names))
+    Raises:
+        MissingError: If it is not.
+    """
+    try:
+        import tokenizers  # noqa: F401
+    except ImportError as error:
+        raise MissingError(f"{who} needs tokenizers, got none; {install('text')}.") from error
+
+
+def tokenizer_of(
+    texts: Sequence[str], vocabulary: int, length: int, words: list[str] | None = None, characters: bool = False
+) -> Any:
+    """Make a tokenizer of the most frequent words of some texts.
+
+    Args:
+        texts: The texts.
+        vocabulary: Largest number of different tokens, with those of padding and of the unknown.
+        length: Tokens that a text is clipped or padded to.
+        words: The words that are known, in place of the most frequent ones.
+        characters: Whether every character is a token, not every word.
+    """
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+
+    model = models.WordLevel(unk_token=_SPECIAL[1])
+    if words is not None:
+        model = models.WordLevel({word: z for z, word in enumerate(_SPECIAL + words)}, unk_token=_SPECIAL[1])
+    tokenizer = Tokenizer(model)
+    each = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.pre_tokenizer = each if characters else pre_tokenizers.Whitespace()
+    if words is None:
+        trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=_SPECIAL, show_progress=False)
+        tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.enable_truncation(length)
+    tokenizer.enable_padding(length=length, pad_id=0, pad_token=_SPECIAL[0])
+    return tokenizer
+
+
+def encoded(tokenizer: Any, texts: Sequence[str]) -> Tensor:
+    """Turn texts into (N, length) token numbers, int64."""
+    found = []
+    for start in range(0, len(texts), 10_000):  # an encoding is far larger than its numbers
+        encodings = tokenizer.encode_batch_fast(texts[start : start + 10_000])
+        found.append(torch.from_numpy(np.array([encoding.ids for encoding in encodings])).long())
+    numbers = torch.cat(found)
+    numbers[:, 0].clamp_(min=1)
+    return numbers
 
 
 def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:

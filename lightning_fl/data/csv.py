@@ -1,6 +1,6 @@
-"""Your own table: a CSV file with a header, a column of classes, perhaps one of users, and columns of numbers.
+"""Your own table: a CSV file with a header, a column of classes, perhaps of users, and of numbers or texts.
 
-Memory: 4 bytes per number.
+Memory: 4 bytes per number, 8 per token.
 """
 
 from pathlib import Path
@@ -10,11 +10,11 @@ import torch
 
 from lightning_fl import files
 from lightning_fl.data._table import Rows, Table, label, need
-from lightning_fl.errors import DataError
+from lightning_fl.errors import DataError, SettingError
 
 
 class Csv(Table):
-    """Rows of numbers; see the base class for the other settings.
+    """Rows of numbers, or texts; see the base class for the other settings.
 
     Args:
         path: The file, UTF-8, with a header.
@@ -22,6 +22,7 @@ class Csv(Table):
         target: Column of the classes, whole numbers or words.
         user: Column of users, for ``partition=natural``.  None: there is none.
         input: Columns of the inputs.  None: all others, in their order.
+        text: Column of texts, in place of numbers.  None: there is none.
         settings: See the base class.
 
     Raises:
@@ -35,11 +36,14 @@ class Csv(Table):
         target: str = "label",
         user: str | None = None,
         input: list[str] | None = None,
+        text: str | None = None,
         **settings: Any,
     ):
         super().__init__(**settings)
         self.path, self.test_path = path, test_path
-        self.target, self.user, self.input = target, user, input
+        if text is not None and input is not None:
+            raise SettingError(f"csv reads numbers or texts, got input={list(input)} and text={text}; leave one out.")
+        self.target, self.user, self.input, self.text = target, user, input, text
 
     def rows(self) -> tuple[Rows, Rows | None]:
         """Read the files; see the base class."""
@@ -50,15 +54,20 @@ class Csv(Table):
         named = [self.target, *([self.user] if self.user else [])]
         columns, read = files.rows(path, "csv")
         chosen = list(self.input) if self.input else [name for name in columns if name not in named]
+        chosen = chosen if self.text is None else [self.text]
         need(columns, [*named, *chosen], str(path))
         if not read or not chosen:
             raise DataError(f"{path} needs rows and a column of inputs, got {len(read)} rows of {', '.join(columns)}.")
-        numbers = [[_number(row[name], path, i, name) for name in chosen] for i, row in enumerate(read, start=1)]
+        numbers = [
+            [] if self.text else [_number(row[name], path, i, name) for name in chosen]
+            for i, row in enumerate(read, start=1)
+        ]
         for i, row in enumerate(read, start=1):
             if empty := [name for name in named if not row[name]]:
                 raise DataError(f"{path}, row {i}: {empty[0]} is empty; fill it, or leave the row out.")
         users = [row[self.user] for row in read] if self.user else []
-        return Rows(torch.tensor(numbers), [label(row[self.target]) for row in read], users)
+        texts = None if self.text is None else [row[self.text] or "" for row in read]
+        return Rows(texts or torch.tensor(numbers), [label(row[self.target]) for row in read], users)
 
 
 def _number(text: str | None, path: Path, row: int, name: str) -> float:
@@ -67,5 +76,7 @@ def _number(text: str | None, path: Path, row: int, name: str) -> float:
     except ValueError:
         found = float("nan")
     if found - found != 0:  # nan or inf
-        raise DataError(f"{path}, row {row}: {name} needs a number, got {text!r}; fill it, or choose data.input.")
+        raise DataError(
+            f"{path}, row {row}: {name} needs a number, got {text!r}; fill it, or choose data.input or data.text."
+        )
     return found

@@ -1,6 +1,6 @@
-"""Images or vectors of a data set of Hugging Face, from its hub or from a folder.
+"""Images, vectors or texts of a data set of Hugging Face, from its hub or from a folder.
 
-Memory: a byte per pixel and channel, 4 bytes per number otherwise.
+Memory: a byte per pixel and channel, 4 bytes per number, 8 per token of a text.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ class HuggingFace(Table):
         train: Name of the training split.
         test: Name of the test split.  None: test, validation or valid, whichever is there, or else a share of the
             training samples.
-        input: Column of the inputs: images, or lists of numbers of one length.
-        target: Column of the classes: names of classes, or whole numbers.
+        input: Column of the inputs: images, lists of numbers of one length, or texts.
+        target: Column of the classes: names of classes, whole numbers, or words.
         user: Column of users, for ``partition=natural``.  None: there is none.
         side: Pixels of a side that images are resized to.  None: as they are, all of one shape.
         settings: See the base class.
@@ -85,16 +85,22 @@ class HuggingFace(Table):
     def _read(self, split: Any) -> Rows:
         named = [self.input, self.target, *([self.user] if self.user else [])]
         need(split.column_names, named, self.dataset)
-        items = read(_Pictures(split.select_columns(named), self.input, self.side), self.input, self.target, self.user)
+        first = split[0] if len(split) else {}
+        hidden = {name: x for name, x in {self.target: 0, self.input: [0]}.items() if isinstance(first.get(name), str)}
+        columns = _Columns(split.select_columns(named), self.input, self.side, hidden)
+        items = read(columns, self.input, self.target, self.user)
+        words = {name: list(split[name]) for name in hidden}
         inputs = items.inputs if items.inputs.dtype == torch.uint8 else items.inputs.float()
-        return Rows(inputs, items.targets.tolist(), items.users, items.classes)
+        targets = words.get(self.target, items.targets.tolist())
+        return Rows(words.get(self.input, inputs), targets, items.users, items.classes)
 
 
-class _Pictures:
+class _Columns:
     """Items whose images are all grey or all in colours, as the first one is, and of one side."""
 
-    def __init__(self, split: Any, place: str, side: int | None):
+    def __init__(self, split: Any, place: str, side: int | None, hidden: Mapping[str, Any]):
         self.split, self.place, self.side = split, place, side
+        self.hidden = hidden  # what stands for words
         self.features = split.features
         first: Any = split[0][place] if len(split) else None
         self.mode = ("L" if first.mode in ("1", "L") else "RGB") if hasattr(first, "getbands") else None
@@ -103,7 +109,7 @@ class _Pictures:
         return len(self.split)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        item: dict[str, Any] = dict(self.split[i])
+        item: dict[str, Any] = {**self.split[i], **self.hidden}
         image = item[self.place]
         if self.mode is not None and not image.mode.startswith(
             ("I", "F")

@@ -59,6 +59,10 @@ ADDED: dict[str, Config] = {
     "lightning_fl.aggregator.krum.Krum": {"neighbours": "n-f-2"},
     "lightning_fl.aggregator.krum.MultiKrum": {"neighbours": "n-f-2"},
     "lightning_fl.data": {"client_scores": False},
+    **{
+        f"lightning_fl.data.{table}": {"vocabulary": 20000, "length": 70, "tokens": "words"}
+        for table in ["csv.Csv", "huggingface.HuggingFace"]
+    },
     "lightning_fl.federation.Federation": {"sampling": "groups"},
     "lightning_fl.model.lenet.Lenet": {"padding": 0},
     "lightning_fl.model.torchvision.Torchvision": {"stem": "imagenet", "norm": "group"},

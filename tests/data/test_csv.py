@@ -49,6 +49,18 @@ def test_words_are_classes(tmp_path):
     assert found.class_names == ["ant", "cat"]
 
 
+def test_a_column_of_texts(tmp_path):
+    pytest.importorskip("tokenizers")
+    rows = ["review,stars", "Good good GOOD film,5", "bad film,1", ",1"]
+    columns = {"user": None, "target": "stars", "text": "review"}
+    found = data(tmp_path, rows, test=["review,stars", "good book,5"], length=4, **columns)
+    train, test = found.load()
+    assert train.inputs.tolist() == [[2, 2, 2, 3], [4, 3, 0, 0], [1, 0, 0, 0]]  # good, film, bad by frequency
+    assert test.inputs.tolist() == [[2, 1, 0, 0]]
+    with pytest.raises(SettingError, match="numbers or texts, got input=\\['age'\\] and text=ward"):
+        data(tmp_path, input=["age"], text="ward")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -1,6 +1,7 @@
 """Data sets of Hugging Face, made here."""
 
 import pytest
+import torch
 from PIL import Image
 
 from lightning_fl import DataError, Federation
@@ -60,6 +61,18 @@ def test_one_split_of_vectors_gives_a_share(tmp_path):
     train, test = found.load()
     assert (len(train), len(test), train.n_classes) == (8, 2, 2)
     assert found.class_names == ["3", "5"]
+
+
+def test_words_are_classes_and_texts_become_tokens(tmp_path, capsys):
+    pytest.importorskip("tokenizers")
+    columns = {"text": ["a b b", "B c", "a"], "label": ["no", "yes", "no"], "writer": ["x", "y", "x"]}
+    datasets.Dataset.from_dict(columns).save_to_disk(str(tmp_path / "one"))
+    found = data(tmp_path / "one", input="text", side=None, user="writer", test_share=0.34, length=3)
+    train, test = found.load()
+    assert sorted([*train.targets.tolist(), *test.targets.tolist()]) == [0, 0, 1]
+    assert (train.inputs.shape, train.inputs.dtype) == ((2, 3), torch.int64)
+    assert found.class_names == ["no", "yes"]
+    assert "The targets no, yes are the classes 0 to 1." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
