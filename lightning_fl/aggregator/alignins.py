@@ -53,7 +53,7 @@ def usual(values: Float64[Tensor, "..."], limit: float) -> Bool[Tensor, "..."]:
 
 def _agreement(rows: Float[Tensor, "m d"], signs: Float[Tensor, " d"], k: int) -> Float64[Tensor, " m"]:
     """The share of each row's k largest entries whose sign is the given one."""
-    return torch.stack([((row.sign() == signs) & largest_entries(row, k)).sum() for row in rows]).double() / k
+    return torch.stack([((row.sign() == signs) & largest_entries(row, k)).count_nonzero() for row in rows]).double() / k
 
 
 class Alignins(Aggregator):
