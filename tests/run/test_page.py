@@ -9,6 +9,7 @@ import pytest
 from lightning_fl.run import page
 from lightning_fl.run.saved import SavedRun
 from tests import saved
+from tests.browser import beyond, needs_chromium
 
 VOID = {"meta", "img"}
 
@@ -97,6 +98,17 @@ def test_a_phone_shows_pictures_with_legible_letters(tmp_path):
     widths = [int.from_bytes(path.read_bytes()[16:20]) for path in folder.glob("*.png")]
     assert sorted(map(int, least)) == sorted(round(width * 11 / (10 * 150 / 72)) for width in widths)
     assert max(map(int, least)) <= 358
+
+
+@needs_chromium
+@pytest.mark.drawn
+def test_pages_do_not_scroll_sideways(tmp_path):
+    """One run's, with long names, and that of two compared."""
+    long = saved.changed(saved.CONFIG, reference="a_long_name_" * 10)
+    folders = [saved.run(tmp_path / "a", long), saved.run(tmp_path / "b", saved.changed(long, aggregator__f=2))]
+    write(folders[0], folders[0], default=saved.CONFIG)
+    write(tmp_path, *folders, default=saved.CONFIG)
+    assert beyond(tmp_path, folders[0] / "report.html", tmp_path / "report.html") == [0] * 4
 
 
 def test_where_it_comes_from_is_shown(tmp_path):

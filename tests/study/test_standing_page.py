@@ -10,8 +10,8 @@ import pytest
 from lightning_fl.study.standing_page import left, standing_page
 from lightning_fl.study.standings import Estimate, standings
 from lightning_fl.study.tournament import KEPT, Entries, Panel, Tournament
+from tests.browser import browse, needs_chromium
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 PANEL = Panel("iid", 15)
 
 
@@ -47,14 +47,13 @@ def test_names_end_no_script(tournament):
     assert "<iid>" not in page
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+@needs_chromium
 def test_a_browser_sorts_filters_and_links(tournament, tmp_path):
     path = tmp_path / "standing.html"
     path.write_text(written(tournament))
 
     def shown(view):
-        switches = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"{path.as_uri()}#{view}"]
-        dom = subprocess.run([str(CHROMIUM), *switches], capture_output=True, text=True, timeout=60).stdout
+        dom = browse(f"{path.as_uri()}#{view}", "--dump-dom")
         (body,) = re.findall(r"<tbody>(.*?)</tbody>", dom, re.DOTALL)
         return [
             [re.sub(r"<.*?>", "", cell) for cell in re.findall(r"<td.*?</td>", row)] for row in body.split("</tr>")
@@ -75,12 +74,12 @@ def test_a_browser_sorts_filters_and_links(tournament, tmp_path):
     assert rows[0][4] == attack
 
 
-@pytest.mark.skipif(CHROMIUM is None or shutil.which("pdftotext") is None, reason="no Chromium, or no pdftotext")
+@needs_chromium
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="no pdftotext")
 def test_it_prints_whole_rows_and_says_of_which_skew(tournament, tmp_path):
     path, printed = tmp_path / "standing.html", tmp_path / "standing.pdf"
     path.write_text(written(tournament))
-    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={printed}"]
-    subprocess.run([str(CHROMIUM), *switches, path.as_uri()], capture_output=True, timeout=60)
+    browse(path.as_uri(), "--no-pdf-header-footer", f"--print-to-pdf={printed}")
     shown = subprocess.run(["pdftotext", "-layout", printed, "-"], capture_output=True, text=True).stdout
     assert "<iid>" in shown  # the tab that is open
     assert "Attackers may know" not in shown
