@@ -22,6 +22,7 @@ DEEP = {
     "byzsgdm_cifar10": [],
     "ctma_cifar10": [NARROW],
     "flpoison_cifar10": [NARROW],
+    "lora_text": ["model.width=8", "model.layers=1", "model.heads=2"],
 }
 
 
@@ -130,7 +131,11 @@ def cifar100_files(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of transformers, by peft
 def test_it_trains(name, stand_ins, cifar100_files, tmp_path):
+    if name == "lora_text":
+        pytest.importorskip("peft")
+        pytest.importorskip("transformers")
     common = [f"run_dir={tmp_path}", "run_name=test", "logger=[]", "trainer.accelerator=cpu"]
     quick = ["trainer.enable_progress_bar=false", f"data_dir={cifar100_files}"]
     choice = conf.compose(f"experiment={name}", "run_dir=unused", "run_name=unused").data["_target_"].split(".")[-2]

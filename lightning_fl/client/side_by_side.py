@@ -358,7 +358,7 @@ def trial(model: nn.Module, samples: Samples, *ways: Callable[..., None]) -> lis
     batch = ClientBatch(samples, (torch.arange(3, device=device) % len(samples)).split([1, 2]), range(2))
     keys, errors = torch.arange(2, device=device), []
     try:
-        twin = deepcopy(model)
+        twin = deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})  # which may be most of it
         parameters = [p for p in twin.parameters() if p.requires_grad]
         draw = torch.Generator().manual_seed(0)
         for parameter in parameters:
