@@ -1,6 +1,6 @@
 """The errors that a user can cause; any other error is a bug."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from math import isfinite
 from numbers import Integral, Number
@@ -77,17 +77,6 @@ def shown(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}; write {value.__name__}(...)"
     return repr(value) if value is None or isinstance(value, str | Number) else type(value).__name__
-
-
-def check_counts(who: str, **counts: int | Iterable[int]) -> None:
-    """Check settings that count something, or are lists of such.
-
-    Raises:
-        SettingError: If one is below 1; ``who`` names whose settings they are in the message.
-    """
-    for name, given in counts.items():
-        if min(given if isinstance(given, Iterable) else [given], default=1) < 1:
-            raise SettingError(f"{who} needs {name} of at least 1, got {given}.")
 
 
 def check_instance(what: str, value: object, kind: type, example: str) -> None:

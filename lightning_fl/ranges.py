@@ -10,7 +10,7 @@ is infinite: ``Annotated[float, Ge(-inf), Le(0)]``.  A plain ``int`` or ``float`
 import collections.abc
 import re
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, wraps
 from inspect import Parameter, signature
@@ -115,6 +115,8 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (int, float, SupportsIndex):
         return isinstance(value, Real if hint is float else Integral) and not isinstance(value, bool)
     kind = origin or hint
+    if isinstance(value, Iterator):  # to look at it would use it up
+        return kind in (Any, Iterable)
     if kind in LISTS:
         items = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
         return items and all(fits(one, inner[0] if inner else Any) for one in value)
@@ -166,7 +168,7 @@ def _check(who: str, name: str, value: Any, hint: Any, default: Any) -> None:
         _check(who, name, value, next(one for one in inner if fits(value, one)), default)
     elif origin is Literal:
         check_choice(f"{who}'s {name}", value, inner)
-    elif origin in LISTS and inner:
+    elif origin in LISTS and inner and not isinstance(value, Iterator):
         for one in value:
             _check(who, name, one, inner[0], Parameter.empty)
     elif origin is Annotated:

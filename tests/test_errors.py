@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from lightning_fl import SettingError
 from lightning_fl.contract import conf, world
-from lightning_fl.errors import check_choice, check_counts, check_finite, check_instance, check_whole
+from lightning_fl.errors import check_choice, check_finite, check_instance, check_whole
 from lightning_fl.run.assemble import make_model
 
 OFFLINE = ["quadratic", "synthetic"]
@@ -73,7 +73,6 @@ def test_numbers_are_finite(group, name):
 
 def test_what_is_checked_says_whose_it_is():
     check_finite("ipm's factor", -1e300)
-    check_counts("mlp", hidden=[], n_classes=1)
     check_choice("upload", "difference", ("difference", "tail_average"))
     check_whole("rounds", np.int64(2), 2)
     for value in (1, 2.0, "2", None):
@@ -91,7 +90,5 @@ def test_what_is_checked_says_whose_it_is():
     for value in (math.nan, -math.inf):
         with pytest.raises(SettingError, match=f"ipm's factor must be a finite number, got {value}"):
             check_finite("ipm's factor", value)
-    with pytest.raises(SettingError, match=r"mlp needs hidden of at least 1, got \[4, 0\]"):
-        check_counts("mlp", n_classes=1, hidden=[4, 0])
     with pytest.raises(SettingError, match="upload must be one of difference, tail_average, got 3"):
         check_choice("upload", 3, ("difference", "tail_average"))

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from math import inf, nan
 from typing import Annotated, Literal
@@ -140,3 +140,13 @@ def test_a_call_that_does_not_fit_is_pythons_to_refuse():
     with pytest.raises(TypeError, match="positional"):
         Some(1, 2)
     assert deepcopy(Some(3)).f == 3
+
+
+def test_an_iterator_is_not_used_up():
+    class Takes(Checked):
+        def __init__(self, values: Iterable[PositiveInt], listed: Sequence[int] = ()):
+            self.values = list(values)
+
+    assert Takes(iter([1, 2])).values == [1, 2]
+    with pytest.raises(SettingError, match=r"takes needs a list .*as listed"):
+        Takes([1], iter([2]))

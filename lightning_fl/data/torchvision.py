@@ -17,7 +17,7 @@ from lightning_fl import seeding
 from lightning_fl.data._files import picture
 from lightning_fl.data._items import check_same_classes, read
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, SettingError, check_counts
+from lightning_fl.errors import DataError, SettingError, check_whole
 from lightning_fl.samples import Samples
 
 
@@ -55,7 +55,7 @@ class Torchvision(FederatedDataModule):
         if not (isinstance(kind, type) and issubclass(kind, datasets.VisionDataset)):
             raise SettingError(f"data.dataset is the name of a class in torchvision.datasets, got {dataset!r}.")
         if side is not None:
-            check_counts("torchvision", side=side)
+            check_whole("data.side", side, 1)
         self.dataset = dataset
         self.root = root
         self.side = side

@@ -1,7 +1,6 @@
 """Cross-entropy with class weights and label smoothing."""
 
 from collections.abc import Sequence
-from math import isfinite
 
 import torch
 import torch.nn.functional as F
@@ -9,9 +8,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Checked, NonNegativeFloat, Share
 
 
-class CrossEntropy(nn.Module):
+class CrossEntropy(Checked, nn.Module):
     """Cross-entropy of logits, L = -sum_k q_k w_k log p_k with p = softmax(outputs).
 
     q is 1 - e + e/c at the sample's class and e/c at the others, e the label smoothing of Szegedy et al. (Rethinking
@@ -33,10 +33,8 @@ class CrossEntropy(nn.Module):
         weights, which would hide from the server that a client holds rare classes only.
     """
 
-    def __init__(self, class_weights: Sequence[float] | None = None, label_smoothing: float = 0.0):
+    def __init__(self, class_weights: Sequence[NonNegativeFloat] | None = None, label_smoothing: Share = 0.0):
         super().__init__()
-        if not 0 <= label_smoothing <= 1:
-            raise SettingError(f"label_smoothing must be in [0, 1], got {label_smoothing}.")
         self.class_weights = checked_weights(class_weights)
         self.label_smoothing = label_smoothing
 
@@ -55,16 +53,16 @@ class CrossEntropy(nn.Module):
 
 
 def checked_weights(weights: Sequence[float] | None) -> list[float] | None:
-    """Check the weights of classes.
+    """Check the weights of classes, which are finite and at least 0.
 
     Raises:
-        SettingError: If one is negative or not finite, or all are 0.
+        SettingError: If all are 0.
     """
     if weights is None:
         return None
     found = [float(weight) for weight in weights]
-    if not all(isfinite(weight) and weight >= 0 for weight in found) or not any(found):
-        raise SettingError(f"class_weights must be finite, at least 0 and not all 0, got {found}.")
+    if not any(found):
+        raise SettingError(f"class_weights needs one above 0, got {found}.")
     return found
 
 

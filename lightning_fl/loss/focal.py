@@ -4,17 +4,16 @@ Lin, Goyal, Girshick, He, Dollar.  Focal Loss for Dense Object Detection.  ICCV 
 """
 
 from collections.abc import Sequence
-from math import isfinite
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from lightning_fl.errors import SettingError
 from lightning_fl.loss.cross_entropy import checked_weights, weights_like
+from lightning_fl.ranges import Checked, NonNegativeFloat
 
 
-class Focal(nn.Module):
+class Focal(Checked, nn.Module):
     """Focal loss of logits, L = -w_y (1 - p_y)^gamma log p_y with p = softmax(outputs) (equation 5).
 
     Samples that are right already count little; gamma = 0 is cross-entropy.
@@ -30,10 +29,8 @@ class Focal(nn.Module):
         SettingError: If a setting is out of range.
     """
 
-    def __init__(self, gamma: float = 2.0, class_weights: Sequence[float] | None = None):
+    def __init__(self, gamma: NonNegativeFloat = 2.0, class_weights: Sequence[NonNegativeFloat] | None = None):
         super().__init__()
-        if not (isfinite(gamma) and gamma >= 0):
-            raise SettingError(f"gamma must be a finite number of at least 0, got {gamma}.")
         self.gamma = gamma
         self.class_weights = checked_weights(class_weights)
 

@@ -4,12 +4,15 @@ Sai Praneeth Karimireddy, Lie He, Martin Jaggi. Byzantine-Robust Learning on Het
 ICLR 2022. arXiv:2006.09365.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 from torch import nn
 
-from lightning_fl.errors import SettingError, check_counts
+from lightning_fl.ranges import Checked, PositiveInt
 
 
-class BucketingCnn(nn.Sequential):
+class BucketingCnn(Checked, nn.Sequential):
     """Convolutions 3 x 3 of 32 and 64 channels, 2 x 2 maximum pooling, dropout, a hidden layer of 128, dropout.
 
     For MNIST, d = 1,199,882.
@@ -30,10 +33,7 @@ class BucketingCnn(nn.Sequential):
     1199882
     """
 
-    def __init__(self, in_channels: int = 1, side: int = 28, n_classes: int = 10):
-        check_counts("bucketing_cnn", in_channels=in_channels, n_classes=n_classes)
-        if side < 6:
-            raise SettingError(f"bucketing_cnn needs images of 6 x 6 pixels or more, got side={side}.")
+    def __init__(self, in_channels: PositiveInt = 1, side: Annotated[int, Ge(6)] = 28, n_classes: PositiveInt = 10):
         super().__init__(
             nn.Conv2d(in_channels, 32, 3),
             nn.ReLU(),

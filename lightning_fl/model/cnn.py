@@ -4,13 +4,16 @@ Wenxuan Bao, Jun Wu, Jingrui He. BOBA: Byzantine-Robust Federated Learning with 
 arXiv:2208.12932.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 from torch import nn
 
-from lightning_fl.errors import SettingError, check_counts
 from lightning_fl.model.mlp import Mlp
+from lightning_fl.ranges import Checked, PositiveInt
 
 
-class Cnn(nn.Sequential):
+class Cnn(Checked, nn.Sequential):
     """Convolutions 3 x 3 of 32, 64 and 64 channels with ReLU, 2 x 2 maximum pooling between them, then 1024-64-c.
 
     For images of 3 x 32 x 32 and ten classes, d = 122,570.
@@ -27,10 +30,7 @@ class Cnn(nn.Sequential):
     122570
     """
 
-    def __init__(self, in_channels: int = 3, side: int = 32, n_classes: int = 10):
-        check_counts("cnn", in_channels=in_channels)
-        if side < 18:
-            raise SettingError(f"cnn needs images of 18 x 18 pixels or more, got side={side}.")
+    def __init__(self, in_channels: PositiveInt = 3, side: Annotated[int, Ge(18)] = 32, n_classes: PositiveInt = 10):
         pixels = ((side - 2) // 2 - 2) // 2 - 2
         super().__init__(
             nn.Conv2d(in_channels, 32, 3),

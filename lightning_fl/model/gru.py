@@ -6,15 +6,18 @@ arXiv:1406.1078.  As in Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arX
 """
 
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
 from lightning_fl.data._text import read_vectors
-from lightning_fl.errors import SettingError, check_counts
+from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Checked, PositiveInt
 
 
-class Gru(nn.Module):
+class Gru(Checked, nn.Module):
     """Embed tokens, run one GRU layer over them, average its states over the tokens, map to classes.
 
     The GRU is torch's, gates in the order r, z, n and two bias vectors, but written out: ``nn.GRU`` does not support
@@ -22,7 +25,7 @@ class Gru(nn.Module):
     states and four classes d = 8,196 without the embedding.
 
     Args:
-        vocabulary: Number of different tokens; number 0 is padding, not a token.
+        vocabulary: Number of different tokens, at least 3: padding, which is no token, an unknown word, and a word.
         width: Length of a word vector.
         hidden: Length of a state.
         n_classes: Length of the output.
@@ -46,17 +49,14 @@ class Gru(nn.Module):
 
     def __init__(
         self,
-        vocabulary: int = 20000,
-        width: int = 50,
-        hidden: int = 32,
-        n_classes: int = 4,
+        vocabulary: Annotated[int, Ge(3)] = 20000,
+        width: PositiveInt = 50,
+        hidden: PositiveInt = 32,
+        n_classes: PositiveInt = 4,
         glove: str | None = None,
         freeze: bool | None = None,
     ):
         super().__init__()
-        check_counts("gru", width=width, hidden=hidden, n_classes=n_classes)
-        if vocabulary < 3:
-            raise SettingError(f"vocabulary must be at least 3 (padding, unknown, a word), got {vocabulary}.")
         if glove is None:
             self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
         else:

@@ -9,11 +9,12 @@ from itertools import pairwise
 
 from torch import nn
 
-from lightning_fl.errors import SettingError, check_counts, check_whole
+from lightning_fl.errors import SettingError
 from lightning_fl.model.mlp import Mlp
+from lightning_fl.ranges import Checked, NonNegativeInt, PositiveInt
 
 
-class Lenet(nn.Sequential):
+class Lenet(Checked, nn.Sequential):
     """Convolutions 5 x 5, each with ReLU and 2 x 2 maximum pooling, then fully connected layers.
 
     For MNIST, 6 and 16 channels, 256-120-60-10: d = 41,282.  For CIFAR-10, 64 and 64 channels, 1600-384-192-10:
@@ -39,15 +40,13 @@ class Lenet(nn.Sequential):
 
     def __init__(
         self,
-        in_channels: int = 1,
-        side: int = 28,
-        channels: Sequence[int] = (6, 16),
-        hidden: Sequence[int] = (120, 60),
-        n_classes: int = 10,
-        padding: int = 0,
+        in_channels: PositiveInt = 1,
+        side: PositiveInt = 28,
+        channels: Sequence[PositiveInt] = (6, 16),
+        hidden: Sequence[PositiveInt] = (120, 60),
+        n_classes: PositiveInt = 10,
+        padding: NonNegativeInt = 0,
     ):
-        check_counts("lenet", in_channels=in_channels, channels=channels)
-        check_whole("padding", padding, 0)
         layers: list[nn.Module] = []
         pixels = side
         for width, following in pairwise([in_channels, *channels]):

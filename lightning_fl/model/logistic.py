@@ -6,10 +6,10 @@ Communication-Efficient Byzantine-Resilient Federated Learning Over Heterogeneou
 
 from torch import nn
 
-from lightning_fl.errors import check_counts
+from lightning_fl.ranges import Checked, PositiveInt
 
 
-class Logistic(nn.Sequential):
+class Logistic(Checked, nn.Sequential):
     """One linear layer without bias that starts at zero; inputs are flattened.
 
     Args:
@@ -27,8 +27,7 @@ class Logistic(nn.Sequential):
     7840
     """
 
-    def __init__(self, in_features: int = 784, n_classes: int = 10):
-        check_counts("logistic", in_features=in_features, n_classes=n_classes)
+    def __init__(self, in_features: PositiveInt = 784, n_classes: PositiveInt = 10):
         linear = nn.Linear(in_features, n_classes, bias=False)
         nn.init.zeros_(linear.weight)
         super().__init__(nn.Flatten(), linear)

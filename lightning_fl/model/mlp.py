@@ -5,10 +5,10 @@ from itertools import pairwise
 
 from torch import nn
 
-from lightning_fl.errors import check_counts
+from lightning_fl.ranges import Checked, PositiveInt
 
 
-class Mlp(nn.Sequential):
+class Mlp(Checked, nn.Sequential):
     """Fully connected layers with ReLU between them; inputs are flattened.
 
     784-200-200-10, the BOBA and Fed-NGA papers' net for MNIST, has d = 199,210 parameters.
@@ -25,8 +25,9 @@ class Mlp(nn.Sequential):
     199210
     """
 
-    def __init__(self, in_features: int = 784, hidden: Sequence[int] = (200, 200), n_classes: int = 10):
-        check_counts("mlp", in_features=in_features, hidden=hidden, n_classes=n_classes)
+    def __init__(
+        self, in_features: PositiveInt = 784, hidden: Sequence[PositiveInt] = (200, 200), n_classes: PositiveInt = 10
+    ):
         layers: list[nn.Module] = [nn.Flatten()]
         for width, following in pairwise([in_features, *hidden]):
             layers += [nn.Linear(width, following), nn.ReLU()]

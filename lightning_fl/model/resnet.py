@@ -5,19 +5,20 @@ arXiv:1512.03385.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lightning_fl.errors import SettingError, check_choice, check_counts
+from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Checked, PositiveInt
 
 Norm = Literal["group", "batch"]
 Shortcut = Literal["A", "B"]
 
 
-class Resnet(nn.Sequential):
+class Resnet(Checked, nn.Sequential):
     """A convolution 3 x 3 of stride 1, then stages of residual blocks, the mean over pixels, and one linear layer.
 
     ResNet-20 of the paper's section 4.2 for CIFAR-10 is the default, d = 269,722.  ResNet-18 as it is adapted to 32 x
@@ -50,19 +51,14 @@ class Resnet(nn.Sequential):
 
     def __init__(
         self,
-        widths: Sequence[int] = (16, 32, 64),
-        blocks: int = 3,
+        widths: Sequence[PositiveInt] = (16, 32, 64),
+        blocks: PositiveInt = 3,
         shortcut: Shortcut = "A",
         norm: Norm = "group",
-        groups: int = 2,
-        in_channels: int = 3,
-        n_classes: int = 10,
+        groups: PositiveInt = 2,
+        in_channels: PositiveInt = 3,
+        n_classes: PositiveInt = 10,
     ):
-        check_counts(
-            "resnet", widths=widths, blocks=blocks, groups=groups, in_channels=in_channels, n_classes=n_classes
-        )
-        check_choice("shortcut", shortcut, get_args(Shortcut))
-        check_choice("norm", norm, get_args(Norm))
         if not widths or any(width % groups for width in widths):
             raise SettingError(f"resnet needs widths that are multiples of groups={groups}, got {list(widths)}.")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,9 @@ from torchvision import models
 from torchvision.models import get_model, get_model_weights, list_models
 from torchvision.ops import FrozenBatchNorm2d
 
-from lightning_fl.errors import DataError, SettingError, check_choice, check_counts
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.model.group_norm import replaced
+from lightning_fl.ranges import Checked, PositiveInt
 
 Norm = Literal["group", "frozen", "batch"]
 Stem = Literal["imagenet", "cifar"]
@@ -20,7 +21,7 @@ _GROUPS = 32
 _TWO_HEADS, _ONE_HEAD = ("googlenet", "inception_v3"), {"aux_logits": False, "init_weights": True}
 
 
-class Torchvision(nn.Module):
+class Torchvision(Checked, nn.Module):
     """A model of torchvision with a new head, without batch statistics.
 
     Clients upload parameters only, and the statistics of one client's skewed batch fit no other client, so every
@@ -51,15 +52,12 @@ class Torchvision(nn.Module):
     def __init__(
         self,
         name: str = "resnet18",
-        n_classes: int = 10,
+        n_classes: PositiveInt = 10,
         weights: str | None = None,
         stem: Stem = "imagenet",
         norm: Norm = "group",
     ):
         super().__init__()
-        check_counts("torchvision", n_classes=n_classes)
-        check_choice("stem", stem, get_args(Stem))
-        check_choice("norm", norm, get_args(Norm))
         if name not in (known := list_models(module=models)):
             close = "".join(f"; did you mean {other}?" for other in get_close_matches(name, known, n=1)) or "."
             raise SettingError(f"model.name must be a classification model in torchvision.models, got {name!r}{close}")

@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 from torchvision.models.vgg import VGG, cfgs, make_layers
 
-from lightning_fl.errors import DataError, check_counts
+from lightning_fl.errors import DataError
+from lightning_fl.ranges import Checked, PositiveInt
 
 _HEAD = "classifier.6."
 
 
-class Vgg16(VGG):
+class Vgg16(Checked, VGG):
     """torchvision's VGG16 without dropout, for images of 3 channels and at least 32 pixels per side.
 
     With 1,000 classes d = 138,357,544, with 100 classes 134,670,244: a client's update takes 539 MB, those of the
@@ -36,8 +37,7 @@ class Vgg16(VGG):
         Dropout is off; the paper does not say.
     """
 
-    def __init__(self, n_classes: int = 100, weights: str | None = None):
-        check_counts("vgg16", n_classes=n_classes)
+    def __init__(self, n_classes: PositiveInt = 100, weights: str | None = None):
         layers = make_layers(cfgs["D"])
         super().__init__(layers, num_classes=n_classes, init_weights=weights is None, dropout=0.0)
         if weights is not None:

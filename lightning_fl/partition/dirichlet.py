@@ -6,21 +6,23 @@ By clients: Durmus Alp Emre Acar, Yue Zhao, Ramon Matas, Matthew Mattina, Paul W
 Federated Learning Based on Dynamic Regularization. ICLR 2021. arXiv:2111.04263.
 """
 
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition, shuffled_classes
+from lightning_fl.ranges import Checked, PositiveInt
 
 By = Literal["classes", "clients"]
 
 _TRIES = 100
 
 
-class Dirichlet(Partition):
+class Dirichlet(Checked, Partition):
     """Draw shares from Dir(alpha 1): of each class over the clients, or of each client over the classes.
 
     Args:
@@ -43,12 +45,9 @@ class Dirichlet(Partition):
         classes wanted too often run out: on MNIST a client holds three quarters of one class and a rest of others.
     """
 
-    def __init__(self, by: By = "classes", alpha: float = 0.6, min_samples: int = 1):
-        check_choice("by", by, get_args(By))
-        if not 1e-6 <= alpha <= 1e6:
-            raise SettingError(f"alpha must be in [1e-6, 1e6] for dirichlet, got {alpha}.")
-        if min_samples < 1:
-            raise SettingError(f"min_samples must be at least 1, got {min_samples}.")
+    def __init__(
+        self, by: By = "classes", alpha: Annotated[float, Ge(1e-6), Le(1e6)] = 0.6, min_samples: PositiveInt = 1
+    ):
         self.by = by
         self.alpha = alpha
         self.min_samples = min_samples

@@ -4,14 +4,15 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from lightning_fl import files
-from lightning_fl.errors import DataError, SettingError, check_choice, check_whole
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.partition.base import Partition
+from lightning_fl.ranges import Checked, PositiveInt
 from lightning_fl.text import many
 
 Order = Literal["sorted", "appearance"]
@@ -55,7 +56,7 @@ class Given(Partition):
         return f"{many(len(self._parts), 'client')} as given, content sha256:{hashlib.sha256(content).hexdigest()[:16]}"
 
 
-class Natural(Given):
+class Natural(Checked, Given):
     """Each user is a client: writers of characters, speakers, hospitals.
 
     Args:
@@ -74,10 +75,12 @@ class Natural(Given):
     """
 
     def __init__(
-        self, users: Iterable[Any], order: Order = "sorted", min_samples: int = 1, n_clients: int | None = None
+        self,
+        users: Iterable[Any],
+        order: Order = "sorted",
+        min_samples: PositiveInt = 1,
+        n_clients: PositiveInt | None = None,
     ):
-        check_choice("order", order, get_args(Order))
-        check_whole("min_samples", min_samples, 1)
         held: dict[Any, list[int]] = {}
         try:
             for sample, user in enumerate(users):
@@ -91,8 +94,6 @@ class Natural(Given):
         names = names if order == "sorted" else list(held)
         parts = [held[user] for user in names if len(held[user]) >= min_samples]
         self._left_out = sum(map(len, held.values())) - sum(map(len, parts))
-        if n_clients is not None:
-            check_whole("n_clients", n_clients, 1)
         if len(parts) < (n_clients or 1):
             raise SettingError(
                 f"natural needs a user of {many(min_samples, 'sample')} or more for each of "
@@ -126,17 +127,13 @@ class NaturalFile(Natural):
         path: str | None = None,
         column: str | None = None,
         order: Order = "sorted",
-        min_samples: int = 1,
-        n_clients: int | None = None,
+        min_samples: PositiveInt = 1,
+        n_clients: PositiveInt | None = None,
     ):
         self.path, self.column = None if path is None else Path(path), column
         if self.path is not None:
             super().__init__(_users(self.path, column), order, min_samples, n_clients)
             return
-        check_choice("order", order, get_args(Order))
-        check_whole("min_samples", min_samples, 1)
-        if n_clients is not None:
-            check_whole("n_clients", n_clients, 1)
         self.order, self.min_samples, self.n_clients = order, min_samples, n_clients
 
     def with_users(self, users: Sequence[Any] | None) -> Partition:

@@ -5,18 +5,19 @@ Deep Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629.  As in th
 Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from lightning_fl.errors import SettingError, check_choice
+from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition, cut, shuffled_classes
+from lightning_fl.ranges import Checked, PositiveInt
 
 Assignment = Literal["pairs", "shards"]
 
 
-class Pathological(Partition):
+class Pathological(Checked, Partition):
     """Cut every class into pure shards and give each client two (or ``shards_per_client``) of them.
 
     Args:
@@ -30,12 +31,11 @@ class Pathological(Partition):
         SettingError: If a setting is out of range.
     """
 
-    def __init__(self, assignment: Assignment = "pairs", shards_per_client: int = 2):
-        check_choice("assignment", assignment, get_args(Assignment))
-        if shards_per_client < 1 or (assignment == "pairs" and shards_per_client != 2):
+    def __init__(self, assignment: Assignment = "pairs", shards_per_client: PositiveInt = 2):
+        if assignment == "pairs" and shards_per_client != 2:
             raise SettingError(
-                f"shards_per_client must be at least 1, and 2 with assignment=pairs, got "
-                f"{shards_per_client}; use assignment=shards for other numbers."
+                f"pathological with assignment=pairs needs shards_per_client=2, got {shards_per_client}; use "
+                f"assignment=shards for other numbers."
             )
         self.assignment = assignment
         self.shards_per_client = shards_per_client

@@ -5,15 +5,18 @@ arXiv:2009.01974.  As in Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. ar
 """
 
 import math
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition, cut, shuffled_classes
+from lightning_fl.ranges import Checked
 
 
-class Step(Partition):
+class Step(Checked, Partition):
     """Give each client alpha times as much of two major classes as of every other class.
 
     The clients take all ordered pairs of major classes (a, b) in lexicographic order, as many clients per pair as
@@ -28,9 +31,7 @@ class Step(Partition):
         SettingError: If alpha is out of range.
     """
 
-    def __init__(self, alpha: float = 4.0):
-        if not alpha >= 1:
-            raise SettingError(f"alpha must be in [1, inf] for step, got {alpha}.")
+    def __init__(self, alpha: Annotated[float, Ge(1), Le(math.inf)] = 4.0):
         self.alpha = alpha
 
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:

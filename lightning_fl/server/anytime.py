@@ -6,16 +6,15 @@ arXiv:2405.14759.
 """
 
 from collections.abc import Callable, Iterable
-from math import inf
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Checked, PositiveFloat
 
 
-class Anytime(Optimizer):
+class Anytime(Checked, Optimizer):
     """Step from w, and move the parameters x, which clients get and which are evaluated, towards it.
 
     In round t = 1, 2, ..., from w = x::
@@ -39,9 +38,7 @@ class Anytime(Optimizer):
     2.3333
     """
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float = 0.1):
-        if not 0 < lr < inf:
-            raise SettingError(f"lr must be above 0 and finite, got {lr}.")
+    def __init__(self, params: Iterable[nn.Parameter], lr: PositiveFloat = 0.1):
         super().__init__(params, {"lr": lr, "rounds": 0})
 
     @torch.no_grad()

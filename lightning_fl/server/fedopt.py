@@ -6,17 +6,19 @@ McMahan. Adaptive Federated Optimization. ICLR 2021. arXiv:2003.00295.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Checked, PositiveFloat
+
+_Decay = Annotated[float, Ge(0), Lt(1)]
 
 
-class FedOpt(Optimizer, ABC):
+class FedOpt(Checked, Optimizer, ABC):
     """Algorithm 2: scale each coordinate of the aggregated update by a running mean of its squares.
 
     With Delta = -update, m = 0 and v = tau^2 before the first round::
@@ -44,19 +46,11 @@ class FedOpt(Optimizer, ABC):
     def __init__(
         self,
         params: Iterable[nn.Parameter],
-        lr: float = 0.1,
-        beta_1: float = 0.9,
-        beta_2: float = 0.99,
-        tau: float = 0.001,
+        lr: PositiveFloat = 0.1,
+        beta_1: _Decay = 0.9,
+        beta_2: _Decay = 0.99,
+        tau: PositiveFloat = 0.001,
     ):
-        for name, value, fits, allowed in [
-            ("lr", lr, 0 < lr < inf, "above 0 and finite"),
-            ("beta_1", beta_1, 0 <= beta_1 < 1, "in [0, 1)"),
-            ("beta_2", beta_2, 0 <= beta_2 < 1, "in [0, 1)"),
-            ("tau", tau, 0 < tau < inf, "above 0 and finite"),
-        ]:
-            if not fits:
-                raise SettingError(f"{name} must be {allowed}, got {value}.")
         super().__init__(params, {"lr": lr, "beta_1": beta_1, "beta_2": beta_2, "tau": tau})
 
     @abstractmethod

@@ -36,9 +36,9 @@ def test_the_default_is_what_is_minimised_without_a_loss():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"label_smoothing": 1.1}, r"label_smoothing must be in \[0, 1\], got 1.1"),
-        ({"class_weights": [1.0, -1.0]}, "class_weights must be finite, at least 0"),
-        ({"class_weights": [0.0, 0.0]}, "class_weights must be finite, at least 0"),
+        ({"label_smoothing": 1.1}, r"cross_entropy needs 0 <= label_smoothing <= 1, got 1.1"),
+        ({"class_weights": [1.0, -1.0]}, "cross_entropy needs class_weights >= 0, got -1.0"),
+        ({"class_weights": [0.0, 0.0]}, "class_weights needs one above 0"),
     ],
 )
 def test_settings_out_of_range(settings, message):

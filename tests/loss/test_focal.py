@@ -33,5 +33,5 @@ def test_a_sure_model_has_a_gradient(gamma):
 
 @pytest.mark.parametrize("gamma", [-1.0, inf])
 def test_gamma_out_of_range(gamma):
-    with pytest.raises(SettingError, match="gamma must be a finite number of at least 0"):
+    with pytest.raises(SettingError, match=r"focal needs .*gamma >= 0"):
         Focal(gamma)

@@ -36,5 +36,5 @@ def test_what_is_dropped():
 
 
 def test_small_images_are_refused():
-    with pytest.raises(SettingError, match="bucketing_cnn needs images of 6 x 6 pixels or more, got side=5"):
+    with pytest.raises(SettingError, match="bucketing_cnn needs side >= 6, got 5"):
         BucketingCnn(1, 5, 10)

@@ -34,5 +34,5 @@ def test_it_is_the_papers_net(in_channels, side, draw):
 
 @pytest.mark.parametrize("side", [17, 1])
 def test_small_images_are_refused(side):
-    with pytest.raises(SettingError, match=rf"cnn needs images of 18 x 18 pixels or more, got side={side}"):
+    with pytest.raises(SettingError, match=rf"cnn needs side >= 18, got {side}"):
         Cnn(3, side, 10)

@@ -82,9 +82,9 @@ def test_parameters_are_drawn_as_torch_draws_them():
     [
         ({"groups": 3}, r"resnet needs widths that are multiples of groups=3, got \[16, 32, 64\]"),
         ({"widths": ()}, "resnet needs widths"),
-        ({"blocks": 0}, "resnet needs blocks of at least 1"),
-        ({"shortcut": "C"}, "shortcut must be one of A, B, got 'C'"),
-        ({"norm": "layer"}, "norm must be one of group, batch, got 'layer'"),
+        ({"blocks": 0}, "resnet needs blocks >= 1, got 0"),
+        ({"shortcut": "C"}, "resnet's shortcut must be one of A, B, got 'C'"),
+        ({"norm": "layer"}, "resnet's norm must be one of group, batch, got 'layer'"),
     ],
 )
 def test_what_is_refused(settings, message):

@@ -40,7 +40,7 @@ def test_auxiliary_heads_are_left_out():
 def test_names_are_torchvisions(name):
     with pytest.raises(SettingError, match=r"model.name must be a classification model in torchvision\.models, got '"):
         Torchvision(name)
-    with pytest.raises(SettingError, match="n_classes of at least 1"):
+    with pytest.raises(SettingError, match="torchvision needs n_classes >= 1, got 0"):
         Torchvision("resnet18", 0)
 
 
@@ -112,8 +112,8 @@ def test_weights_that_do_not_fit(trained, tmp_path):
         ("resnet18", {"weights": "V3"}, r"weights needs a file, or torchvision's for resnet18 \(.*IMAGENET1K_V1"),
         ("resnet18", {"norm": "frozen"}, "norm=frozen keeps the statistics of weights, got none"),
         ("alexnet", {"stem": "cifar"}, "stem=cifar is of ResNets, got model.name=alexnet"),
-        ("resnet18", {"stem": "mnist"}, "stem must be one of imagenet, cifar"),
-        ("resnet18", {"norm": "layer"}, "norm must be one of group, frozen, batch"),
+        ("resnet18", {"stem": "mnist"}, "torchvision's stem must be one of imagenet, cifar"),
+        ("resnet18", {"norm": "layer"}, "torchvision's norm must be one of group, frozen, batch"),
     ]:
         with pytest.raises(SettingError, match=message):
             Torchvision(name, 3, **settings)

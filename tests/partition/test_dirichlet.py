@@ -144,12 +144,12 @@ def test_too_few_samples_are_refused(by):
 @pytest.mark.parametrize(
     ("by", "alpha", "min_samples", "message"),
     [
-        ("samples", 1.0, 1, "by must be one of classes, clients, got 'samples'"),
-        ("classes", 0.0, 1, r"alpha must be in \[1e-6, 1e6\] for dirichlet, got 0.0"),
-        ("clients", -1.0, 1, "alpha must be .*, got -1.0"),
-        ("classes", math.inf, 1, "alpha must be .*, got inf"),
-        ("classes", math.nan, 1, "alpha must be .*, got nan"),
-        ("classes", 1.0, 0, "min_samples must be at least 1, got 0"),
+        ("samples", 1.0, 1, "dirichlet's by must be one of classes, clients, got 'samples'"),
+        ("classes", 0.0, 1, "dirichlet needs 1e-06 <= alpha <= 1000000.0, got 0.0"),
+        ("clients", -1.0, 1, "dirichlet needs .*alpha.*, got -1.0"),
+        ("classes", math.inf, 1, "dirichlet needs .*alpha.*, got inf"),
+        ("classes", math.nan, 1, "dirichlet needs a finite .*alpha.*, got nan"),
+        ("classes", 1.0, 0, "dirichlet needs min_samples >= 1, got 0"),
     ],
 )
 def test_settings_out_of_range(by, alpha, min_samples, message):

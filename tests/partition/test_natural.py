@@ -42,16 +42,16 @@ def test_each_user_is_a_client(users, parts):
     ],
 )
 def test_users_in_order_are_left_out_or_put_together(settings, parts):
-    assert deal(Natural("bacbadcbe", **settings), 9, len(parts)) == parts
+    assert deal(Natural([*"bacbadcbe"], **settings), 9, len(parts)) == parts
 
 
 def test_the_data_tell_how_many_clients_there_are():
-    data = TensorData((X, Y), (X, Y), Natural("abcabc"), server_samples=0)
+    data = TensorData((X, Y), (X, Y), Natural([*"abcabc"]), server_samples=0)
     data.setup()
     assert data.federation.n_clients == 3
     assert [part.tolist() for part in data.clients.indices] == [[0, 3], [1, 4], [2, 5]]
     with pytest.raises(SettingError, match="Natural needs 3 clients, got n_clients=4; set it to that, or leave it out"):
-        TensorData((X, Y), (X, Y), Natural("abcabc"), n_clients=4).setup()
+        TensorData((X, Y), (X, Y), Natural([*"abcabc"]), n_clients=4).setup()
 
 
 def test_a_list_is_a_partition():
@@ -64,7 +64,7 @@ def test_another_federation_has_another_name():
     def name(*parts):
         return Given(parts).note(2, 1)
 
-    assert name([0, 1], [2]) == name([1, 0], [2]) == Natural("aab").note(2, 1)
+    assert name([0, 1], [2]) == name([1, 0], [2]) == Natural([*"aab"]).note(2, 1)
     assert len({name([0, 1], [2]), name([0], [1, 2]), name([2], [0, 1])}) == 3
     assert name([0, 1], [2]).startswith("2 clients as given, content sha256:")
 
@@ -75,21 +75,21 @@ def test_another_federation_has_another_name():
         (lambda: Natural(["a", 1]), "natural needs the user of each sample, all strings or all whole numbers"),
         (lambda: Natural(["a", None]), "all strings or all whole numbers"),
         (lambda: Natural([1.0]), "all strings or all whole numbers"),
-        (lambda: Natural("aab", n_clients=3), "of 1 sample or more for each of 3 clients, got 2 such users"),
+        (lambda: Natural([*"aab"], n_clients=3), "of 1 sample or more for each of 3 clients, got 2 such users"),
         (
-            lambda: Natural("aab", min_samples=2, n_clients=2),
+            lambda: Natural([*"aab"], min_samples=2, n_clients=2),
             "of 2 samples or more for each of 2 clients, got 1 such user;",
         ),
-        (lambda: Natural("aab", min_samples=3), "of 3 samples or more for each of 1 client, got 0 such users"),
-        (lambda: Natural("aab", order="random"), "order must be one of sorted, appearance, got 'random'"),
-        (lambda: deal(Natural("aab", min_samples=2), 4, 1), "every one of 4 samples needs a client, got 2"),
+        (lambda: Natural([*"aab"], min_samples=3), "of 3 samples or more for each of 1 client, got 0 such users"),
+        (lambda: Natural([*"aab"], order="random"), "natural's order must be one of sorted, appearance, got 'random'"),
+        (lambda: deal(Natural([*"aab"], min_samples=2), 4, 1), "every one of 4 samples needs a client, got 2"),
         (lambda: Given(["ann"]), r"a list of sample numbers per client .* use fl\.partition\.Natural\(users\)"),
         (lambda: deal(Given([[0], [1]]), 3, 2), "every one of 3 samples needs a client, got 2"),
         (lambda: deal(Given([[0, 1], [1]]), 3, 2), "must give a sample to one client, got sample 1 2 times"),
         (lambda: deal(Given([[0, 1], [3]]), 3, 2), "numbers of samples, 0 to 2"),
         (lambda: deal(Given([[0, 1.5], [2]]), 3, 2), "whole numbers of samples"),
-        (lambda: deal(Natural("aab"), 4, 2), "every one of 4 samples needs a client, got 3"),
-        (lambda: deal(Natural("aabb"), 3, 2), "numbers of samples, 0 to 2"),
+        (lambda: deal(Natural([*"aab"]), 4, 2), "every one of 4 samples needs a client, got 3"),
+        (lambda: deal(Natural([*"aabb"]), 3, 2), "numbers of samples, 0 to 2"),
     ],
 )
 def test_what_is_no_partition_is_refused(make, message):

@@ -149,9 +149,9 @@ def test_shards_are_at_least_one_a_class_and_at_most_one_a_sample(sizes, n_clien
 @pytest.mark.parametrize(
     ("assignment", "shards_per_client", "message"),
     [
-        ("random", 2, "assignment must be one of pairs, shards, got 'random'"),
-        ("pairs", 3, "shards_per_client must be at least 1, and 2 with assignment=pairs, got 3"),
-        ("shards", 0, "shards_per_client must be at least 1, and 2 with assignment=pairs, got 0"),
+        ("random", 2, "pathological's assignment must be one of pairs, shards, got 'random'"),
+        ("pairs", 3, "assignment=pairs needs shards_per_client=2, got 3"),
+        ("shards", 0, "pathological needs shards_per_client >= 1, got 0"),
     ],
 )
 def test_settings_out_of_range(assignment, shards_per_client, message):

@@ -23,5 +23,5 @@ def test_parameters_are_the_weighted_mean_of_the_models(draw):
 
 
 def test_a_rate_of_zero_is_refused():
-    with pytest.raises(SettingError, match=r"lr must be above 0 and finite, got 0"):
+    with pytest.raises(SettingError, match=r"anytime needs lr > 0, got 0"):
         Anytime([torch.nn.Parameter(torch.zeros(1))], lr=0)

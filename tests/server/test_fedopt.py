@@ -144,13 +144,13 @@ def test_config_and_class_agree(name):
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("lr", 0.0, r"lr must be above 0 and finite, got 0.0"),
-        ("beta_1", 1.0, r"beta_1 must be in \[0, 1\), got 1.0"),
-        ("beta_1", -0.1, r"beta_1 must be in \[0, 1\), got -0.1"),
-        ("beta_2", 1.0, r"beta_2 must be in \[0, 1\), got 1.0"),
-        ("beta_2", float("nan"), r"beta_2 must be in \[0, 1\), got nan"),
-        ("tau", 0.0, r"tau must be above 0 and finite, got 0.0"),
-        ("lr", float("inf"), r"lr must be above 0 and finite, got inf"),
+        ("lr", 0.0, r"needs lr > 0, got 0.0"),
+        ("beta_1", 1.0, r"needs 0 <= beta_1 < 1, got 1.0"),
+        ("beta_1", -0.1, r"needs 0 <= beta_1 < 1, got -0.1"),
+        ("beta_2", 1.0, r"needs 0 <= beta_2 < 1, got 1.0"),
+        ("beta_2", float("nan"), r"needs a finite 0 <= beta_2 < 1, got nan"),
+        ("tau", 0.0, r"needs tau > 0, got 0.0"),
+        ("lr", float("inf"), r"needs a finite lr > 0, got inf"),
     ],
 )
 def test_settings_out_of_range(setting, value, message):
