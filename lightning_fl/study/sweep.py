@@ -171,10 +171,10 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     cells = [[_cell(name, row[name]) for name in header] for row in rows]
     numbers = [[str(row[name]) if isinstance(row[name], float) else row[name] for name in header] for row in rows]
     places = {(i, header.index(sweep.metric)) for i, row in enumerate(rows) if row is best}
-    values = " ".join(f"{name}={_short(best[name])}" for name in sweep.axes) if best else ""
+    chosen = " ".join(f"{name}={_short(best[name])}" for name in sweep.axes) if best else ""
     shows = f"{many(len(rows), 'run')}, method {sweep.method}"
     shows += f"; {'highest' if sweep.maximize else 'lowest'} {sweep.metric}: " * bool(best)
-    shows += f"{_cell(sweep.metric, best[sweep.metric])} at `{values}`." if best else "; none has a result."
+    shows += f"{_cell(sweep.metric, best[sweep.metric])} at `{chosen}`." if best else "; none has a result."
     pages = {run.folder.name: f"{run.folder.name}/report.html" for run in sweep.values if run.summary()}
     sections = [Section("", picture=("sweep", "")), Section("", header, cells, places, pages=pages)]
     every = f"All with `{' '.join(sweep.fixed)}`."
