@@ -1,6 +1,6 @@
-"""A client of Flower that lies, so that both sides of an app can be tested."""
+"""Clients of Flower that lie, so that both sides of an app can be tested."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from io import BytesIO
@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.serverapp import Grid
 except ImportError as error:
     raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
 
 from lightning_fl.adversary.base import Adversary, AttackContext, Momentum
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import SettingError, check_instance
@@ -24,6 +26,7 @@ from lightning_fl.flower.replies import Layout
 from lightning_fl.network.parameters import trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
+from lightning_fl.server_oracle import GivenServer
 from lightning_fl.updates.updates import Updates
 
 _MEMORY = "lightning_fl.liar"
@@ -68,8 +71,8 @@ class Liar:
         check_instance("adversary", adversary, Adversary, "fl.adversary.BitFlip()")
         if adversary.knows in ("updates", "rule"):
             raise SettingError(
-                f"{adversary.spelled()} needs the other clients' updates, which a client of Flower does not see; take "
-                f"an attack on its own data, such as fl.adversary.BitFlip(), or let this one attack a run: fl.train."
+                f"{adversary.spelled()} needs the other clients' updates, which a client of Flower does not see; let a "
+                f"LyingGrid play it at the server, or take an attack on its own data, such as fl.adversary.BitFlip()."
             )
         if (samples is None) != (model is None):
             raise SettingError("a liar trains a model on its samples, got one of them; give both, or neither.")
@@ -92,13 +95,10 @@ class Liar:
         if reply.has_error() or not message.metadata.message_type.startswith("train"):
             return reply
         (sent,) = message.content.array_records.values()
-        ((key, own),) = reply.content.array_records.items()
+        (own,) = reply.content.array_records.values()
         layout = Layout.of(sent)
-        d, s = layout.count(layout.trained), layout.count(layout.statistics)
-        start, end, measured = np.empty(d, layout.dtype), np.empty(d, layout.dtype), np.empty(s, layout.dtype)
-        layout.write(sent, start, measured)
-        layout.write(own, end, measured)
-        update = torch.from_numpy((start - end) / self.learning_rate)[None]
+        start = _numbers(sent, layout)
+        update = torch.from_numpy((start - _numbers(own, layout)) / self.learning_rate)[None]
 
         adversary = deepcopy(self.adversary)  # in a simulation several nodes share this object
         if _MEMORY in context.state:
@@ -111,9 +111,7 @@ class Liar:
         torch.save(adversary.state_dict(), file)
         context.state[_MEMORY] = ConfigRecord({"memory": file.getvalue()})
 
-        with np.errstate(over="ignore", invalid="ignore"):  # a lie may be of any size
-            numbers = start - self.learning_rate * lie.numpy()
-        reply.content[key] = _arrays(own, layout, numbers)
+        _replace(reply, layout, start, self.learning_rate * lie.numpy())
         for metrics in reply.content.metric_records.values():
             if "num-examples" in metrics:
                 metrics["num-examples"] = type(metrics["num-examples"])(metrics["num-examples"] * self.claim)
@@ -145,6 +143,85 @@ class Liar:
             return _no_samples(self.adversary)
         samples = self.samples(context)
         return ClientBatch(samples, [torch.arange(len(samples))], [int(context.node_config.get("partition-id", 0))])
+
+
+class LyingGrid:
+    """A grid, some of whose nodes know what all others reply: for tests, with any strategy.
+
+    ``strategy.start(LyingGrid(grid, fl.adversary.Ipm(), 4), ...)`` in the ``ServerApp``; the clients are honest, and
+    what these nodes trained is replaced.
+
+    Args:
+        grid: Flower's.
+        adversary: An attack that goes by others' updates, or by nothing.
+        nodes: Who lies: the ids of nodes, or how many, those with the largest ids.
+        rule: What the server aggregates by, for attacks that ask it.
+        learning_rate: eta, the clients' rate; see `RobustStrategy`.
+        seed: Of the attack's draws.
+
+    Raises:
+        SettingError: If the attack trains on data of its own, or asks a rule that is not given; in a round, if too few
+            honest nodes reply for it.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        adversary: Adversary,
+        nodes: int | Collection[int],
+        *,
+        rule: Aggregator | None = None,
+        learning_rate: float = 1.0,
+        seed: int = 0,
+    ):
+        check_instance("adversary", adversary, Adversary, "fl.adversary.Ipm()")
+        if adversary.knows == "data":
+            raise SettingError(f"{adversary.spelled()} needs the client's own data; let the mod Liar play it.")
+        if adversary.knows == "rule" and rule is None:
+            raise SettingError(f"{adversary.spelled()} needs the server's rule, got none; give rule=.")
+        self._grid, self._adversary, self._nodes = grid, deepcopy(adversary), nodes
+        self._rule, self._rate, self._seed = rule, learning_rate, seed
+
+    def send_and_receive(self, messages: Iterable[Message], **settings: Any) -> Iterable[Message]:
+        """Send, and let the liars among those who trained see what came back; see Flower's ``Grid``."""
+        asked = list(messages)
+        if isinstance(self._nodes, int):
+            self._nodes = sorted(self._grid.get_node_ids())[-self._nodes :]
+        replies = list(self._grid.send_and_receive(asked, **settings))
+        trained = [reply for reply in replies if not reply.has_error()]
+        if not asked or not asked[0].metadata.message_type.startswith("train"):
+            return replies
+        (sent,) = asked[0].content.array_records.values()
+        layout = Layout.of(sent)
+        start, index = _numbers(sent, layout), _round(asked[0].content) - 1
+        liars = [reply for reply in trained if reply.metadata.src_node_id in self._nodes]
+        rows = [
+            start - _numbers(arrays, layout)
+            for reply in trained
+            if reply not in liars
+            for arrays in reply.content.array_records.values()
+        ]
+        self._adversary.check(len(rows), max(len(liars), 1), 1)
+        honest = Updates(torch.from_numpy(np.stack(rows) / self._rate))
+        model = nn.ParameterList(nn.Parameter(value) for value in torch.from_numpy(start)[None])
+        server = GivenServer(None, self._seed)
+
+        def ask(updates: Updates) -> Aggregation:
+            assert self._rule is not None
+            return aggregated(self._rule, updates, server)
+
+        known = _Known(model, Gradient(), _no_samples(self._adversary), ask, Round(index, self._rate, self._seed))
+        if liars and self._adversary.attacks_in(index):
+            lies = self._adversary.attack(honest, len(liars), known)
+            for reply, lie in zip(liars, lies, strict=True):
+                _replace(reply, layout, start, self._rate * lie.numpy())
+        else:
+            self._adversary.watch(honest, known)
+        self._adversary.on_train_batch_end(None, None, None, None, index)  # type: ignore[arg-type]
+        return replies
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
 
 
 @dataclass(frozen=True)
@@ -184,13 +261,21 @@ def _round(content: RecordDict) -> int:
     return int(numbers[0]) if numbers else 1
 
 
-def _arrays(own: ArrayRecord, layout: Layout, numbers: np.ndarray) -> ArrayRecord:
-    """Put other numbers in the place of those that were trained."""
-    arrays, start = dict(own), 0
-    for name in layout.trained:
-        size = layout.count([name])
-        values = numbers[start : start + size].reshape(layout.shapes[name])
-        with np.errstate(over="ignore"):
-            arrays[name] = Array(values.astype(own[name].dtype))
-        start += size
-    return ArrayRecord(arrays)
+def _numbers(arrays: ArrayRecord, layout: Layout) -> np.ndarray:
+    """A model's numbers that are trained."""
+    numbers = np.empty(layout.count(layout.trained), layout.dtype)
+    layout.write(arrays, numbers, np.empty(layout.count(layout.statistics), layout.dtype))
+    return numbers
+
+
+def _replace(reply: Message, layout: Layout, start: np.ndarray, change: np.ndarray) -> None:
+    """Let a reply hold the global model minus a change, of any size."""
+    ((key, own),) = reply.content.array_records.items()
+    arrays, at = dict(own), 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = start - change
+        for name in layout.trained:
+            size = layout.count([name])
+            arrays[name] = Array(numbers[at : at + size].reshape(layout.shapes[name]).astype(own[name].dtype))
+            at += size
+    reply.content[key] = ArrayRecord(arrays)

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 import lightning_fl as fl
 from lightning_fl.errors import SettingError
-from lightning_fl.flower import Liar, RobustStrategy
+from lightning_fl.flower import Liar, LyingGrid, RobustStrategy
 from tests.flower.grid import FakeGrid
 from tests.flower.test_strategy import BEGIN, MOVES, START, client, flat, honest
 
@@ -87,6 +87,25 @@ def test_flipped_labels_are_trained_on_as_autograd_does():
     torch.testing.assert_close(sent / 0.1, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_liars_that_see_the_others_send_what_the_attack_makes_of_their_updates():
+    """IPM: -factor times the mean of the five others, from the two nodes with the largest ids."""
+    grid = LyingGrid(FakeGrid(honest()), fl.adversary.Ipm(2.0), 2, learning_rate=0.5)
+    result = RobustStrategy("average", learning_rate=0.5).start(grid, ArrayRecord(START), 1)
+    mean = MOVES[:5].mean(0)
+    torch.testing.assert_close(flat(result), BEGIN - (5 * mean - 2 * 2 * mean) / 7)
+    rule, seen = fl.aggregator.Median(), []
+    attack = fl.adversary.OptIpm(from_round=1)
+    grid = LyingGrid(FakeGrid(honest()), attack, [100], rule=rule)
+
+    def keep(number, arrays):
+        seen.append(torch.cat([value.flatten() for value in arrays.to_torch_state_dict().values()]))
+
+    RobustStrategy(rule).start(grid, ArrayRecord(START), 2, evaluate_fn=keep)
+    lie = attack(MOVES[1:], 1, rule=rule)
+    torch.testing.assert_close(seen[0] - seen[1], MOVES.median(0).values)  # honest in the first round
+    torch.testing.assert_close(seen[1] - seen[2], torch.cat([lie, MOVES[1:]]).median(0).values, rtol=1e-4, atol=1e-5)
+
+
 def test_what_an_attack_remembers_outlives_the_message_apart_for_each_node():
     """PoisonedFL: zero at first; then c = 8 times the length by which the model moved, over the rate."""
     liar = Liar(fl.adversary.Poisonedfl())
@@ -109,6 +128,8 @@ def test_what_an_attack_remembers_outlives_the_message_apart_for_each_node():
         (lambda: Liar(fl.adversary.LabelFlip()), "label_flip needs the client's samples, got none; give model, sam"),
         (lambda: Liar(fl.adversary.LabelFlip(), model=nn.Linear(1, 1)), "got one of them; give both"),
         (lambda: Liar("bit_flip"), "adversary must be"),
+        (lambda: LyingGrid(None, fl.adversary.BitFlip(), 1), "needs the client's own data; let the mod Liar play it"),
+        (lambda: LyingGrid(None, fl.adversary.OptIpm(), 1), "needs the server's rule, got none"),
     ],
 )
 def test_what_a_client_cannot_know_is_said_at_once(make, message):
