@@ -150,7 +150,7 @@ class Entries:
             SettingError: If there is no such rule, attack, partition or protocol.
         """
         protocol = choose(protocol, sorted(path.stem for path in PROTOCOLS.glob("*.yaml")), "protocol")
-        ours = yaml.safe_load((PROTOCOLS / f"{protocol}.yaml").read_text("utf-8"))
+        ours = _settings(protocol)
         small = ours["quick"] if quick else {}
         momentum = ours["momentum"]
         known = {name: [f"aggregator={name}"] for name in choices("aggregator")}
@@ -203,6 +203,12 @@ class Entries:
             cost=ours.get("cost"),
             **values,
         )
+
+
+def _settings(protocol: str) -> dict[str, Any]:
+    """Read a protocol's file; one that is ``like`` another has what it does not set from there."""
+    found: dict[str, Any] = yaml.safe_load((PROTOCOLS / f"{protocol}.yaml").read_text("utf-8"))
+    return _settings(found["like"]) | found if "like" in found else found
 
 
 def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:

@@ -73,7 +73,7 @@ def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_p
     entries = Entries.choose(protocol=protocol, quick=quick)
     played = Tournament(entries, tmp_path)
     assert (played.kept == module.KEPT) == (protocol == "2025")
-    assert {"none", "ipm"} <= set(entries.tuning)
+    assert "none" in entries.tuning
     config = checked(played.cell(Place("krum", "ipm", "pathological", entries.byzantine[0], 0.1), 0).command)
     assert config.trainer.max_steps == config.trainer.val_check_interval
     assert config.f == entries.byzantine[0]
