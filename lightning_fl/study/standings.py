@@ -78,6 +78,7 @@ class Standing:
         refused: Why the rule cannot be run.
         left_out: Attacks that cannot be run against it, at any seed, and why; `worst` is over the others.
         worst_by_seed: What `worst` is estimated from.
+        success: Largest success rate of a backdoor, over attacks, of those that say one, in the mean over seeds.
         rank: 1 plus the number of rules whose intervals of `worst` are above this one's; None: not measured.
         dominated_by: Rules that are at least as good in clean and worst accuracy, under no fewer attacks, and better in
             one.
@@ -96,6 +97,7 @@ class Standing:
     refused: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     worst_by_seed: Sequence[float] = ()
+    success: float | None = None
     rank: int | None = None
     dominated_by: tuple[str, ...] = ()
 
@@ -133,11 +135,14 @@ def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
         for attack in met[seeds[0]]
         if whole and all((attack, seed) in rows for seed in whole)
     }
-    kappas = [
-        mean(known)
-        for attack in met[seeds[0]]
-        if (known := [k for (a, _), row in rows.items() if a == attack and (k := row["kappa"]) is not None])
-    ]
+    kappas, successes = (
+        [
+            mean(known)
+            for attack in met[seeds[0]]
+            if (known := [value for (a, _), row in rows.items() if a == attack and (value := row[name]) is not None])
+        ]
+        for name in ("kappa", "success")
+    )
     times = [row["rule_ms"] for row in rows.values() if row["rule_ms"] is not None]
     return Standing(
         rule,
@@ -152,6 +157,7 @@ def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
         mean(times) if times else None,
         left_out=left_out,
         worst_by_seed=worst,
+        success=max(successes, default=None),
     )
 
 

@@ -36,6 +36,7 @@ from lightning_fl.study.twins import NUMBER, drawn
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity", "twin"]
 FIELDS += ["told"]  # f as a multiple of the true number; none: that number
+FIELDS += ["success"]  # a backdoor's success rate at the end
 STORED = [*FIELDS, "key"]
 KEPT = TABLES / "tournament.csv"  # of protocol 2025; others have files of their own beside it
 PROTOCOLS = Path(__file__).with_name("protocols")
@@ -608,6 +609,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
         "rule_ms": 1e3 * mean(row["seconds/aggregator"] for row in rows) if rows else None,
         "seconds": summary["seconds"],
         "classes": summary["n_classes"],
+        "success": (summary["attack"] or {}).get("success_rate"),
     }
 
 

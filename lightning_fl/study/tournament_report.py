@@ -16,6 +16,11 @@ from lightning_fl.study.twins import conclusion
 from lightning_fl.text import many
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
+_SUCCESS = "Backdoor"  # a column where there is one
+_TRIGGERED = (
+    f" {_SUCCESS}: the largest share, over attacks, of the triggered test samples of other classes that are taken "
+    "for the attackers' target, in the mean over seeds."
+)
 _BEST = 10  # lines of the curve, and of a table in the terminal
 WORST = "worst"  # the column of the heat map by which its rows are sorted
 
@@ -81,8 +86,11 @@ def introduction(tournament: Tournament) -> list[str]:
     rates = ", ".join(f"{rate:g}" for rate in entries.rates)
     seeds = ", ".join(map(str, entries.seeds))
     tuned = (
-        f"Each rule's rate is the one of {rates} with the best accuracy on validation samples of the clients, mean "
-        f"over {', '.join(entries.tuning)}, at seed {entries.seeds[0]}; a run that diverges counts 0 there."
+        f"Each rule's rate is the one of {rates} with the best accuracy on validation samples of the clients, "
+        f"{'mean' if entries.cost is None else 'the worst'} over {', '.join(entries.tuning)}, at seed "
+        f"{entries.seeds[0]}"
+        + ("" if entries.cost is None else f", among those that cost at most {100 * entries.cost:g} % without attack")
+        + "; a run that diverges counts 0 there."
         if len(entries.rates) > 1
         else f"The server's rate is {rates} for all."
     )
@@ -107,7 +115,7 @@ def introduction(tournament: Tournament) -> list[str]:
         "mean accuracy. Rank: 1 plus the number of rules whose interval of the worst attack lies above. kappa: squared "
         "distance from the honest mean over the honest variance, mean over rounds, under the attack where it is "
         "largest. ms: mean time of the rule per round, with other runs beside it. A run that diverges counts as "
-        "guessing.",
+        "guessing." + (_TRIGGERED if any(row["success"] is not None for row in finished) else ""),
         *([" ".join(conclusion([*pairs.values()]))] if pairs else []),
     ]
 
@@ -125,8 +133,17 @@ def _reach(seeds: int) -> str:
     return "over resamples"
 
 
-def row_of(one: Standing) -> list[str]:
-    """Write one rule's numbers."""
+def header(found: Sequence[Standing]) -> list[str]:
+    """Name the columns of a panel's rules."""
+    return [*_HEADER, *([_SUCCESS] if _backdoors(found) else [])]
+
+
+def _backdoors(found: Sequence[Standing]) -> bool:
+    return any(one.success is not None for one in found)
+
+
+def row_of(one: Standing, backdoors: bool = False) -> list[str]:
+    """Write one rule's numbers; with its backdoor's, if there are any."""
 
     def shown(estimate: Estimate | None) -> str:
         return "-" if estimate is None else estimate.text()
@@ -141,6 +158,7 @@ def row_of(one: Standing) -> list[str]:
         one.attack or "-",
         "-" if one.kappa is None else f"{one.kappa:.3g}",
         "-" if one.rule_ms is None else f"{one.rule_ms:.{0 if one.rule_ms >= 10 else 1}f}",
+        *(["-" if one.success is None else f"{100 * one.success:.1f}"] if backdoors else []),
     ]
 
 
@@ -186,8 +204,8 @@ def terminal(tournament: Tournament) -> str:
         sections=[
             Section(
                 heading(panel),
-                _HEADER,
-                [row_of(one) for one in found[:_BEST]],
+                header(found),
+                [row_of(one, _backdoors(found)) for one in found[:_BEST]],
                 remarks=[f"and {many(len(found) - _BEST, 'rule')} more"] * (len(found) > _BEST) + refusals(found),
             )
             for panel, found in panels_of(tournament).items()
@@ -200,15 +218,15 @@ def report(tournament: Tournament, panels: Panels) -> Report:
     sections = [Section("Accuracy under the worst attack over label skew", picture=("skew", _SKEW))]
     sections += [Section("A wrong f", picture=("told", _TOLD))] if len(tournament.entries.told) > 1 else []
     for panel, found in panels.items():
-        rows, heat = [row_of(one) for one in found], (_heat(panel), _HEAT)
-        sections.append(Section(heading(panel), _HEADER, rows, remarks=remarks(found), picture=heat))
+        rows, heat = [row_of(one, _backdoors(found)) for one in found], (_heat(panel), _HEAT)
+        sections.append(Section(heading(panel), header(found), rows, remarks=remarks(found), picture=heat))
     return Report("Tournament", introduction(tournament), sections, records(panels))
 
 
 def records(panels: Panels) -> list[list[object]]:
     """List the columns, and one row per rule, degree of skew and number of attackers."""
     ends = [f"{name}{end}" for name in ("clean", "worst", "worst_recall") for end in ("", "_low", "_high")]
-    others = ["attack", "kappa", "rule_ms", "played", "planned", "dominated_by", "left_out", "refused"]
+    others = ["attack", "kappa", "rule_ms", "played", "planned", "dominated_by", "left_out", "refused", "success"]
     rows: list[list[object]] = [["skew", "byzantine", "told", "rule", "rank", "rate", *ends, *others]]
     for panel, found in panels.items():
         for one in found:
@@ -216,7 +234,7 @@ def records(panels: Panels) -> list[list[object]]:
             numbers = [v for e in estimates for v in ((e.mean, e.low, e.high) if e else (None, None, None))]
             rest = [one.attack, one.kappa, one.rule_ms, one.played, one.planned, "; ".join(one.dominated_by)]
             place = [panel.skew, panel.byzantine, panel.f, one.rule, one.rank, one.rate]
-            rows.append([*place, *numbers, *rest, "; ".join(one.left_out), one.refused])
+            rows.append([*place, *numbers, *rest, "; ".join(one.left_out), one.refused, one.success])
     return rows
 
 

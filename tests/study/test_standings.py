@@ -8,7 +8,7 @@ import pytest
 
 from lightning_fl.study.standings import Estimate, standings
 from lightning_fl.study.tournament import Entries, Panel, Tournament
-from lightning_fl.study.tournament_report import draw, remarks
+from lightning_fl.study.tournament_report import draw, header, remarks, row_of
 
 RULES = {name: [f"aggregator={name}"] for name in ("average", "median", "krum")}
 
@@ -36,12 +36,13 @@ def played(tournament):
 
 def row(came):
     """What a run leaves that came out as an accuracy, diverged or refused."""
-    nothing = dict.fromkeys(["accuracy", "worst_recall", "kappa", "rule_ms", "classes"])
+    nothing = dict.fromkeys(["accuracy", "worst_recall", "kappa", "rule_ms", "classes", "success"])
     if came == "refused":
         return {**nothing, "status": "refused", "reason": "too few"}
     if came == "diverged":
         return {**nothing, "status": "diverged", "classes": 10, "rule_ms": 2.0}
     measured = {"accuracy": came, "worst_recall": came / 2, "kappa": 10 * came, "rule_ms": 2.0, "classes": 10}
+    measured["success"] = None
     return {**measured, "status": "completed"}
 
 
@@ -65,6 +66,19 @@ def test_of_many_seeds_the_interval_is_drawn_and_the_same_every_time():
     assert estimate == Estimate.of(values)
     assert 0.05 < estimate.low < 0.095 < estimate.high < 0.14  # mean 0.095, its deviation 0.0129
     assert Estimate.of([]) is None
+
+
+def test_a_backdoor_s_success_is_shown_where_there_is_one(tournament, played):
+    """The mean over seeds, of the attack that succeeds most."""
+    assert "Backdoor" not in header(played(lambda rule, attack, seed: 0.9))
+    for cell in tournament.cells():
+        if cell.labels.rule == "krum" and cell.labels.attack != "none":
+            success = {"ipm": [0.2, 0.3, 0.4], "lie": [0.0, 0.0, 0.5]}[cell.labels.attack][cell.seed]
+            tournament.records[tournament.key(cell)]["success"] = success
+    found = standings(tournament, Panel("iid", 3))
+    assert {one.rule: one.success for one in found} == {"average": None, "median": None, "krum": pytest.approx(0.3)}
+    assert header(found)[-1] == "Backdoor"
+    assert {row_of(one, backdoors=True)[-1] for one in found} == {"-", "30.0"}
 
 
 def test_the_worst_attack_is_taken_in_each_seed(played):

@@ -212,7 +212,7 @@ def test_rates_that_cost_much_where_nobody_attacks_are_not_tried_under_attack(tm
 def test_what_is_taken_from_a_run(monkeypatch):
     kappas = {"mean": 0.5, "max": 2.0, "infinite_rounds": 0, "bound": None}
     summary = saved.SUMMARY | {"accuracy": 0.75, "recall": [1.0, 0.25, None], "validation_accuracy": 0.625}
-    summary |= {"robustness": kappas, "n_classes": 3, "seconds": 9.0}
+    summary |= {"robustness": kappas, "n_classes": 3, "seconds": 9.0, "attack": {"success_rate": 0.75}}
     rows = [{"seconds/aggregator": seconds, "seconds/clients": 1.0} for seconds in (0.001, 0.003)]
     monkeypatch.setattr("lightning_fl.run.memory.train", lambda config, stop: (summary, rows))
     overrides = ["model=logistic"]
@@ -228,6 +228,7 @@ def test_what_is_taken_from_a_run(monkeypatch):
         "rule_ms": pytest.approx(2.0),
         "seconds": 9.0,
         "classes": 3,
+        "success": 0.75,
     }
 
 
