@@ -277,7 +277,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["reference=nowhere"], "reference needs the folder of a finished run, got nowhere"),
         (["method=frpg", "reference=run"], "plain averaging, which cannot replace ClippedSum"),
         (["trainer.precision=bf16-true"], "trainer.precision must be 32-true, 64-true .*, got bf16-true"),
-        (["experiment=null"], "there is no experiment null; valid: boba_ag_news, "),
+        (["experiment=null"], "there is no experiment null; valid: .*boba_ag_news, "),
         (["--aggregator", "krum"], "settings are written NAME=VALUE, got '--aggregator'; did you mean aggregator=...."),
         (["boba"], "settings are written NAME=VALUE, got 'boba'; did you mean aggregator=boba.$"),
         (["-m", "no", "rule"], "settings are written NAME=VALUE, got 'no'; --help lists them.$"),
