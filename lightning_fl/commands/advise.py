@@ -2,6 +2,7 @@
 
 lightning-fl advise sites.csv                 one site may lie
 lightning-fl advise sites.csv --f 2 --more    two may; more rules, rounds and seeds
+lightning-fl advise sites.csv --images        on images of digits, a digit for each class, in place of synthetic points
 
 sites.csv has a column site and one for each class with its number of samples; or a column total, and classes' shares.
 """
@@ -17,7 +18,7 @@ RULES = ["average", "median", "trimmed_mean", "geometric_median", "nnm_trimmed_m
 MORE = [*RULES, "multi_krum", "nnm_geometric_median", "caf", "centred_clipping"]
 
 
-def answer(path: Path, f: int, more: bool, out: Path) -> None:
+def answer(path: Path, f: int, more: bool, images: bool, out: Path) -> None:
     """Play, print and write the page."""
     from lightning_fl import files
     from lightning_fl.aggregator.base import Aggregator
@@ -31,7 +32,7 @@ def answer(path: Path, f: int, more: bool, out: Path) -> None:
         return made
 
     rounds, seeds = (200, 3) if more else (60, 1)
-    found = advise(Sites.read(path), f, MORE if more else RULES, rule, rounds=rounds, seeds=seeds)
+    found = advise(Sites.read(path), f, MORE if more else RULES, rule, rounds=rounds, seeds=seeds, images=images)
     print(found)
     notes = [f"<p>{escape(note)}</p>" for note in found.notes]
     title = f"advice for {path.stem}"
@@ -47,7 +48,8 @@ def main() -> None:
     parser.add_argument("sites", type=Path, help="a CSV file")
     parser.add_argument("--f", type=int, default=1, help="how many sites may lie (1)")
     parser.add_argument("--more", action="store_true", help="more rules, 200 rounds instead of 60, 3 seeds")
+    parser.add_argument("--images", action="store_true", help="images of digits, of up to ten classes")
     parser.add_argument("--out", default="runs/advice", help="folder for the page (runs/advice)")
     with explained():
         given = parser.parse_args()
-        answer(given.sites, given.f, given.more, out_folder(given.out))
+        answer(given.sites, given.f, given.more, given.images, out_folder(given.out))

@@ -13,17 +13,21 @@ from lightning_fl.adversary.base import Adversary
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.adversary.lie import Lie
 from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.data.mnist_5k import Mnist5k
 from lightning_fl.data.tensor_data import TensorData
 from lightning_fl.errors import DataError, SettingError, check_whole
 from lightning_fl.federation import DataWeights, Federation
+from lightning_fl.model.mlp import Mlp
 from lightning_fl.run.python import train
+from lightning_fl.samples import Samples
 from lightning_fl.text import table
 
 _FEATURES, _APART = 20, 0.7  # of the synthetic samples, and how far apart the classes' centres are
 _MOST = 6000  # samples in all: larger federations are scaled down
-_TEST = 200  # of each class
+_TEST = {False: 200, True: 100}  # of each class, by whether they are images
 _ATTACKS: list[Adversary] = [Ipm(10.0), Lie(1.5)]
 MakeRule = Callable[[str, int], Aggregator]
+Split = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -63,21 +67,53 @@ class Sites:
         counts = counts / counts.sum(1, keepdim=True) * totals[:, None]
         return cls([row["site"] for row in rows], classes, counts.round().long())
 
-    def data(self, weights: DataWeights, liars: Sequence[int], seed: int) -> TensorData:
-        """Make synthetic samples of each class, held as the sites hold theirs, in proportion."""
-        draw = seeding.generator(seed, "advise")
+    @property
+    def held(self) -> Tensor:
+        """(n, c) samples that are played with, in proportion."""
         scale = min(1.0, _MOST / int(self.counts.sum()))
-        counts = (self.counts * scale).ceil().long()
-        centres = _APART * torch.randn(len(self.classes), _FEATURES, generator=draw)
-        y = torch.cat([torch.arange(len(self.classes)).repeat_interleave(row) for row in counts])
-        test = torch.arange(len(self.classes)).repeat_interleave(_TEST)
-        x, x_test = (centres[z] + torch.randn(len(z), _FEATURES, generator=draw) for z in (y, test))
-        held = list(torch.arange(len(y)).split(counts.sum(1).tolist()))
+        return (self.counts * scale).ceil().long()
+
+    def samples(self, seed: int, images: bool = False) -> Split:
+        """Make samples of each class, one site's after the other's, and those of the test.
+
+        Args:
+            seed: Of draws.
+            images: Class z is MNIST's digit z, 400 images that recur where the sites hold more.  False: clouds around a
+                point of each class.
+
+        Raises:
+            SettingError: If there are more classes than digits.
+        """
+        draw, classes = seeding.generator(seed, "advise"), torch.arange(len(self.classes))
+        y = torch.cat([classes.repeat_interleave(row) for row in self.held])
+        test = classes.repeat_interleave(_TEST[images])
+        if images:
+            x, x_test = (_digits(part, z, draw) for part, z in zip(Mnist5k().load(), (y, test), strict=True))
+        else:
+            centres = _APART * torch.randn(len(classes), _FEATURES, generator=draw)
+            x, x_test = (centres[z] + torch.randn(len(z), _FEATURES, generator=draw) for z in (y, test))
+        return (x, y), (x_test, test)
+
+    def data(self, weights: DataWeights, liars: Sequence[int], samples: Split, seed: int = 0) -> TensorData:
+        """Let the sites hold their samples, those of `samples`."""
+        held = list(torch.arange(len(samples[0][1])).split(self.held.sum(1).tolist()))
         federation = Federation(
-            len(counts), len(liars), "replacement", weights, which=list(liars) if liars else "last", seed=seed
+            len(held), len(liars), "replacement", weights, which=list(liars) if liars else "last", seed=seed
         )
-        classes = list(self.classes)
-        return TensorData((x, y), (x_test, test), held, federation=federation, class_names=classes)
+        return TensorData(*samples, held, federation=federation, class_names=list(self.classes))
+
+
+def _digits(source: Samples, labels: Tensor, draw: torch.Generator) -> Tensor:
+    """Take an image for each label, those of a class in a drawn order."""
+    if int(labels.max()) >= source.n_classes:
+        raise SettingError(f"advise has images of {source.n_classes} classes, got more; leave out --images.")
+    rows = torch.empty_like(labels)
+    for z in labels.unique():
+        own = (source.targets == z).nonzero().flatten()
+        own = own[torch.randperm(len(own), generator=draw)]
+        mine = labels == z
+        rows[mine] = own[torch.arange(int(mine.sum())) % len(own)]
+    return source.gather(rows)[0]
 
 
 @dataclass
@@ -101,6 +137,8 @@ class Advice:
     left_out: dict[str, str] = field(default_factory=dict)
     tolerates: set[str] = field(default_factory=set)
     """The rules that are told f."""
+    images: bool = False
+    """Whether it was played on images."""
 
     @property
     def best(self) -> tuple[str, DataWeights]:
@@ -135,7 +173,8 @@ class Advice:
             *([f"the largest hold {most:.0%}: weighed by samples, they outvote the others"] if most >= 0.5 else []),
             f"least harm in the worst case: {rule} with weights={weights}; in Flower: "
             f'RobustStrategy("{rule}"{told}{claims}).',
-            "accuracy in per cent on synthetic samples with these sites' class counts, the worse of IPM and LIE; "
+            f"accuracy in per cent on {'images of digits' if self.images else 'synthetic samples'} with these sites' "
+            "class counts, the worse of IPM and LIE; "
             "safe f: the largest with a proof for as many sites and such weights.",
             *(f"{name} left out: {why}" for name, why in self.left_out.items()),
         ]
@@ -144,8 +183,17 @@ class Advice:
         return "\n".join([table(*self.cells), *self.notes])
 
 
-def advise(sites: Sites, f: int, rules: Sequence[str], make: MakeRule, *, rounds: int = 60, seeds: int = 1) -> Advice:
-    """Play a quick league on synthetic samples that are held as the sites hold theirs.
+def advise(
+    sites: Sites,
+    f: int,
+    rules: Sequence[str],
+    make: MakeRule,
+    *,
+    rounds: int = 60,
+    seeds: int = 1,
+    images: bool = False,
+) -> Advice:
+    """Play a quick league on synthetic samples, or images, that are held as the sites hold theirs.
 
     Args:
         sites: Who holds what.
@@ -154,6 +202,7 @@ def advise(sites: Sites, f: int, rules: Sequence[str], make: MakeRule, *, rounds
         make: Makes a rule of its name and f.
         rounds: Of each run.
         seeds: How many runs each number is a mean of.
+        images: See `Sites.samples`.
 
     Raises:
         SettingError: If f is out of range.
@@ -164,17 +213,21 @@ def advise(sites: Sites, f: int, rules: Sequence[str], make: MakeRule, *, rounds
         raise SettingError(f"advise needs f below half of the sites, got f={f} of {n}; lower f.")
     order = sizes.argsort(stable=True).tolist()
     liars = {"largest lie": order[-f:], "smallest lie": order[:f]}
-    found = Advice(sites, f, liars)
+    found = Advice(sites, f, liars, images=images)
+    classes, samples = len(sites.classes), sites.samples(0, images)
+
+    def model() -> nn.Module:
+        return Mlp(hidden=[32], n_classes=classes) if images else nn.Linear(_FEATURES, classes)
 
     def accuracy(rule: Aggregator, weights: DataWeights, who: Sequence[int], attack: Adversary | None) -> float:
         torch.manual_seed(0)
         runs = train(
-            lambda: nn.Linear(_FEATURES, len(sites.classes)),
-            sites.data(weights, who, seed=0),
+            model,
+            sites.data(weights, who, samples),
             rule,
             attack,
             rounds,
-            lr=0.5,
+            lr=0.1 if images else 0.5,
             seed=range(seeds),
             evaluate_every=rounds,
             logger=False,

@@ -11,9 +11,9 @@ def test_prints_and_writes_a_page(tmp_path, monkeypatch, capsys):
     (tmp_path / "sites.csv").write_text("site,a,b\n<One>,6,4\nTwo,3,0\nThree,2,8\n")
     monkeypatch.setattr(sys, "argv", ["lightning-fl advise", str(tmp_path / "sites.csv"), "--out", str(tmp_path)])
 
-    def played(sites: Sites, f, rules, make, *, rounds, seeds):
+    def played(sites: Sites, f, rules, make, *, rounds, seeds, images):
         assert make("trimmed_mean", f).f == 1
-        assert (rules, rounds, seeds) == (advise.RULES, 60, 1)
+        assert (rules, rounds, seeds, images) == (advise.RULES, 60, 1, False)
         found = Advice(
             sites, f, {"largest lie": [0]}, {("median", "uniform"): {"nobody lies": 90.0, "largest lie": 80.0}}
         )

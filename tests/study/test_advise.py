@@ -27,10 +27,27 @@ def test_counts_and_shares_of_a_total_are_the_same(path, tmp_path):
 
 
 def test_clients_hold_what_the_sites_hold(path):
-    data = Sites.read(path).data("samples", [0], seed=0)
+    sites = Sites.read(path)
+    data = sites.data("samples", [0], sites.samples(0))
     data.setup()
     assert data.clients.class_counts().tolist() == Sites.read(path).counts.tolist()
     assert data.federation.byzantine_ids == [0]
+
+
+def test_of_images_each_class_is_a_digit(path):
+    sites = Sites.read(path)
+    data = sites.data("samples", [0], sites.samples(0, images=True))
+    data.setup()
+    assert data.clients.class_counts().tolist() == Sites.read(path).counts.tolist()
+    (ones, _), (digits, of) = (
+        data.train.gather((data.train.targets == 1).nonzero().flatten()),
+        data.test.gather(torch.arange(200)),
+    )
+    assert (ones.shape, digits.shape) == ((83, 1, 28, 28), (200, 1, 28, 28))
+    nearest = torch.cdist(digits.flatten(1), ones.flatten(1)).amin(1)
+    assert nearest[of == 1].median() < nearest[of == 0].median()
+    with pytest.raises(SettingError, match="images of 10 classes, got more"):
+        Sites(["a", "b"], [*"abcdefghijk"], torch.ones(2, 11, dtype=torch.long)).samples(0, images=True)
 
 
 def test_a_league(path):
