@@ -609,7 +609,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
         "rule_ms": 1e3 * mean(row["seconds/aggregator"] for row in rows) if rows else None,
         "seconds": summary["seconds"],
         "classes": summary["n_classes"],
-        "success": (summary["attack"] or {}).get("success_rate"),
+        "success": (summary.get("attack") or {}).get("success_rate"),
     }
 
 
