@@ -5,6 +5,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -260,6 +261,29 @@ class Client(Checked, nn.Module, ABC):
         if scale != 1:
             rows /= scale
             losses /= scale
+
+
+class LocalSteps(Client):
+    """A client that takes local steps of its own before an upload."""
+
+    epochs: int | None = None
+    """How many times a client goes through its samples, in place of a number of steps; None: that number."""
+
+    @abstractmethod
+    def check_epochs(self) -> None:
+        """Check that the other settings allow these epochs.
+
+        Raises:
+            SettingError: If they do not.
+        """
+
+    def otherwise(self, learning_rate: float | None, epochs: int | None) -> "LocalSteps":
+        """Step at another rate or for other epochs; see the base class."""
+        other = copy(self)
+        other.learning_rate = self.learning_rate if learning_rate is None else learning_rate
+        other.epochs = self.epochs if epochs is None else epochs
+        other.check_epochs()
+        return other
 
 
 def minibatches(

@@ -1,14 +1,13 @@
 """Local steps of any optimizer of torch.optim before an upload."""
 
 from collections.abc import Mapping
-from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lightning_fl.client.base import Client, ClientResult, Sampling, minibatches
+from lightning_fl.client.base import ClientResult, LocalSteps, Sampling, minibatches
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable, unflatten
 from lightning_fl.ranges import PositiveFloat, PositiveInt
@@ -16,7 +15,7 @@ from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
 
-class LocalOptimizer(Client):
+class LocalOptimizer(LocalSteps):
     """Take K steps of an optimizer from the global model and upload (w_0 - w_K) / eta, eta the server's rate.
 
     Each client's optimizer begins anew in each round: nobody keeps its moments, and rounds need them, such as 2 n d
@@ -59,18 +58,11 @@ class LocalOptimizer(Client):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.sampling: Sampling | None = sampling
-        self._check_epochs()
+        self.check_epochs()
         self._try()
 
-    def otherwise(self, learning_rate: float | None, epochs: int | None) -> "LocalOptimizer":
-        """Step at another rate or for other epochs; see the base class."""
-        other = copy(self)
-        other.learning_rate = self.learning_rate if learning_rate is None else learning_rate
-        other.epochs = self.epochs if epochs is None else epochs
-        other._check_epochs()
-        return other
-
-    def _check_epochs(self) -> None:
+    def check_epochs(self) -> None:
+        """Refuse epochs beside drawn mini-batches; see the base class."""
         if self.epochs is not None and self.sampling is not None:
             raise SettingError(
                 f"local_optimizer goes through whole epochs, got sampling={self.sampling}; set it to null."

@@ -15,7 +15,7 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from lightning_fl.client.base import Client, ClientResult, Sampling, in_cache, minibatches, rows_of
+from lightning_fl.client.base import ClientResult, LocalSteps, Sampling, in_cache, minibatches, rows_of
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.network.statistics import of_statistics
@@ -29,7 +29,7 @@ _KEPT_NUMBERS = 2**26
 Upload = Literal["difference", "mean_gradient", "tail_average"]
 
 
-class LocalSgd(Client):
+class LocalSgd(LocalSteps):
     """Take K steps of SGD from the global model, w_k = w_{k-1} - eta h_k, and upload their result.
 
     Args:
@@ -81,7 +81,7 @@ class LocalSgd(Client):
         self.sampling: Sampling | None = sampling
         self.learning_rate = learning_rate
         self.epochs = epochs
-        self._check_epochs()
+        self.check_epochs()
         self.momentum = momentum
         self.momentum_reset = momentum_reset
         self.weight_decay = weight_decay
@@ -109,15 +109,8 @@ class LocalSgd(Client):
         other.momentum_reset = True
         return other
 
-    def otherwise(self, learning_rate: float | None, epochs: int | None) -> "LocalSgd":
-        """Step at another rate or for other epochs; see the base class."""
-        other = copy(self)
-        other.learning_rate = self.learning_rate if learning_rate is None else learning_rate
-        other.epochs = self.epochs if epochs is None else epochs
-        other._check_epochs()
-        return other
-
-    def _check_epochs(self) -> None:
+    def check_epochs(self) -> None:
+        """Refuse epochs beside another upload or drawn mini-batches; see the base class."""
         if self.epochs is not None and (self.upload != "difference" or self.sampling is not None):
             raise SettingError(
                 f"{self.spelled()} uploads the difference of whole epochs, got upload={self.upload} and sampling="

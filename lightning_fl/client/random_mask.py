@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lightning_fl.client.base import Client
-from lightning_fl.client.wrapper import Wrapper
+from lightning_fl.client.wrapper import Wrapper, kept
 from lightning_fl.round import Round
 
 
@@ -52,22 +52,22 @@ class RandomMask(Wrapper):
             this_round: The round.
         """
         whose = () if self.mask == "common" else (client,)
-        return torch.randperm(d, generator=this_round.generator("mask", *whose))[: max(1, int(self.ratio * d))]
+        return torch.randperm(d, generator=this_round.generator("mask", *whose))[: kept(self.ratio, d)]
 
     @override
     def send(self, rows: Float[Tensor, "h d"], ids: Sequence[int], this_round: Round) -> None:
         d = rows.shape[1]
-        rows.copy_(self.read(rows, ids, this_round)).mul_(d / max(1, int(self.ratio * d)))
+        rows.copy_(self.read(rows, ids, this_round)).mul_(d / kept(self.ratio, d))
 
     @override
     def read(self, forged: Float[Tensor, "b d"], ids: Sequence[int], this_round: Round) -> Float[Tensor, "b d"]:
-        found, common = torch.zeros_like(forged).contiguous(), None
+        found, entries = torch.zeros_like(forged).contiguous(), None
         for row, into, client in zip(forged, found, ids, strict=True):
-            if self.mask == "own" or common is None:
-                common = self.drawn(client, len(row), this_round).to(row.device)
-            into[common] = row[common]
+            if self.mask == "own" or entries is None:
+                entries = self.drawn(client, len(row), this_round).to(row.device)
+            into[entries] = row[entries]
         return found
 
     @override
     def bits_up(self, d: int) -> int:
-        return 32 * max(1, int(self.ratio * d)) + (64 if self.mask == "own" else 0)
+        return 32 * kept(self.ratio, d) + (64 if self.mask == "own" else 0)

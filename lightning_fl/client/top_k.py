@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lightning_fl.client.base import Client
-from lightning_fl.client.wrapper import Compressor
+from lightning_fl.client.wrapper import Compressor, kept
 from lightning_fl.updates.products import largest_entries
 
 
@@ -41,8 +41,8 @@ class TopK(Compressor):
 
     @override
     def compress(self, row: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
-        return row.where(largest_entries(row, max(1, int(self.ratio * len(row)))), 0)
+        return row.where(largest_entries(row, kept(self.ratio, len(row))), 0)
 
     @override
     def bits_up(self, d: int) -> int:
-        return max(1, int(self.ratio * d)) * (32 + (d - 1).bit_length())
+        return kept(self.ratio, d) * (32 + (d - 1).bit_length())

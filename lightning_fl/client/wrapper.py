@@ -14,6 +14,11 @@ from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
 
+def kept(ratio: float, d: int) -> int:
+    """How many of d entries a share of them is, at least one."""
+    return max(1, int(ratio * d))
+
+
 class Wrapper(Client):
     """A client that changes what another one would send; virtual clients of the server, who send nothing, do not.
 
