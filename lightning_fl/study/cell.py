@@ -40,6 +40,11 @@ class Cell:
         return (*self.overrides, *(() if self.twin is None else [f"twin={self.twin}"]), f"seed={self.seed}")
 
 
+def f_told(multiple: float, byzantine: float) -> int:
+    """The f that rules are told: a multiple of how many attack in a round, rounded, halves up."""
+    return int(multiple * byzantine + 0.5)
+
+
 def keys() -> Callable[[Cell], str]:
     """Make the function that tells what a cell asks for: its overrides, and what files say that they choose.
 

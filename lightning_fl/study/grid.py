@@ -20,7 +20,7 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.study import store
-from lightning_fl.study.cell import Cell
+from lightning_fl.study.cell import Cell, f_told
 from lightning_fl.study.runner import Outcome, Run, Runner
 from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
@@ -218,7 +218,7 @@ class Grid(Study):
             from hydra.utils import instantiate  # not earlier: a list of tables does not wait for it
 
             federation = instantiate(config.federation)  # whose participation is a share, also where a count is given
-            rounds["f"] = int(self.told * federation.participation * federation.n_byzantine + 0.5)
+            rounds["f"] = f_told(self.told * federation.participation, federation.n_byzantine)
         for path, number in rounds.items():
             OmegaConf.update(config, path, number)
         return config, [f"{path}={number}" for path, number in rounds.items()]

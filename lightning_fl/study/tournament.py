@@ -26,7 +26,7 @@ from lightning_fl.run.config import choices, choose, file_of, words
 from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.saved import COMPLETED
 from lightning_fl.study import store
-from lightning_fl.study.cell import Cell
+from lightning_fl.study.cell import Cell, f_told
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
@@ -81,7 +81,7 @@ class Panel(NamedTuple):
     @property
     def f(self) -> int:
         """How many rules are told."""
-        return self.byzantine if self.told is None else int(self.told * self.byzantine + 0.5)
+        return self.byzantine if self.told is None else f_told(self.told, self.byzantine)
 
 
 @dataclass(frozen=True)
