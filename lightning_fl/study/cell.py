@@ -40,7 +40,7 @@ class Cell:
         return (*self.overrides, *(() if self.twin is None else [f"twin={self.twin}"]), f"seed={self.seed}")
 
 
-def f_told(multiple: float, byzantine: float) -> int:
+def f_told(multiple: float, byzantine: int | float) -> int:
     """The f that rules are told: a multiple of how many attack in a round, rounded, halves up."""
     return int(multiple * byzantine + 0.5)
 
