@@ -32,6 +32,8 @@ PositiveFloat = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 Fraction = Annotated[float, Gt(0), Lt(1)]
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
 NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 NAMES |= {NoneType: "null", SupportsIndex: "a whole number"}
 LISTS = (list, tuple, Sequence, Collection, Iterable)
@@ -61,20 +63,42 @@ class Checked:
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
 
+def checked(function: _F) -> _F:
+    """Check a function's arguments at every call, as `Checked` does a constructor's.
+
+    >>> @checked
+    ... def decay(factor: Fraction): ...
+    >>> decay(1.0)
+    Traceback (most recent call last):
+    lightning_fl.errors.SettingError: decay needs 0 < factor < 1, got 1.0.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **settings: Any) -> Any:
+        _check_all(function, function.__name__, *args, **settings)
+        return function(*args, **settings)
+
+    return call  # type: ignore[return-value]
+
+
 def _checking(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def checked(self: Checked, *args: Any, **settings: Any) -> None:
-        hints, taken = type_hints(init), signature(init)
-        try:
-            given = taken.bind(self, *args, **settings).arguments
-        except TypeError:  # which the call itself will say
-            given = {}
-        for name, value in given.items():
-            if name in hints and taken.parameters[name].kind in NAMED:
-                _check(self.spelled(), name, value, hints[name], taken.parameters[name].default)
+        _check_all(init, self.spelled(), self, *args, **settings)
         init(self, *args, **settings)
 
     return checked
+
+
+def _check_all(function: Callable[..., Any], who: str, /, *args: Any, **settings: Any) -> None:
+    hints, taken = type_hints(function), signature(function)
+    try:
+        given = taken.bind(*args, **settings).arguments
+    except TypeError:  # which the call itself will say
+        given = {}
+    for name, value in given.items():
+        if name in hints and taken.parameters[name].kind in NAMED:
+            _check(who, name, value, hints[name], taken.parameters[name].default)
 
 
 @cache

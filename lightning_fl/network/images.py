@@ -22,8 +22,9 @@ from lightning_fl.network.facts import numbers_per_sample, once
 from lightning_fl.network.statistics import apart, mixes
 from lightning_fl.samples import Samples
 
-# Inputs and activations of this many numbers at a time: more exceed the processor's caches.
-_NUMBERS = 2**22
+# Inputs and activations of this many numbers at a time: more exceed the processor's caches.  But so many samples at
+# least, since a large network takes up to half as long again for a few as for these.
+_NUMBERS, _LEAST = 2**22, 32
 # Where somebody has said what glibc keeps.
 _CHOICES = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES"}
 # Numbers of the settings in malloc.h: freed bytes to keep, and from how many bytes on a tensor has pages of its own.
@@ -37,7 +38,7 @@ def convolves_on_cpu(model: nn.Module, device: torch.device) -> bool:
 
 
 def at_a_time(model: nn.Module, samples: Samples) -> int:
-    """Choose how many samples to compute at a time: all, but on a CPU as many images as its caches hold.
+    """Choose how many samples to compute at a time: all, but on a CPU as many images as its caches hold, or 32.
 
     Args:
         model: The model.
@@ -45,7 +46,7 @@ def at_a_time(model: nn.Module, samples: Samples) -> int:
     """
     if not convolves_on_cpu(model, samples.targets.device):
         return len(samples)
-    return max(1, _NUMBERS // numbers_per_sample(model, samples))
+    return max(_LEAST, _NUMBERS // numbers_per_sample(model, samples))
 
 
 def outputs(model: nn.Module, x: Shaped[Tensor, "n ..."], samples: Samples) -> Shaped[Tensor, "n ..."]:

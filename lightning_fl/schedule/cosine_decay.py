@@ -7,24 +7,24 @@ without restarts.
 from collections.abc import Callable
 from math import cos, pi
 
-from lightning_fl.errors import check_whole
+from lightning_fl.ranges import PositiveInt, checked
 
 
-def cosine_decay(rounds: int) -> Callable[[int], float]:
+@checked
+def cosine_decay(rounds: PositiveInt) -> Callable[[int], float]:
     """Make a rate multiplier for ``torch.optim.lr_scheduler.LambdaLR``: (1 + cos(pi t / rounds)) / 2.
 
     Args:
-        rounds: T, at least 1.
+        rounds: T.
 
     Returns:
         The multiplier as a function of how many rounds t are finished; from T on it stays that of the last round.
 
     Raises:
-        SettingError: If there is no such number of rounds.
+        SettingError: If rounds is out of range.
 
     >>> rate = cosine_decay(rounds=4)
     >>> [round(rate(finished), 4) for finished in (0, 1, 2, 3, 4, 9)]
     [1.0, 0.8536, 0.5, 0.1464, 0.1464, 0.1464]
     """
-    check_whole("rounds", rounds, 1)
     return lambda finished: (1 + cos(pi * min(finished, rounds - 1) / rounds)) / 2

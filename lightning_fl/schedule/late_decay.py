@@ -4,19 +4,25 @@ Wenxuan Bao, Jun Wu, Jingrui He. BOBA. AISTATS 2024. arXiv:2208.12932, Table 6 (
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
-from lightning_fl.errors import SettingError
+from annotated_types import Gt, Le
+
+from lightning_fl.ranges import PositiveInt, checked
 
 
-def late_decay(start: int, interval: int, factor: float) -> Callable[[int], float]:
+@checked
+def late_decay(
+    start: PositiveInt, interval: PositiveInt, factor: Annotated[float, Gt(0), Le(1)]
+) -> Callable[[int], float]:
     """Make a rate multiplier for ``torch.optim.lr_scheduler.LambdaLR``.
 
     After each finished round t (from 1) with t >= start and t divisible by interval, the rate is multiplied by factor.
 
     Args:
-        start: T_s, at least 1, in rounds.
-        interval: T_i, at least 1, in rounds.
-        factor: alpha, in (0, 1].
+        start: T_s, in rounds.
+        interval: T_i, in rounds.
+        factor: alpha.
 
     Returns:
         The multiplier as a function of how many rounds are finished.
@@ -28,9 +34,5 @@ def late_decay(start: int, interval: int, factor: float) -> Callable[[int], floa
     >>> rate(99), rate(100), round(rate(110), 4)
     (1.0, 0.95, 0.9025)
     """
-    if start < 1 or interval < 1 or not 0 < factor <= 1:
-        raise SettingError(
-            f"late_decay needs start >= 1, interval >= 1 and 0 < factor <= 1, got {start}, {interval} and {factor}."
-        )
     before = (start - 1) // interval
     return lambda finished: factor ** max(0, finished // interval - before)

@@ -262,25 +262,19 @@ class Centred:
     square: Float64[Tensor, ""]
     scale: Float64[Tensor, " n"]
 
-    def __getitem__(self, rows: slice) -> "Centred":
-        """Some of the rows."""
-        return Centred(self.gram[rows, rows], self.offset[rows], self.square, self.scale[rows])
+    def __getitem__(self, rows: slice | Int64[Tensor, " m"]) -> "Centred":
+        """Some of the rows, also several times."""
+        return Centred(self.gram[rows][:, rows], self.offset[rows], self.square, self.scale[rows])
 
     @property
     def with_zero(self) -> Float64[Tensor, "m m"]:
         """``gram`` of the rows followed by a row of zeros: -r about the origin r."""
-        gram = F.pad(self.gram, (0, 1, 0, 1))
-        gram[-1, :-1] = gram[:-1, -1] = -self.offset
-        gram[-1, -1] = self.square
-        return gram
+        return _bordered(self.gram, -self.offset, self.square)
 
     @property
     def with_origin(self) -> Float64[Tensor, "m m"]:
         """G of the x_i - r followed by r: combinations A, the last coefficient being r's, have the products A G A^T."""
-        gram = F.pad(self.gram, (0, 1, 0, 1))
-        gram[-1, :-1] = gram[:-1, -1] = self.offset
-        gram[-1, -1] = self.square
-        return gram
+        return _bordered(self.gram, self.offset, self.square)
 
     def inner(self, a: Float64[Tensor, " n"], b: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
         """Compute <sum_i a_i x_i, sum_j b_j x_j>; NaN if a row that is not finite takes part."""
@@ -308,6 +302,30 @@ class Centred:
         variance = gram.diagonal().mean() - gram.mean()
         return torch.stack([self.inner(apart, apart), variance, self.inner(mean, mean)]).clamp(min=0)
 
+    def with_row(self, weights: Float64[Tensor, " n"]) -> "Centred":
+        """Find the same for these rows followed by sum_j a_j x_j, which becomes a row that it is near but for rounding.
+
+        Args:
+            weights: a; where one is 0, the row may hold anything.
+        """
+        used = weights.nonzero().flatten()
+        a, beyond = weights[used], weights.sum() - 1  # sum_j a_j x_j - r = sum_j a_j (x_j - r) + beyond r
+        products = torch.cat([self.gram[:, used], self.offset[used, None].T]) @ a
+        products += beyond * torch.cat([self.offset, self.square[None]])
+        length = products[used] @ a + beyond * products[-1]
+        reach = (a.abs() @ self.scale[used].sqrt() + beyond.abs() * self.square.sqrt()).square()
+        length = length.clamp(min=0) + SAME / 4 * reach
+        lengths = self.gram.diagonal()
+        near = lengths + length - 2 * products[:-1] <= 2 * SAME * torch.minimum(self.scale, reach)
+        if near.any():
+            return self[torch.cat([torch.arange(len(near)), near.to(torch.uint8).argmax(0, keepdim=True)])]
+        return Centred(
+            _bordered(self.gram, products[:-1], length),
+            torch.cat([self.offset, products[-1:]]),
+            self.square,
+            torch.cat([self.scale, reach[None]]),
+        )
+
     def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int | None = None) -> "Centred":
         """Find the same for the rows y_i = sum_j matrix_ij x_j.  A row that a non-finite one has part in is not finite.
 
@@ -334,6 +352,21 @@ class Centred:
             found, reach = about(origin)
         along = gram @ origin
         return _merged(found, ((rows - origin) @ along).masked_fill(broken, torch.nan), origin @ along, reach)
+
+
+def _bordered(gram: Tensor, products: Tensor, square: Tensor) -> Tensor:
+    """Add a row to a Gram matrix: its inner products with the others and its squared length."""
+    gram = F.pad(gram, (0, 1, 0, 1))
+    gram[-1, :-1] = gram[:-1, -1] = products
+    gram[-1, -1] = square
+    return gram
+
+
+def gram_with_row(gram: Float64[Tensor, "n n"], weights: Float64[Tensor, " n"]) -> Float64[Tensor, "m m"]:
+    """Add the row sum_j a_j x_j to a Gram matrix about any origin; where a_j is 0, row j may hold anything."""
+    used = weights.nonzero().flatten()
+    products = gram[:, used] @ weights[used]
+    return _bordered(gram, products, (products[used] @ weights[used]).clamp(min=0))
 
 
 def _with_sum(matrix: Tensor) -> Tensor:

@@ -52,9 +52,14 @@ def test_factor_one_is_constant():
 
 
 @pytest.mark.parametrize(
-    ("start", "interval", "factor"), [(0, 10, 0.9), (10, 0, 0.9), (10, 10, 0.0), (10, 10, 1.1), (10, 10, -0.5)]
+    ("settings", "message"),
+    [
+        ((0, 10, 0.9), "start >= 1, got 0"),
+        ((10, 0, 0.9), "interval >= 1, got 0"),
+        ((10, 10, 0.0), "0 < factor <= 1, got 0.0"),
+        ((10, 10, 1.1), "0 < factor <= 1, got 1.1"),
+    ],
 )
-def test_settings_out_of_range(start, interval, factor):
-    message = rf"start >= 1, interval >= 1 and 0 < factor <= 1, got {start}, {interval} and {factor}"
-    with pytest.raises(SettingError, match=message):
-        late_decay(start, interval, factor)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(SettingError, match=f"late_decay needs {message}"):
+        late_decay(*settings)

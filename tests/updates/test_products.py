@@ -201,3 +201,26 @@ def test_either_library_gives_all_inner_products(n, by_numpy, monkeypatch):
     rows[1, 2] = torch.inf
     expected = (rows[:, None].double() * rows.double()).sum(2)
     torch.testing.assert_close(products.gram_matrix(rows), expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_a_further_row_is_what_its_numbers_say(offset, draw):
+    rows = offset + torch.randn(6, 50, generator=draw, dtype=torch.float64)
+    weights = torch.tensor([0.5, 0.0, -2.0, 0.0, 0.25, 0.0]).double()
+    rows[3] = torch.nan  # without part in it
+    found = centred_products(rows).with_row(weights)
+    expected = torch.cat([rows, (0.5 * rows[0] - 2 * rows[2] + 0.25 * rows[4])[None]])
+    kept = [0, 1, 2, 4, 5, 6]
+    distances = squared_distances(found.gram[kept][:, kept])
+    slow = torch.tensor([[float((expected[i] - expected[j]).square().sum()) for j in kept] for i in kept])
+    torch.testing.assert_close(distances.to(slow), slow, rtol=1e-5, atol=1e-8 * (1 + offset**2) * 1e-6)
+    lengths = found.gram.diagonal() + 2 * found.offset + found.square
+    torch.testing.assert_close(lengths[kept], expected[kept].square().sum(1), rtol=1e-12, atol=0.0)
+    assert not found.gram[3].isfinite().any()
+
+
+def test_a_further_row_that_is_near_another_becomes_that(draw):
+    rows = 1e3 + torch.randn(5, 40, generator=draw, dtype=torch.float64)
+    found = centred_products(rows).with_row(torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0]).double())
+    assert torch.equal(found.gram[5], found.gram[2])
+    assert squared_distances(found.gram)[5, 2] == 0

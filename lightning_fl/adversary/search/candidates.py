@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.updates.ordered import Ordered, ordered
-from lightning_fl.updates.products import Centred, mixed_gram
+from lightning_fl.updates.products import Centred, gram_with_row
 from lightning_fl.updates.rows import as_shares, row_norms
 from lightning_fl.updates.updates import Updates
 
@@ -148,22 +148,24 @@ class _Candidate(Updates):
 
     def gram_with(self, extra: Float[Tensor, "k d"] | None) -> Float64[Tensor, "m m"]:
         beside = self.candidates.beside(extra)
-        gram = mixed_gram(beside.gram, self._matrix(beside))
-        return gram[: self.n, : self.n] if extra is None else gram
+        order = self._order(beside, extra)
+        return gram_with_row(beside.gram, self._weights(beside))[order][:, order]
 
     def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
         beside = self.candidates.beside(extra)
-        centred = beside.centred.mixed(self._matrix(beside))
-        return centred[: self.n] if extra is None else centred
+        return beside.centred.with_row(self._weights(beside))[self._order(beside, extra)]
 
-    def _matrix(self, beside: _Beside) -> Float64[Tensor, "m k"]:
-        """Make these rows and further ones of the rows, the vectors and further ones."""
-        h, k, e = self.h, beside.n_vectors, beside.n_extra
-        matrix = self.coefficients.new_zeros(self.n + e, h + k + e)
-        matrix[:h].fill_diagonal_(1)
-        matrix[h : self.n, h + self.parts] = self.coefficients
-        matrix[self.n :, h + k :].fill_diagonal_(1)
-        return matrix
+    def _weights(self, beside: _Beside) -> Float64[Tensor, " k"]:
+        """Make y of the rows, the vectors and further ones."""
+        weights = self.coefficients.new_zeros(self.h + beside.n_vectors + beside.n_extra)
+        weights[self.h + self.parts] = self.coefficients
+        return weights
+
+    def _order(self, beside: _Beside, extra: Tensor | None) -> Int64[Tensor, " m"]:
+        """Take the rows, the copies of y, which comes last, and the further ones."""
+        k, e = beside.n_vectors, 0 if extra is None else beside.n_extra
+        y = torch.tensor([self.h + k + beside.n_extra]).expand(self.candidates.copies)
+        return torch.cat([torch.arange(self.h), y, torch.arange(self.h + k, self.h + k + e)])
 
     @cached_property
     def squares(self) -> Float64[Tensor, " n"]:
