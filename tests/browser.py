@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu"]
+SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]  # as on a phone
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 
 
@@ -19,14 +19,15 @@ def browse(address, *switches):
 
 
 def beyond(folder, *paths):
-    """By how many pixels pages scroll sideways, on a desktop and on a phone, in turn."""
+    """By how many pixels pages, or pictures in them, scroll sideways, on a desktop and on a phone, in turn."""
     frames = "".join(
         f'<iframe width="{width}" height="900" src="{path.as_uri()}"></iframe>'
         for path in paths
         for width in (1280, 390)
     )
     measured = "[...document.querySelectorAll('iframe')].map(f => beyond(f.contentDocument.documentElement))"
-    script = f"beyond = page => page.scrollWidth - page.clientWidth; onload = () => shown.append({measured})"
+    parts = "[page, ...page.querySelectorAll('figure')].map(part => part.scrollWidth - part.clientWidth)"
+    script = f"beyond = page => Math.max(...{parts}); onload = () => shown.append({measured})"
     page = folder / "frames.html"
     page.write_text(f"{frames}<pre id=shown></pre><script>{script}</script>")
     (found,) = re.findall(r"<pre.*?>(.*?)</pre>", browse(page.as_uri(), "--allow-file-access-from-files", "--dump-dom"))

@@ -32,7 +32,7 @@ def audit(folder: Path, names: list[str], f: int, out: Path) -> None:
     for name, rows in found.weights.items():
         path = out / f"audit_{name}.png"
         plot.save(plot.client_weights(rows, [], [], f"whom {name} would have trusted"), path)
-        parts.append(page.picture(path, f"weights of {name}", "A row is a client, bright where the rule trusted it."))
+        parts.append(page.picture([path], f"weights of {name}", "A row is a client, bright where the rule trusted it."))
     files.write(out / "audit.html", page.document(f"audit of {folder}", parts))
     print(shown(out / "audit.html"))
 

@@ -10,8 +10,8 @@ A row, column or panel is a value of a setting, as on the command line of train.
 the seed are one group: mean and 95 % interval (Student's t).  Other settings that differ make further panels.
 A run with twin=1 is no run of its own beside that without: how far such pairs are apart is said below the table.
 
-It writes compare.md, .csv, .tex, .html and .png and curves.png; with more than seven rows or twelve panels also
-curves_2.png and so on.  A map names in each cell the rule that does best under its own worst attack: map.md and so on.
+It writes compare.md, .csv, .tex, .html and .png, and curves.png; of more than fits one picture, compare_panel_1.png,
+curves_panel_1.png and so on.  A map names in each cell the rule that does best under its own worst attack: map.md ...
 """
 
 import sys

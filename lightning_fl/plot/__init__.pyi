@@ -1,7 +1,7 @@
-from ._parts import BYZANTINE, HONEST, LEGIBLE, publish, save
+from ._parts import BYZANTINE, HONEST, LEGIBLE, Pictures, named, publish, save
 from .clients import client_weights, label_distributions, partition
 from .compare import accuracies, drops, recalls, shares, success_rates
-from .groups import MOST_AXES, MOST_LINES, grouped, grouped_curves
+from .groups import MOST_LINES, grouped, grouped_curves
 from .run import confusion, detections, kappas, recall_curves, recall_drops, trust_weights
 from .sweep_runs import sweep
 from .table import Compared, against_paper, by_name, over_parameter
@@ -12,9 +12,9 @@ __all__ = [
     "BYZANTINE",
     "HONEST",
     "LEGIBLE",
-    "MOST_AXES",
     "MOST_LINES",
     "Compared",
+    "Pictures",
     "accuracies",
     "against_paper",
     "by_name",
@@ -26,6 +26,7 @@ __all__ = [
     "grouped_curves",
     "kappas",
     "label_distributions",
+    "named",
     "outcomes",
     "over_parameter",
     "over_told",

@@ -1,11 +1,14 @@
 """What the pictures share: colours, axes, legends, heat maps."""
 
+import glob
 import textwrap
+from base64 import b64encode
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
+from html import escape
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -16,6 +19,7 @@ from lightning_fl import files
 from lightning_fl.text import class_name
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 # Okabe and Ito's palette, which the colour-blind can tell apart, too; honest clients blue, Byzantine ones vermilion.
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
@@ -42,12 +46,38 @@ def save(figure: Figure, target: Path | BytesIO) -> None:
         figure.savefig(target)
 
 
-def publish(figure: Figure, path: Path) -> list[Path]:
-    """Write a picture as PNG, for screens, and beside it as PDF, for papers."""
-    paths = [path, path.with_suffix(".pdf")]
-    for each in paths:
-        save(figure, each)
-    return paths
+class Pictures(dict[str, Figure]):
+    """Figures by name; a notebook shows them all."""
+
+    def _repr_html_(self) -> str:
+        shown = []
+        for name, figure in self.items():
+            png = BytesIO()
+            save(figure, png)
+            code = b64encode(png.getvalue()).decode()
+            shown.append(f'<img alt="{escape(name)}" style="max-width: 100%" src="data:image/png;base64,{code}">')
+        return "\n".join(shown)
+
+
+def named(stem: str, figures: Sequence[Figure]) -> dict[str, Figure]:
+    """Name pictures that belong together: by the stem, or if they are several stem_panel_1, stem_panel_2, ..."""
+    return {stem if len(figures) == 1 else f"{stem}_panel_{i}": figure for i, figure in enumerate(figures, 1)}
+
+
+def publish(figures: Sequence[Figure], folder: Path, stem: str) -> list[Path]:
+    """Write pictures that belong together as PNG, for screens, and beside each as PDF, for papers.
+
+    Returns:
+        The PNG files.
+    """
+    for end in (".p[nd][gf]", "_panel_[0-9]*.p[nd][gf]"):  # there may have been more
+        for old in folder.glob(f"{glob.escape(stem)}{end}"):
+            old.unlink()
+    paths = {folder / f"{name}.png": figure for name, figure in named(stem, figures).items()}
+    for path, figure in paths.items():
+        save(figure, path)
+        save(figure, path.with_suffix(".pdf"))
+    return list(paths)
 
 
 def number_at(row: Row, name: str) -> float:
@@ -68,14 +98,11 @@ def one_axes(x: str, y: str, title: str, size: tuple[float, float] = (8.0, 4.5))
     return figure, axes
 
 
-def legend_beside(axes: Any, title: str | None = None) -> None:
-    """Put the legend to the right of the axes."""
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, title=title)
-
-
 def legend_below(axes: Any, title: str | None = None) -> None:
-    """Put the legend below the axes, where it takes none of a narrow picture's width."""
+    """Put the legend, if anything is labelled, below the axes, where it takes none of a narrow picture's width."""
     texts = axes.get_legend_handles_labels()[1]
+    if not texts:
+        return
     two = max((len(line) for text in texts for line in text.split("\n")), default=0) <= 26
     axes.figure.legend(loc="outside lower center", ncols=1 + two, frameon=False, title=title)
 
@@ -111,12 +138,42 @@ def heat_map(
     """
     norm = mpl.colors.PowerNorm(power, vmin=0, vmax=top)
     image = axes.imshow(table, cmap=MAP, norm=norm, aspect="auto", interpolation="nearest")
-    figure.colorbar(image, ax=axes, label=label, ticks=whole(), location=bar)
+    ticks = whole() if image.norm.vmax is None or image.norm.vmax > 2 else None
+    figure.colorbar(image, ax=axes, label=label, ticks=ticks, location=bar)
     axes.grid(visible=False)
     for i, row in enumerate(numbers or []):
         for j, text in enumerate(row):
-            dark = not image.norm(table[i, j]) > 0.5
-            axes.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+            dark = image.norm(table[i, j]) <= 0.5  # NaN is not
+            axes.text(j, i, text, ha="center", va="center", color="white" if dark else "black")
+
+
+def pieces(columns: Sequence[T], letters: int, width: float) -> list[list[T]]:
+    """Cut a heat map's columns into as few pieces as let a phone show the text of its cells.
+
+    Args:
+        columns: The columns.
+        letters: Of the longest line in a cell.
+        width: Of a piece, in inches.
+
+    >>> pieces([1, 2, 3, 4, 5], letters=8, width=2.5)
+    [[1, 2, 3], [4, 5]]
+    """
+    most = max(int(width / (0.08 * letters + 0.1)), 1)
+    count = max(-(-len(columns) // most), 1)
+    each = -(-len(columns) // count)
+    return [[*columns[i : i + each]] for i in range(0, len(columns), each)]
+
+
+def slant(names: Collection[str], most: int) -> dict[str, Any]:
+    """How to turn the names at an axis: aslant where one is longer than so many letters."""
+    return {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if max(map(len, names)) > most else {}
+
+
+def on_one_scale(figures: Sequence[Figure]) -> None:
+    """Give pictures that stand side by side the same vertical axis."""
+    lows, highs = zip(*(figure.axes[0].get_ylim() for figure in figures), strict=True)
+    for figure in figures:
+        figure.axes[0].set_ylim(min(lows), max(highs))
 
 
 def class_ticks(axis: Any, c: int, classes: Sequence[str] | None = None) -> None:

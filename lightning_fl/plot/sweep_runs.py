@@ -1,22 +1,24 @@
 """The picture of a sweep: the metric over its parameters."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import DPI, MARKERS, PALETTE, PHONE, Row, heat_map, one_axes, wrapped
+from lightning_fl.plot._parts import MARKERS, PALETTE, PHONE, Row, legend_below, on_one_scale, one_axes, slant, wrapped
+from lightning_fl.plot.groups import grouped
 
 
 def sweep(
     rows: Sequence[Row], parameters: Sequence[str], metric: str, title: str, drawn: Mapping[str, str] | None = None
-) -> Figure:
+) -> list[Figure]:
     """Draw a sweep's metric against its parameters; a "seed" beside others counts as repetition.
 
     Two parameters with few values that are both numbers or both words make a heat map of means; one of numbers and one
-    of words, a line or points for each word.  Otherwise each parameter has a panel, with lines through the means if it
-    has few values.  Runs without a result are marked at the bottom, or grey in a heat map.
+    of words, a line or points for each word.  Otherwise each parameter has a picture, with lines through the means if
+    it has few values.  Runs without a result are marked at the bottom, or grey in a heat map.
 
     Args:
         rows: One for each run: the value of each parameter, the metric (a share, None without a result), "status".
@@ -37,24 +39,18 @@ def sweep(
     if len(names) == 2 and len(words) != 1 and max(map(len, values.values())) <= 20 and not drawn:
         return _sweep_table(rows, sorted(values.items(), key=lambda item: -len(item[1])), metric, label, title)
     hue = words[0] if len(names) == 2 and len(words) == 1 and len(values[words[0]]) <= len(MARKERS) else None
-    panels = [name for name in names if name != hue]
-    columns = 2 if len(panels) == 4 else min(len(panels), 3)
-    depth = -(-len(panels) // columns)
-    figure = Figure(
-        figsize=(PHONE if columns == 1 else 4 * columns, max(4.5, 3.5 * depth)), dpi=DPI, layout="constrained"
-    )
-    figure.suptitle(wrapped(title, 80))
-    grid = figure.subplots(depth, columns, squeeze=False, sharey=True).flat
-    for name, axes in zip(panels, grid, strict=False):
-        axes.set(xlabel=name, ylabel=label if axes.get_subplotspec().is_first_col() else "")
+    figures = []
+    for name in [name for name in names if name != hue]:
+        figure, axes = one_axes(name, wrapped(label, 40), title, (PHONE, 4.2))
         scale = (drawn or {}).get(name)
         _sweep_panel(axes, rows, name, values[name], hue, values[hue] if hue else [None], metric, scale)
-    for axes in list(figure.axes)[len(panels) :]:
-        axes.remove()
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    if labels:
-        figure.legend(handles, labels, title=hue, loc="outside lower center", ncols=2, frameon=False)
-    return figure
+        legend_below(axes, hue)
+        figures.append(figure)
+    on_one_scale(figures)
+    for figure in figures:
+        low, high = figure.axes[0].get_ylim()
+        figure.axes[0].set_yticks([y for y in figure.axes[0].get_yticks() if max(low, 0) <= y <= min(high, 100)])
+    return figures
 
 
 _LOST = {"diverged": "x", "failed": "1"}  # markers of runs without a result
@@ -74,16 +70,11 @@ def _sweep_panel(
     listed = scale is None and len(values) <= 12
     finite = all(_is_number(value) and np.isfinite(float(value)) for value in values)
     places = {str(value): float(value) if finite else i for i, value in enumerate(values)}
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    if scale is not None:
-        axes.set_xscale(scale)
-    elif finite and 0 < min(places.values()) < max(places.values()) / 30:
-        axes.set_xscale("log")
+    wide = finite and 0 < min(places.values()) < max(places.values()) / 30
+    axes.set_xscale(scale or ("log" if wide else "linear"))
     if listed:
-        long = max(len(_text(value)) for value in values) > 8
-        turn = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if long else {}
-        axes.set_xticks(list(places.values()), map(_text, values), **turn)
+        texts = [_text(value) for value in values]
+        axes.set_xticks(list(places.values()), texts, **slant(texts, min(8, 40 // len(texts))))
         axes.minorticks_off()
     step = {"marker": "", "linestyle": "-"} if all(map(_is_number, values)) else {"marker": "_", "markersize": 18}
     lost: dict[Any, list[Row]] = {}
@@ -108,31 +99,28 @@ def _sweep_panel(
         label = f"no {metric}" if status in ("completed", "stopped early") else status
         axes.plot([], [], color="black", linestyle="", marker=_LOST.get(status, _OTHER), label=label)
     axes.margins(x=0.05 if finite else 0.12)
-    low, high = axes.get_ylim()
-    axes.set_yticks([tick for tick in axes.get_yticks() if max(low, 0) <= tick <= min(high, 100)])
 
 
 def _sweep_table(
     rows: Sequence[Row], names: Sequence[tuple[str, Sequence[Any]]], metric: str, label: str, title: str
-) -> Figure:
+) -> list[Figure]:
     (y, down), (x, across) = names
     down = down[::-1] if all(map(_is_number, down)) else down
-    figure, axes = one_axes(x, y, title, size=(2.5 + 0.5 * max(len(across), 4), 2 + 0.34 * max(len(down), 6)))
-    means, texts = np.full((len(down), len(across)), np.nan), np.full((len(down), len(across)), "", dtype=object)
-    for i, j in np.ndindex(means.shape):
-        own = [row for row in rows if row[y] == down[i] and row[x] == across[j]]
+    shown: dict[tuple[str, str, str], tuple[float | None, str]] = {}
+    for (one, row_name), (other, column) in product(_texts(down), _texts(across)):
+        own = [row for row in rows if row[y] == one and row[x] == other]
         done = [100 * row[metric] for row in own if row[metric] is not None]
-        if done:
-            means[i, j] = np.mean(done)
-            texts[i, j] = f"{means[i, j]:.1f}" + ("*" if len(done) < len(own) else "")
-        elif own:
-            axes.text(j, i, own[0]["status"], ha="center", va="center", fontsize=7, color="black")
-    starred = "; *: of those with a result" if any("*" in text for text in texts.flat) else ""
-    heat_map(figure, axes, means, label + starred, texts.tolist())
-    turn = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if max(map(len, map(_text, across))) > 8 else {}
-    axes.set_xticks(range(len(across)), map(_text, across), **turn)
-    axes.set_yticks(range(len(down)), map(_text, down))
-    return figure
+        mean = float(np.mean(done)) if done else None
+        star = "*" * (len(done) < len(own))
+        shown[title, row_name, column] = mean, f"{mean:.1f}{star}" if done else own[0]["status"] if own else ""
+    starred = "; *: of those with a result" if any(text.endswith("*") for _, text in shown.values()) else ""
+    return grouped(shown, [text for _, text in _texts(across)], y, x, label + starred)
+
+
+def _texts(values: Sequence[Any]) -> list[tuple[Any, str]]:
+    """Pair values with texts that tell them apart."""
+    short = [_text(value) for value in values]
+    return list(zip(values, short if len(set(short)) == len(short) else map(str, values), strict=True))
 
 
 def _ordered(values: Sequence[Any]) -> list[Any]:

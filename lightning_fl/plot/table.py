@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import MARKERS, PALETTE, STYLES, height, legend_beside, name_rows, one_axes, wrapped
+from lightning_fl.plot._parts import MARKERS, PALETTE, PHONE, STYLES, height, legend_below, name_rows, one_axes, wrapped
 
+_LETTERS = 18  # of a row's name to a line, beside a picture of a phone's width
 Bar = Callable[[Sequence[float]], float]
 
 
@@ -39,8 +41,8 @@ def against_paper(cells: Sequence[Compared], what: str, title: str) -> Figure:
         title: What the table is.
     """
     rows, columns = (list(dict.fromkeys(names)) for names in ([c.row for c in cells], [c.column for c in cells]))
-    size = (8.0, 1.6 + max(height(rows), 0.09 * len(rows) * len(columns)))
-    figure, axes = one_axes(wrapped(f"Measured less the paper's: {what}", 70), "", title, size)
+    inches = max(height(rows, _LETTERS), 0.09 * len(rows) * len(columns))
+    figure, axes = _beside_names(wrapped(f"Measured less the paper's: {what}", 30), title, inches, len(columns))
     axes.axvline(0, color="grey", linewidth=1)
     for number, column in enumerate(columns):
         shift = _shift(number, len(columns))
@@ -57,8 +59,8 @@ def against_paper(cells: Sequence[Compared], what: str, title: str) -> Figure:
     for place in range(1, len(rows)):
         axes.axhline(place - 0.5, color="grey", linewidth=0.5, alpha=0.3)
     axes.grid(visible=False, axis="y")
-    name_rows(axes, rows)
-    legend_beside(axes, "filled: apart")
+    name_rows(axes, rows, _LETTERS)
+    legend_below(axes, "filled: apart")
     return figure
 
 
@@ -75,7 +77,7 @@ def over_parameter(
         y: What the numbers are.
         title: What the table is.
     """
-    figure, axes = one_axes(x, wrapped(y, 40), title)
+    figure, axes = one_axes(wrapped(x, 36), wrapped(y, 40), title, (PHONE, 4.2 + 0.2 * len(lines)))
     for number, (name, line) in enumerate(lines.items()):
         places, means, halves = _finite(line, ticks, bar)
         style = {"linestyle": STYLES[number // len(PALETTE) % len(STYLES)], "linewidth": 1.4}
@@ -83,7 +85,7 @@ def over_parameter(
     axes.set_xticks(range(len(ticks)), ticks)
     if "%" in y:
         axes.set_ylim(*_percent(axes.get_ylim()))
-    legend_beside(axes)
+    legend_below(axes)
     return figure
 
 
@@ -99,19 +101,24 @@ def by_name(
         x: What the numbers are.
         title: What the table is.
     """
-    figure, axes = one_axes(x, "", title, size=(8.0, 1.6 + height(names)))
+    figure, axes = _beside_names(wrapped(x, 30), title, height(names, _LETTERS), len(lines))
     for number, (group, line) in enumerate(lines.items()):
         places, means, halves = _finite(line, names, bar)
         shift = _shift(number, len(lines))
         axes.errorbar(
             means, [place + shift for place in places], xerr=halves, linestyle="", label=group, **_point(number)
         )
-    name_rows(axes, names)
+    name_rows(axes, names, _LETTERS)
     if "%" in x:
         axes.set_xlim(*_percent(axes.get_xlim()))
     if len(lines) > 1:
-        legend_beside(axes)
+        legend_below(axes)
     return figure
+
+
+def _beside_names(x: str, title: str, inches: float, labels: int) -> tuple[Figure, Any]:
+    """Make axes for points beside names, which take so many inches, above a legend of so many labels."""
+    return one_axes(x, "", wrapped(title, 28), (PHONE, 2.0 + inches + 0.2 * labels))
 
 
 def _percent(limits: tuple[float, float]) -> tuple[float, float]:

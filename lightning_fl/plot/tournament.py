@@ -5,7 +5,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from lightning_fl.plot._parts import DPI, MARKERS, PALETTE, STYLES, heat_map, legend_beside, name_rows, one_axes
+from lightning_fl.plot._parts import (
+    MARKERS,
+    PALETTE,
+    PHONE,
+    STYLES,
+    heat_map,
+    legend_below,
+    name_rows,
+    one_axes,
+    wrapped,
+)
 
 _FAR = 10  # points between seeds, from which a mean alone misleads
 
@@ -33,7 +43,6 @@ def outcomes(
     if any("*" in number for row in numbers for number in row):
         axes.set_xlabel(f"* seeds differ by more than {_FAR} points")
     name_rows(axes, list(table))
-    axes.tick_params(axis="y", labelsize=8)
     return figure
 
 
@@ -51,7 +60,7 @@ def worst_over_skew(
         skews: The places on the x axis, from no skew to the most.
         title: What it is.
     """
-    figure, axes = one_axes("Label skew", "Accuracy under the worst attack (%)", title, (9.0, 5.0))
+    figure, axes = one_axes("Label skew", "Accuracy under the worst attack (%)", title, (PHONE, 4.2 + 0.2 * len(lines)))
     axes.set_xticks(range(len(skews)), skews)
     lowest = min(low for points in lines.values() for _, low, _ in points.values())
     axes.set_ylim(max(lowest - 5, -2), 102)
@@ -71,13 +80,13 @@ def worst_over_skew(
             capsize=2,
             linewidth=1.6,
         )
-    legend_beside(axes)
+    legend_below(axes)
     return figure
 
 
 def over_told(
     panels: Mapping[str, Mapping[str, Mapping[float, float]]], bound: Mapping[float, float], title: str
-) -> Figure:
+) -> list[Figure]:
     """Draw what rules lose by a wrong f, and their measured kappa beside theory's least.
 
     Args:
@@ -85,18 +94,18 @@ def over_told(
         bound: Theory's least kappa by multiple.
         title: What it is.
     """
-    figure = Figure(figsize=(4.0 * len(panels), 4.5), dpi=DPI, layout="constrained")
-    figure.suptitle(title)
-    grid = figure.subplots(1, len(panels), squeeze=False).flat
-    for (what, lines), axes in zip(panels.items(), grid, strict=True):
+    figures: list[Figure] = []
+    for what, lines in panels.items():
+        x = "f told, as a multiple of the true number"
+        figure, axes = one_axes(wrapped(x, 36), wrapped(what, 40), title, (PHONE, 4.2 + 0.2 * len(lines)))
+        axes.set_xscale("linear")  # ticks at fractions, too
         for i, (rule, points) in enumerate(lines.items()):
             style = {"color": PALETTE[i % len(PALETTE)], "linestyle": STYLES[i % len(STYLES)]}
             axes.plot(list(points), list(points.values()), label=rule, marker=MARKERS[i % len(MARKERS)], **style)
-        axes.set(xlabel="f told, as a multiple of the true number", ylabel=what)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    axes.plot(list(bound), list(bound.values()), color="black", linewidth=3, alpha=0.5, label="theory's least kappa")
-    axes.set_yscale("log")
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
-    return figure
+        if len(figures) + 1 == len(panels):
+            style = {"color": "black", "label": "theory's least kappa"}
+            axes.plot(list(bound), list(bound.values()), linewidth=3, alpha=0.5, **style)
+            axes.set_yscale("log")
+        legend_below(axes)
+        figures.append(figure)
+    return figures

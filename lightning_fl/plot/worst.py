@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lightning_fl.plot._parts import BYZANTINE, DPI, HONEST, legend_beside, name_rows, wrapped
+from lightning_fl.plot._parts import BYZANTINE, DPI, HONEST, name_rows, wrapped
 
 
 def worst(kappas: Mapping[str, float], lines: Mapping[str, float], found: Any, title: str) -> Figure:
@@ -46,7 +46,7 @@ def worst(kappas: Mapping[str, float], lines: Mapping[str, float], found: Any, t
     plane.scatter(*np.clip(answer, -reach, reach).T, color="black", marker="*", s=120, label="the rule's answer")
     plane.set(xlabel="towards the answer", ylabel="across it", xlim=(-reach, reach), ylim=(-reach, reach))
     plane.set_title(wrapped(f"the worst rows, by {found.member}", 40), fontsize=10)
-    legend_beside(plane)
+    plane.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     for axes in (bars, plane):
         axes.grid(alpha=0.3)
         axes.set_axisbelow(True)

@@ -83,7 +83,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top }
 td { overflow-wrap: anywhere } .wide td { overflow-wrap: normal }
 .lead { font-size: 1.1rem; max-width: 45rem }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 0 2rem }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: .5rem 2rem }
 .several td, .several th { font-size: .9rem; padding-right: .5rem } .several th { max-width: 9rem }
 figure { margin: 1rem 0; overflow-x: auto } figcaption { max-width: 45rem }
 img { max-width: 100%; height: auto; background: #fff }
@@ -188,7 +188,9 @@ def page(
     parts.append('<div class="pictures">')
     for name, path in pictures.items():
         caption, meaning = CAPTIONS[name]
-        parts.append(f"<section><h2>{escape(caption)}</h2>\n{picture(path, f'{caption}: {title}', meaning)}</section>")
+        parts.append(
+            f"<section><h2>{escape(caption)}</h2>\n{picture([path], f'{caption}: {title}', meaning)}</section>"
+        )
     parts += ["</div>", "<h2>Results</h2>", (_compared(runs) if several else _results(runs)) + _recalls(runs)]
     parts += ["<h2>Settings</h2>", *(_settings(name, run, default, several) for name, run in runs.items())]
     parts += ["<h2>Provenance</h2>", *(_provenance(name, run, several) for name, run in runs.items())]
@@ -244,18 +246,21 @@ def document(title: str, parts: Sequence[str]) -> str:
     )
 
 
-def picture(path: Path, caption: str, shows: str = "") -> str:
-    """Embed a PNG file in a page, never so small that its letters cannot be read: a wide one scrolls on a phone.
+def picture(paths: Sequence[Path], caption: str, shows: str = "") -> str:
+    """Embed PNG files in a page, never so small that their letters cannot be read: a wide one scrolls on a phone.
 
     Args:
-        path: The file.
-        caption: Its name, for those who cannot see it.
-        shows: What it shows, in a sentence below.
+        paths: The files; several stand side by side where there is room.
+        caption: Their name, for those who cannot see them.
+        shows: What they show, in a sentence below.
     """
-    data = path.read_bytes()
-    least = round(plot.LEGIBLE * int.from_bytes(data[16:20]))  # the width in pixels
-    image = f'<img alt="{escape(caption)}" style="min-width: {least}px" src="data:image/png;base64,{_encoded(data)}">'
-    return f"<figure>{image}{f'<figcaption>{escape(shows)}</figcaption>' if shows else ''}</figure>"
+    images = []
+    for data in (path.read_bytes() for path in paths):
+        least = round(plot.LEGIBLE * int.from_bytes(data[16:20]))  # the width in pixels
+        source = f'style="min-width: {least}px" src="data:image/png;base64,{_encoded(data)}"'
+        images.append(f'<img alt="{escape(caption)}" {source}>')
+    several = f'<div class="pictures">{"".join(images)}</div>' if len(images) > 1 else "".join(images)
+    return f"<figure>{several}{f'<figcaption>{escape(shows)}</figcaption>' if shows else ''}</figure>"
 
 
 def _encoded(data: bytes) -> str:

@@ -1,27 +1,23 @@
 """Runs in plain Python, without configuration or files."""
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from html import escape
-from io import BytesIO
 from numbers import Real
 from pathlib import Path
 from typing import Any, overload
 
 import pytorch_lightning as pl
 import torch
-from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightning_fl import files, plot
+from lightning_fl import files
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.arguments import is_open, takers
@@ -36,6 +32,7 @@ from lightning_fl.errors import DataError, SettingError, check_finite, check_ins
 from lightning_fl.loss.base import Loss
 from lightning_fl.module import FederatedModule
 from lightning_fl.network.statistics import Buffers
+from lightning_fl.plot import Pictures
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import make_module, make_seeded, over_processes
@@ -48,19 +45,6 @@ from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
 from lightning_fl.run.train import clear
 
 Row = dict[str, Any]
-
-
-class Pictures(dict[str, Figure]):
-    """Figures by name; a notebook shows them all."""
-
-    def _repr_html_(self) -> str:
-        shown = []
-        for name, figure in self.items():
-            png = BytesIO()
-            plot.save(figure, png)
-            code = b64encode(png.getvalue()).decode()
-            shown.append(f'<img alt="{escape(name)}" style="max-width: 100%" src="data:image/png;base64,{code}">')
-        return "\n".join(shown)
 
 
 @dataclass(frozen=True)

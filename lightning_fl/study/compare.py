@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+    from lightning_fl.plot import Pictures
+
 Key = tuple[str, str, str]  # panel, row, column
 
 
@@ -125,7 +127,7 @@ def compare(
             rule tells who lies: auc (area under the curve), true_alarms, false_alarms.
 
     Returns:
-        The table: ``frame`` is it for pandas, ``figure()`` draws it, ``latex()`` and ``markdown()`` write it.
+        The table: ``frame`` is it for pandas, ``plot()`` draws it, ``latex()`` and ``markdown()`` write it.
 
     Raises:
         SettingError: If an axis is not a setting of the runs, or there is no such metric, or runs with the same
@@ -366,8 +368,11 @@ class Comparison:
         """Write what `records` lists."""
         return self.report().csv()
 
-    def figure(self) -> "Figure":
+    def plot(self) -> "Pictures":
         """Draw the tables as heat maps."""
+        return plot.Pictures(plot.named("compare", self._maps()))
+
+    def _maps(self) -> "list[Figure]":
         return plot.grouped(
             {key: (cell.mean, str(cell)) for key, cell in self.cells.items()},
             self.columns,
@@ -387,25 +392,17 @@ class Comparison:
         Returns:
             The files.
         """
-        figures = {"compare": self.figure()}
-        for i, curves in enumerate(self._pages(), 1):
-            name = f"curves_{i}" if i > 1 else "curves"
-            figures[name] = plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile)
-        for path in folder.glob("curves_[0-9]*.p*"):  # of more rows, compared earlier
-            path.unlink()
+        drawn = (plot.grouped_curves(curves, self.rows_by, self.unit, t_quantile) for curves in self._alike())
+        figures = {"compare": self._maps(), "curves": [figure for some in drawn for figure in some]}
         return replace(self.report(worst), figures=figures).write(folder, "compare")
 
-    def _pages(self) -> Iterator[dict[Key, Sequence[tuple[dict[int, float], bool]]]]:
-        """Yield the curves of each picture: no more rows, panels and columns than a reader can tell apart."""
+    def _alike(self) -> Iterator[dict[Key, Sequence[tuple[dict[int, float], bool]]]]:
+        """Yield curves that are drawn alike: of no more rows than a reader can tell apart."""
         curves = {key: cell.curves for key, cell in self.cells.items() if any(points for points, _ in cell.curves)}
         rows = [row for row in self.rows if any(key[1] == row for key in curves)]
-        places = [(p, c) for p in self.panels for c in self.columns if any((p, row, c) in curves for row in rows)]
         for i in range(0, len(rows), plot.MOST_LINES):
-            for j in range(0, len(places), plot.MOST_AXES):
-                keys = [(p, row, c) for p, c in places[j : j + plot.MOST_AXES] for row in rows[i : i + plot.MOST_LINES]]
-                page = {key: curves[key] for key in keys if key in curves}
-                if page:
-                    yield page
+            keys = product(self.panels, rows[i : i + plot.MOST_LINES], self.columns)
+            yield {key: curves[key] for key in keys if key in curves}
 
 
 def _unseen(parts: Iterable[Part], seen: Sequence[Part]) -> list[Part]:

@@ -97,7 +97,7 @@ class HeatMap:
         )
         return Report("The best rule", [markdown_cell(caption)], sections, [names, *records])
 
-    def figure(self) -> "Figure":
+    def figures(self) -> "list[Figure]":
         """Draw the maps."""
         places = [(p, r, c) for p in self.panels for r in self.rows for c in self.columns if (p, r, c) in self.cells]
         shown = {place: (best.mean, best.text) if (best := self.cells[place]) else (None, "-") for place in places}
@@ -105,4 +105,4 @@ class HeatMap:
 
     def write(self, folder: Path) -> list[Path]:
         """Write the maps (Markdown, CSV, LaTeX, HTML, picture) into a folder, and name the files."""
-        return replace(self.report(), figures={"map": self.figure()}).write(folder, "map")
+        return replace(self.report(), figures={"map": self.figures()}).write(folder, "map")

@@ -51,14 +51,14 @@ class Report:
         paragraphs: What to know before reading a table.
         sections: The tables.
         records: What a program reads: the columns' names, then the rows.
-        figures: Pictures by the names of their files.
+        figures: Pictures by the names of their files; several of one name stand side by side where there is room.
     """
 
     title: str
     paragraphs: Sequence[str] = ()
     sections: Sequence[Section] = ()
     records: Sequence[Sequence[Any]] = ()
-    figures: Mapping[str, "Figure"] = field(default_factory=dict)
+    figures: Mapping[str, "Sequence[Figure]"] = field(default_factory=dict)
 
     def _parts(self) -> list[Section]:
         return [one for one in self.sections if one.rows or one.remarks]  # the others are pictures
@@ -90,7 +90,7 @@ class Report:
                 lines += [*latex(one.header, one.rows, one.best), ""]
         return "\n".join(lines)
 
-    def html(self, pictures: Mapping[str, Path] | None = None) -> str:
+    def html(self, pictures: Mapping[str, Sequence[Path]] | None = None) -> str:
         """Write it in HTML, as a part of a page, with pictures inside."""
         left = dict(pictures or {})
         parts = [f"<p>{escape(text)}</p>" for text in self.paragraphs]
@@ -101,7 +101,7 @@ class Report:
             name, shows = one.picture
             if name in left:
                 parts.append(page.picture(left.pop(name), one.heading, shows))
-        return "\n".join([*map(_marked, parts), *(page.picture(path, name) for name, path in left.items())])
+        return "\n".join([*map(_marked, parts), *(page.picture(paths, name) for name, paths in left.items())])
 
     def csv(self) -> str:
         """Write the records; numbers to six digits."""
@@ -122,11 +122,11 @@ class Report:
             The files.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        pictures = {stem: folder / f"{stem}.png" for stem in self.figures}
-        drawn = [path for stem in pictures for path in plot.publish(self.figures[stem], pictures[stem])]
+        pictures = {stem: plot.publish(figures, folder, stem) for stem, figures in self.figures.items() if figures}
+        drawn = [path for paths in pictures.values() for path in paths]
         parts = [f"<h1>{escape(self.title)}</h1>", self.html(pictures), _marked(f"<p>{escape(written())}</p>")]
         texts = {
-            ".md": "\n".join([self.markdown(), *(f"![]({path.name})\n" for path in pictures.values()), written(), ""]),
+            ".md": "\n".join([self.markdown(), *(f"![]({path.name})\n" for path in drawn), written(), ""]),
             **({".csv": self.csv()} if self.records else {}),
             ".tex": (brief or self).latex() + "\n",
             ".html": page.document(self.title, parts),
@@ -134,7 +134,7 @@ class Report:
         paths = [folder / f"{name}{ending}" for ending in texts]
         for path, text in zip(paths, texts.values(), strict=True):
             files.write(path, text)
-        return [*paths, *drawn]
+        return [*paths, *(each for path in drawn for each in (path, path.with_suffix(".pdf")))]
 
 
 def _marked(html: str) -> str:

@@ -153,7 +153,7 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
         results = {key: summary.get(key) for key in ("accuracy", "validation_accuracy", "mrd", "status", "seconds")}
         rows.append(values | results | {"folder": run.folder.name})
     title = f"{sweep.name} ({sweep.method})"
-    picture = plot.sweep(rows, list(sweep.axes), sweep.metric, title, sweep.drawn)
+    pictures = plot.sweep(rows, list(sweep.axes), sweep.metric, title, sweep.drawn)
     found = [row for row in rows if row[sweep.metric] is not None]
     top = max if sweep.maximize else min
     best = top(found, key=lambda row: row[sweep.metric]) if found else None
@@ -178,7 +178,7 @@ def write(sweep: Sweep, failed: set[Run]) -> str:
     pages = {run.folder.name: f"{run.folder.name}/report.html" for run in sweep.values if run.summary()}
     sections = [Section("", picture=("sweep", "")), Section("", header, cells, places, pages=pages)]
     every = f"All with `{' '.join(sweep.fixed)}`."
-    report = Report(sweep.name, [shows, every], sections, [header, *numbers], {"sweep": picture})
+    report = Report(sweep.name, [shows, every], sections, [header, *numbers], {"sweep": pictures})
     with held(sweep.folder, wait=True):  # several processes may share it
         report.write(sweep.folder, "sweep")
     return replace(report, paragraphs=[shows]).terminal()

@@ -129,7 +129,7 @@ def report(grid: Grid) -> Report:
     doubtful = [f"{row}, {column}: {reason}" for (row, column), reason in table.doubtful.items()]
     sections += [Section("Doubtful in the paper", remarks=doubtful)] if doubtful else []
     picture = figure(grid)
-    figures = {} if picture is None else {grid.stem: picture}
+    figures = {} if picture is None else {grid.stem: [picture]}
     return Report(table.title, [f"{source}Measured by `{command}`", *paragraphs], sections, figures=figures)
 
 

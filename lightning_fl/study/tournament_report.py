@@ -238,9 +238,9 @@ def records(panels: Panels) -> list[list[object]]:
     return rows
 
 
-def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
+def draw(tournament: Tournament, panels: Panels) -> dict[str, list[Figure]]:
     """Draw the heat map of each panel, and the worst case over skew of the best rules."""
-    figures = {}
+    figures: dict[str, list[Figure]] = {}
     seeds, attacks, met = tournament.entries.seeds, tournament.entries.attacks, set[str]()
     for panel, found in panels.items():
         table: dict[str, dict[str, list[float]]] = {}
@@ -256,7 +256,7 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
             shown = [attack for attack in attacks[1:] if any(row.get(attack) for row in table.values())]
             met.update(shown)
             title = f"Accuracy, {heading(panel)}, {'1 to ' * _screens(tournament.entries)}{many(len(seeds), 'seed')}"
-            figures[_heat(panel)] = plot.outcomes(table, shown, [NOBODY, WORST], title)
+            figures[_heat(panel)] = [plot.outcomes(table, shown, [NOBODY, WORST], title)]
     (_, first, told), skews = next(iter(panels)), tournament.entries.skew
     lines: dict[str, dict[str, tuple[float, float, float]]] = {}
     for skew in skews:
@@ -268,13 +268,13 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, Figure]:
         best = sorted(lines, key=lambda rule: (-len(lines[rule]), -mean(p[0] for p in lines[rule].values())))[:_BEST]
         under = many(len(met), "attack") + ", " + many(len(seeds), "seed")
         title = f"The {many(len(best), 'rule')} with the best worst case: {first} Byzantine clients, {under}"
-        figures["skew"] = plot.worst_over_skew({rule: lines[rule] for rule in best}, skews, title)
+        figures["skew"] = [plot.worst_over_skew({rule: lines[rule] for rule in best}, skews, title)]
     wrong = _told(tournament, panels)
-    return figures | ({} if wrong is None else {"told": wrong})
+    return figures | ({"told": wrong} if wrong else {})
 
 
-def _told(tournament: Tournament, panels: Panels) -> Figure | None:
-    """Draw what the first panel's rules lose by a wrong f, and kappa; None if they are told one number."""
+def _told(tournament: Tournament, panels: Panels) -> list[Figure]:
+    """Draw what the first panel's rules lose by a wrong f, and kappa; nothing if they are told one number."""
     from lightning_fl.theory.robustness import least_kappa  # torch comes with it: not for --help
 
     (skew, byzantine, _), entries = next(iter(panels)), tournament.entries
@@ -291,7 +291,7 @@ def _told(tournament: Tournament, panels: Panels) -> Figure | None:
                     if (value := read(one)) is not None:
                         lines[what].setdefault(one.rule, {})[multiple] = value
     title = f"Rules told a wrong f: {heading(Panel(skew, byzantine))}, {many(len(entries.attacks) - 1, 'attack')}"
-    return plot.over_told(lines, bound, title) if any(lines.values()) else None
+    return plot.over_told(lines, bound, title) if any(lines.values()) else []
 
 
 def _heat(panel: Panel) -> str:

@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from lightning_fl import plot
 from lightning_fl.study.report import Report, Section
+from tests.browser import beyond, needs_chromium
 
 TABLE = Section(
     "Of | two", ["rule", "IPM"], [["boba", "**9**<br>8"], ["<b>", "7"]], {(1, 1)}, ["`a` wins"], ("p", "It.")
@@ -44,12 +48,46 @@ def test_in_latex_html_and_csv():
 
 
 def test_in_files(tmp_path):
-    figures = {"p": Figure((1, 1)), "z": Figure((1, 1))}
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/p_panel_3.pdf").touch()  # of an earlier report
+    figures = {"p": [Figure((1, 1)), Figure((1, 1))], "z": [Figure((1, 1))], "none": []}
     whole = replace(WHOLE, figures=figures)
     paths = whole.write(tmp_path / "out", "all", brief=Report("B"))
-    names = ["all.md", "all.csv", "all.tex", "all.html", "p.png", "p.pdf", "z.png", "z.pdf"]
-    assert [path.name for path in paths if path.exists()] == names
-    assert paths[0].read_text().count("![](") == 2
+    endings, pictures = ("md", "csv", "tex", "html"), ("p_panel_1", "p_panel_2", "z")
+    names = [*(f"all.{end}" for end in endings), *(f"{name}.{end}" for name in pictures for end in ("png", "pdf"))]
+    assert [path.name for path in paths] == names
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
+    assert paths[0].read_text().count("![](") == 3
     assert paths[2].read_text() == "% B\n"
     page = paths[3].read_text()
     assert page.index("Of | two") < page.index("data:image/png") < page.index("It.") < page.index('alt="z"')
+
+
+NAMES = ["krum", "a_rule_with_a_name_of_34_letters__", "none of them"]
+
+
+def swept(names):
+    rows = [{"f": i, "lr": 0.1, "rule": rule, "accuracy": 0.5} for i, rule in enumerate(NAMES * 5)]
+    return plot.sweep([row | {"status": "completed"} for row in rows], names, "accuracy", "a sweep")
+
+
+@needs_chromium
+@pytest.mark.drawn
+def test_pictures_fit_a_phone_with_legible_letters(tmp_path):
+    """A sweep's of several parameters and of two, a comparison's and a table's: each 358 pixels wide there."""
+    cells = [plot.Compared(row, column, 50.0, 1.0, [49.0, 52.0], False) for row in NAMES for column in "abcdefg"]
+    mean = {("p", row, str(column)): (50.0, "50.0 \u00b1 1.0") for row in NAMES for column in range(4)}
+    curve = {("a", row, ""): [({1: 50.0, 2: 60.0}, False)] for row in NAMES}
+    figures = {
+        "several": swept(["f", "lr", "rule"]),
+        "two": swept(["lr", "f"]),
+        "maps": plot.grouped(mean, [*map(str, range(4))], "a row", "a column", "accuracy (%)"),
+        "curves": plot.grouped_curves(curve, "a row", "accuracy (%)", lambda _: 2.0),
+        "table": [plot.against_paper(cells, "accuracy, %", "Table 1 of a paper, with a long title")],
+    }
+    assert [len(of) for of in figures.values()] == [3, 1, 2, 1, 1]
+    Report("Mine", figures=figures).write(tmp_path, "all")
+    assert beyond(tmp_path, tmp_path / "all.html") == [0, 0]
+    for figure in (one for of in figures.values() for one in of):
+        points = min(text.get_fontsize() for text in figure.findobj(Text) if text.get_visible() and text.get_text())
+        assert points / 72 * 358 / figure.get_figwidth() >= 11

@@ -170,7 +170,7 @@ def test_rules_are_told_multiples_of_the_true_number(tmp_path):
     text = write(tournament).with_suffix(".md").read_text()
     assert "Rules are told 0, 0.75, 1 times the number of Byzantine clients." in text
     assert "iid, 2 Byzantine clients, told 0" in text
-    axes = draw(tournament, panels_of(tournament))["told"].axes[-1]
+    axes = draw(tournament, panels_of(tournament))["told"][-1].axes[0]
     lines = {line.get_label(): line.get_xydata() for line in axes.lines}
     assert lines["theory's least kappa"].tolist() == [[0.75, 2 / 6], [1.0, 2 / 6]]
     assert lines["trimmed_mean"][:, 0].tolist() == [0.0, 0.75, 1.0]
@@ -376,7 +376,7 @@ def test_the_picture_counts_the_attacks_that_could_be_run(tmp_path):
     tournament = small(tmp_path, rules=["average"], attacks=["sign_flip", "badnets"], seeds=[0])
     tournament.check(Runner(), "x")
     play(tournament, tournament.cells())
-    picture = draw(tournament, panels_of(tournament))["skew"]
+    picture = draw(tournament, panels_of(tournament))["skew"][0]
     title = " ".join(picture.axes[0].get_title().split())
     assert title == "The 1 rule with the best worst case: 2 Byzantine clients, 1 attack, 1 seed"
 
