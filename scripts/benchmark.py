@@ -286,15 +286,17 @@ class Turns(pl.Callback):
 
     Args:
         other: One round of the other side.
+        floor: The least work of a round.
         rounds: Of ours in a turn.
     """
 
-    def __init__(self, other: Callable[[], Any], rounds: int):
-        self.other = other
+    def __init__(self, other: Callable[[], Any], floor: Callable[[], Any], rounds: int):
+        self.other, self.floor = other, floor
         self.rounds = rounds
         self.ours: list[float] = []
         """Seconds per round, by turn; the first, which warms up, is left out."""
         self.theirs: list[float] = []
+        self.floors: list[float] = []
         self.phases: Times = {}
         self.started = perf_counter()
 
@@ -313,6 +315,7 @@ class Turns(pl.Callback):
         if trainer.global_step > self.rounds:
             self.ours.append((now - self.started) / self.rounds)
             self.theirs.append(seconds(self.other))
+            self.floors.append(seconds(self.floor))
         this_round = Round(batch.index, 0.1, batch.seed)
         draw = partial(minibatches, batch.honest, pl_module.client.batch_size, this_round)
         self.phases.setdefault("draw", []).append(seconds(draw))
@@ -368,8 +371,25 @@ def byzfl_round(config: Any, data: Any, rule: str) -> Callable[[], Any]:
     return one_round
 
 
+def floor_of_round(config: Any, data: Any, rule: str) -> Callable[[], Any]:
+    """The least work of a round: one gradient of all its samples in one batch, and the rule's fastest floor."""
+    model, f = make_model(config), config.federation.n_byzantine
+    drawn = minibatches(data.round(0).honest, config.client.batch_size, Round(0, 0.1, 0))[0]
+    x, y = drawn.samples.gather(torch.cat(list(drawn.indices)))
+    rows = torch.randn(len(drawn) + f, sum(value.numel() for value in trainable(model).values()))
+    floors = floors_of(rows, f)
+    names = floor_of(rule, make(config.aggregator))
+    fastest = floors[min(names, key=lambda name: min(seconds(floors[name]) for _ in range(3)))]
+
+    def work() -> None:
+        torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
+        fastest()
+
+    return work
+
+
 def benchmark_simulation(overrides: list[str], rules: list[str], rounds: int, a_turn: int = 10) -> None:
-    """Compare whole rounds with byzfl's, from the command line and without what it adds, in turns."""
+    """Compare whole rounds with byzfl's and with their floors, from the command line and without what it adds."""
     job = ["data=synthetic", "data.n_train=60000", "data.n_test=10000", "partition=iid", "model=mlp"]
     job += ["model.hidden=[50]", "client.batch_size=32", "adversary=lie", "f=15", "schedule=constant", "logger=none"]
     job += ["run_dir=unused", "run_name=benchmark", "trainer.accelerator=cpu", f"trainer.max_steps={rounds}"]
@@ -379,8 +399,8 @@ def benchmark_simulation(overrides: list[str], rules: list[str], rounds: int, a_
         data = make_data(config)
         data.prepare_data()
         data.setup()
-        other = byzfl_round(config, data, rule)
-        command, bare = Turns(other, a_turn), Turns(other, a_turn)
+        other, floor = byzfl_round(config, data, rule), floor_of_round(config, data, rule)
+        command, bare = Turns(other, floor, a_turn), Turns(other, floor, a_turn)
         with (
             TemporaryDirectory() as folder,
             open(os.devnull, "w") as nowhere,
@@ -394,13 +414,13 @@ def benchmark_simulation(overrides: list[str], rules: list[str], rounds: int, a_
             ours, theirs = (len(taken) / sum(taken) for taken in (timer.ours, timer.theirs))
             ratios = [t / o for o, t in zip(timer.ours, timer.theirs, strict=True)]
             low, _, high = quantiles(ratios, n=4)
-            lines.append(
-                [rule, name, f"{theirs:.1f}", f"{ours:.1f}", f"{ours / theirs:.1f}", f"{low:.1f} to {high:.1f}"]
-            )
+            least = median(o / f for o, f in zip(timer.ours, timer.floors, strict=True))
+            line = [f"{theirs:.1f}", f"{ours:.1f}", f"{ours / theirs:.1f}", f"{low:.1f} to {high:.1f}", f"{least:.1f}"]
+            lines.append([rule, name, *line])
             splits.append([rule, name, *(f"{taken:.1f}" for taken in timer.split().values())])
     b = data.federation.n_byzantine
     print(f"{len(data.federation.honest_ids)} + {b} clients, lie, {rounds} rounds of ours, byzfl's loop in turns")
-    print(table(["rule", "", "byzfl, rounds a second", "ours", "ratio", "middle half"], lines))
+    print(table(["rule", "", "byzfl, rounds a second", "ours", "ratio", "middle half", "to floor"], lines))
     print("\nMilliseconds of our rounds, medians")
     print(table(["rule", "", *timer.split()], splits))
 
