@@ -21,11 +21,12 @@ from lightning_fl.run.identity import beside, identity
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.study import store
 from lightning_fl.study.cell import Cell, f_told
-from lightning_fl.study.runner import Outcome, Run, Runner
+from lightning_fl.study.runner import Outcome, Runner
 from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
 from lightning_fl.study.table import MORE_IS_BETTER, OF_CLIENTS, POINTS, TABLES, Place, Table
 from lightning_fl.study.twins import NUMBER, drawn
+from lightning_fl.study.worker import Run
 
 FIELDS = ["row", "column", "seed", "status", "accuracy", "best", "mrd", "rounds", "rounds_to", "loss", "rule_ms"]
 FIELDS += ["fits", "explained", "loss_ratio", "loss_ratio_95", "byzantine_share", "seconds", "recall", "identity"]

@@ -24,8 +24,8 @@ from lightning_fl.errors import SettingError, install
 from lightning_fl.network.threads import set_threads
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import last_checkpoint
-from lightning_fl.study import runner
-from lightning_fl.study.runner import Run, last_words
+from lightning_fl.study import worker
+from lightning_fl.study.worker import Run, last_words
 
 Files = dict[str, bytes]
 
@@ -118,7 +118,7 @@ def work(run: Run, keeper: Any, begun: Files) -> int:
         sender = threading.Thread(target=_send, args=(name, folder, keeper, ended), daemon=True)
         sender.start()
         try:
-            return runner.work(replace(run, folder=folder))
+            return worker.work(replace(run, folder=folder))
         finally:
             ended.set()
             sender.join()
@@ -147,7 +147,7 @@ def called(function: Callable[..., Any], arguments: tuple[Any, ...], threads: in
 
 
 class Tasks:
-    """Tasks of Ray, in place of `runner.Processes`.
+    """Tasks of Ray, in place of `processes.Processes`.
 
     Args:
         workers: How many share the cluster's cores and GPUs.

@@ -6,50 +6,23 @@ run's folder is held by who trains it.  Each run has a worker of its own: an err
 alone.
 """
 
-import multiprocessing
-import os
-import re
 import signal
 import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import connection
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from omegaconf import DictConfig
-
 from lightning_fl.errors import SettingError
-from lightning_fl.network.threads import n_cores, n_threads, set_threads
-from lightning_fl.run.config import compose
-from lightning_fl.run.explain import explained
-from lightning_fl.run.identity import identity
-from lightning_fl.run.lock import BusyError, held
-from lightning_fl.run.saved import finished, last_checkpoint
+from lightning_fl.network.threads import n_cores, n_threads
+from lightning_fl.study.processes import Processes
+from lightning_fl.study.worker import Run
 from lightning_fl.text import many
-
-HELD = 75  # exit code of a worker that finds another process training its run
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run: what a person calls it, its settings as for train.py, where its files go, and what it is a part of."""
-
-    label: str
-    overrides: tuple[str, ...]
-    folder: Path
-    group: str | None = None
-
-    def summary(self) -> dict[str, Any] | None:
-        """Read the result; None if it is not finished."""
-        return finished(self.folder)
 
 
 @dataclass(frozen=True)
@@ -142,7 +115,7 @@ class Runner:
         return Tasks(self.workers, fresh, None if self.on == "ray" else self.on)
 
     def _done(
-        self, engine: "Processes", submit: Callable[[Any], "Future[Any] | None"], calls: Iterable[Any]
+        self, engine: Processes, submit: Callable[[Any], "Future[Any] | None"], calls: Iterable[Any]
     ) -> Generator[tuple[Any, Any, float], None, None]:
         """Yield each call with its future and its seconds once it is done; with None if it was not taken."""
         waiting, active = iter(calls), dict[Future[Any], tuple[Any, float]]()
@@ -165,185 +138,6 @@ class Runner:
             raise
         finally:
             engine.close()
-
-
-class Processes:
-    """Workers of this machine, forked from a server that has imported torch and Lightning once.
-
-    Args:
-        workers: How many share the cores.
-        fresh: Whether each call has a process of its own; otherwise they stay.
-    """
-
-    poll: float | None = None  # seconds between two calls of `fetch`
-
-    def __init__(self, workers: int, fresh: bool):
-        self.fresh = fresh
-        self.begun = max(n_threads() // workers, 1), Path.cwd(), dict(os.environ)
-        self.idle, self.busy = list[ProcessPoolExecutor](), dict[Future[Any], ProcessPoolExecutor]()
-
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Call a function in a worker."""
-        # A pool of one, since the death of a process ends its pool.
-        worker = self.idle.pop() if self.idle else ProcessPoolExecutor(1, _context(), _begin, self.begun)
-        future = worker.submit(_called, function, arguments)
-        self.busy[future] = worker
-        return future
-
-    def train(self, run: Run) -> "Future[Any] | None":
-        """Train a run; None if another process trains it or has finished it."""
-        run.folder.mkdir(parents=True, exist_ok=True)
-        return self.submit(work, run)
-
-    def error(self, run: Run, future: "Future[Any]") -> str | None:
-        """Say how a run ended, for one without a result; None if another process trains it."""
-        try:
-            code = future.result()
-        except BrokenExecutor:
-            return last_words(run, "killed")
-        return None if code == HELD else last_words(run, f"exit code {code}")
-
-    def fetch(self) -> None:
-        """Fetch what runs have left by now: it is here."""
-
-    def ended(self, future: "Future[Any]") -> None:
-        """Keep a worker for the next call."""
-        worker = self.busy.pop(future)
-        if self.fresh or isinstance(future.exception(), BrokenExecutor):
-            worker.shutdown(wait=False)
-        else:
-            self.idle.append(worker)
-
-    def stop(self) -> None:
-        """Let runs end after their round, and anything else at once."""
-        for worker in self.busy.values():
-            for process in [*worker._processes.values()]:
-                process.terminate()
-
-    def close(self) -> None:
-        """End the workers."""
-        for worker in [*self.idle, *self.busy.values()]:
-            worker.shutdown(cancel_futures=True)
-
-
-def _context() -> Any:
-    """Choose how workers start: forked from a server that has imported torch, where the system can."""
-    methods = multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-    context.set_forkserver_preload([__name__, "lightning_fl.run.command"])
-    return context
-
-
-def _begin(threads: int, place: Path, environment: Mapping[str, str]) -> None:
-    """Make a worker like the process that asks, which may have changed since the server started.
-
-    It ends with that process, however that ends: a run after its round, anything else at once.
-    """
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
-    if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C reaches the process that asks, which passes it on
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # while nothing is trained
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(place)
-    set_threads(threads)
-
-
-def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    try:
-        return function(*arguments)
-    finally:
-        parent = multiprocessing.parent_process()
-        if parent is not None and not parent.is_alive():  # nobody waits for it
-            os._exit(1)
-
-
-def work(run: Run) -> int:
-    """Train one run into its folder; what it prints goes to ``train.log`` there.
-
-    Returns:
-        The exit code of a command, or `HELD`.
-    """
-    try:
-        with held(run.folder):
-            if run.summary() is not None:  # another process has just finished it
-                return 0
-            with _logged(run.folder / "train.log"):
-                return _exit_code(run)
-    except BusyError:
-        return HELD
-
-
-def _exit_code(run: Run) -> int:
-    from lightning_fl.run.command import carry_out
-
-    try:
-        with explained():
-            clear(run.folder)
-            carry_out(settings(run))
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:  # whatever it was, a command would have ended of it
-        traceback.print_exc()
-        return 1
-    return 0
-
-
-@contextmanager
-def _logged(path: Path) -> Iterator[None]:
-    """Let what this process and its libraries print go to a file."""
-    with path.open("w", buffering=1, encoding="utf-8", errors="backslashreplace") as log:
-        before = {number: os.dup(number) for number in (1, 2)}
-        try:
-            for number in before:
-                os.dup2(log.fileno(), number)
-            with redirect_stdout(log), redirect_stderr(log):
-                yield
-        finally:
-            for number, kept in before.items():
-                os.dup2(kept, number)
-                os.close(kept)
-
-
-def settings(run: Run) -> DictConfig:
-    """Compose the settings of a run whose folder has its name; it has no loggers but those that it asks for.
-
-    Raises:
-        SettingError: If it has another name by now.
-    """
-    config = compose(["logger=[]", *run.overrides, *places(run.folder)])
-    config.run_name, config.run_group = run.label, config.run_group or run.group
-    if identity(config) != run.folder.name:
-        raise SettingError("code or settings have changed since this run was listed; give the command again.")
-    return config
-
-
-def clear(folder: Path) -> None:
-    """Remove the summary of an unfinished run whose checkpoint somebody has removed: it begins anew."""
-    if not last_checkpoint(folder).exists():
-        (folder / "summary.json").unlink(missing_ok=True)
-
-
-def places(folder: Path) -> list[str]:
-    """Say where a run's files go, that it goes on from its checkpoint there, and that it is one of many."""
-    quoted = "'" + str(folder).replace("'", r"\'") + "'"
-    return [f"run_dir={quoted}", "ckpt_path=auto", "trainer.enable_progress_bar=false"]
-
-
-def last_words(run: Run, how: str) -> str:
-    """Say why a run left no result: its log's last error, or last line."""
-    log = run.folder / "train.log"
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []  # it may never have begun
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines
-    return f"{errors[-1] if errors else 'no output'} ({how}; {log})"
 
 
 def stop_when_told() -> None:

@@ -14,7 +14,8 @@ from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
 from lightning_fl.study.report import Report, Section
-from lightning_fl.study.runner import Outcome, Run, Runner
+from lightning_fl.study.runner import Outcome, Runner
+from lightning_fl.study.worker import Run
 from lightning_fl.text import many
 
 Values = dict[str, Any]

@@ -19,7 +19,7 @@ from lightning_fl.commands import train
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
 from lightning_fl.run.lock import held
-from lightning_fl.study import runner, sweep, sweep_file
+from lightning_fl.study import processes, sweep, sweep_file
 from tests.commands.command import outcome
 from tests.logger import offline
 
@@ -90,7 +90,7 @@ def trained(monkeypatch):
         return 0
 
     start.kill_at, start.fails = None, set()
-    monkeypatch.setattr(runner.Processes, "train", start)
+    monkeypatch.setattr(processes.Processes, "train", start)
     monkeypatch.setattr(sweep, "checked", COMPOSE)
     return started, start
 
@@ -134,7 +134,7 @@ def test_a_grid_from_end_to_end_then_nothing_is_left_to_run(command, tmp_path, m
     assert "| boba | 3 |" in (folder / "sweep.md").read_text()
     assert (folder / "sweep.png").stat().st_size > 10_000
 
-    monkeypatch.setattr(runner.Processes, "train", lambda *_: pytest.fail("a finished run was started again"))
+    monkeypatch.setattr(processes.Processes, "train", lambda *_: pytest.fail("a finished run was started again"))
     again = command(None, *settings)
     assert again[0] == 0
     assert table(folder) == rows

@@ -8,13 +8,13 @@ import time
 
 import torch
 
-from lightning_fl.study import runner
+from lightning_fl.study import worker
 
 
 def work(run):
     """Do it, in a worker."""
-    runner._exit_code = train
-    return runner.work(run)
+    worker._exit_code = train
+    return worker.work(run)
 
 
 def train(run):

@@ -23,7 +23,8 @@ from lightning_fl.run.saved import SavedRun
 from lightning_fl.run.train import train
 from lightning_fl.study import ray_tasks, tournament
 from lightning_fl.study.ray_tasks import Keeper, read_files, write_files
-from lightning_fl.study.runner import Run, Runner, places
+from lightning_fl.study.runner import Runner
+from lightning_fl.study.worker import Run, places
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("data=synthetic", "data.n_train=300", "model=logistic", "federation.n_clients=10", "adversary=none")

@@ -18,8 +18,9 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import last_checkpoint
-from lightning_fl.study import runner
-from lightning_fl.study.runner import Outcome, Progress, Run, Runner
+from lightning_fl.study import processes, runner, worker
+from lightning_fl.study.runner import Outcome, Progress, Runner
+from lightning_fl.study.worker import Run
 from tests.holding import elsewhere
 from tests.study import fake as stand_in
 
@@ -27,7 +28,7 @@ from tests.study import fake as stand_in
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     """Replace the training; gives a maker of runs."""
-    monkeypatch.setattr(runner, "work", stand_in.work)
+    monkeypatch.setattr(processes, "work", stand_in.work)
     return lambda what, name=None: Run(what, (what,), tmp_path / (name or what))
 
 
@@ -39,7 +40,7 @@ def test_runs_lie_and_start_where_they_are_put(override):
 
 def test_a_folder_s_name_reaches_hydra_as_it_is(tmp_path):
     folder = tmp_path / "o'brien, ${x} = (1)"
-    (read, *_) = OverridesParser.create().parse_overrides(runner.places(folder))
+    (read, *_) = OverridesParser.create().parse_overrides(worker.places(folder))
     assert read.value() == str(folder)
 
 
@@ -89,7 +90,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     run = Run("x", overrides, tmp_path / "it's" / identity(checked(overrides)))
     run.folder.mkdir(parents=True)
     monkeypatch.setattr(command, "carry_out", told.append)
-    runner.work(run)
+    worker.work(run)
     (config,) = told
     assert (config.seed, config.ckpt_path, config.run_dir) == (3, "auto", str(run.folder))
     assert not config.get("logger")
@@ -101,11 +102,11 @@ def test_a_run_whose_code_has_changed_since_it_was_listed_is_not_trained(tmp_pat
     file, overrides = tmp_path / "listed_rule.py", ["aggregator=median", "aggregator._target_=listed_rule.Mine"]
     file.write_text("from lightning_fl.aggregator.median import Median as Mine")
     run = Run("mine", tuple(overrides), tmp_path / identity(checked(overrides)), "cup")
-    config = runner.settings(run)
+    config = worker.settings(run)
     assert (config.run_dir, config.run_name, config.run_group) == (str(run.folder), "mine", "cup")
     file.write_text("from lightning_fl.aggregator.average import Average as Mine")
     with pytest.raises(SettingError, match="code or settings have changed since this run was listed"):
-        runner.settings(run)
+        worker.settings(run)
 
 
 def test_a_worker_is_where_and_what_the_asking_process_is(fake, tmp_path, monkeypatch):
@@ -151,7 +152,7 @@ def test_a_stopped_run_whose_checkpoint_is_gone_begins_anew(tmp_path):
     for there in (True, False):
         (tmp_path / "summary.json").touch()
         checkpoint.touch() if there else checkpoint.unlink()
-        runner.clear(tmp_path)
+        worker.clear(tmp_path)
         assert (tmp_path / "summary.json").exists() == there
 
 
@@ -172,6 +173,7 @@ def test_stopping_ends_the_running_ones_gently(fake):
 
 def test_workers_share_the_cores(fake, monkeypatch):
     monkeypatch.setattr(runner, "n_threads", lambda: 7)
+    monkeypatch.setattr(processes, "n_threads", lambda: 7)
     monkeypatch.setattr(runner, "n_cores", lambda: 8)
     assert str(Runner()) == ""
     assert str(Runner(3)) == "; 3 workers, 2 threads each, share 8 cores"
