@@ -1,10 +1,8 @@
 """A project of one's own, as examples/own_project shows it: its names stand beside ours everywhere."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,11 +11,14 @@ import pytest
 import torch
 
 from lightning_fl import SettingError
+from lightning_fl.commands import sweep
 from lightning_fl.contract.inputs import found_inputs
 from lightning_fl.run import config
 from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
+from tests.commands.command import outcome
+from tests.starting import Started
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,12 +34,11 @@ def project(tmp_path, monkeypatch):
     return folder
 
 
-def command(*words, folder):
-    """Run lightning-fl in a folder; gives exit code and all that it printed."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    given = [sys.executable, "-m", "lightning_fl", *words]
-    done = subprocess.run(given, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout + done.stderr
+def command(*words):
+    """Run a module in the working folder; gives exit code and all that it printed."""
+    process = Started("-m", *words)
+    out, err = process.communicate()
+    return process.returncode, out + err
 
 
 def test_its_names_are_valid_beside_ours(project):
@@ -107,16 +107,20 @@ def test_a_name_of_ours_is_refused(project):
 
 
 @pytest.mark.slow
-def test_every_command_knows_it(project, tmp_path):
-    assert "my_rule" in command("train", "--help", folder=project)[1]
+def test_every_command_knows_it(project, tmp_path, monkeypatch, capsys):
+    assert "my_rule" in command("lightning_fl", "train", "--help")[1]
     (project / "sweep.yaml").write_text(
         "program: train.py\nmethod: grid\nmetric: {name: accuracy, goal: maximize}\n"
         'command: ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]\n'
         "parameters: {experiment: {value: my_setting}, trainer.max_steps: {value: 3}, trainer.accelerator: "
         "{value: cpu}, aggregator: {values: [my_rule, median]}}\n"
     )
-    code, out = command("sweep", str(project / "sweep.yaml"), "--config-dir=project/conf", folder=tmp_path)
-    assert code == 0, out
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(config.OWN, "")  # so that it is as before after the test
+    monkeypatch.setattr(sweep, "stop_when_told", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["sweep.py", str(project / "sweep.yaml"), "--config-dir=project/conf"])
+    code, out, err = outcome(sweep.main, capsys)
+    assert code == 0, err
     assert out.count("completed") == 2
 
 
@@ -124,7 +128,7 @@ def test_every_command_knows_it(project, tmp_path):
 def test_its_parts_learn_under_attack(project):
     """All of them together, by the third line of its README."""
     given = ["experiment=my_setting", "aggregator=my_midrange", "client=my_client", "partition=my_partition"]
-    code, out = command("train", *given, "logger=none", "hydra.run.dir=run", folder=project)
+    code, out = command("lightning_fl", "train", *given, "logger=none", "hydra.run.dir=run")
     assert code == 0, out
     assert "MyMidrange(f=3)" in out
     assert "3 Byzantine (MyAttack(factor=5.0))" in out
@@ -169,11 +173,9 @@ def test_it_keeps_the_laws(project):
     (project / "careless.py").write_text(code.replace(least, ""))
     content = (project / "conf/aggregator/my_rule.yaml").read_text()
     (project / "conf/aggregator/careless.yaml").write_text(content.replace("my_rule.", "careless."))
-    given = [sys.executable, "-m", "pytest", "--pyargs", "lightning_fl.contract", "-q", "-p", "no:cacheprovider"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(given, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1, done.stdout
-    assert " passed" in done.stdout
-    failed = re.findall(r"^FAILED .*?::(\S+)", done.stdout, re.MULTILINE)
+    code, out = command("pytest", "--pyargs", "lightning_fl.contract", "-q", "-p", "no:cacheprovider")
+    assert code == 1, out
+    assert " passed" in out
+    failed = re.findall(r"^FAILED .*?::(\S+)", out, re.MULTILINE)
     assert "test_f_out_of_range_raises_before_training[careless]" in failed
     assert all("careless" in name for name in failed), failed

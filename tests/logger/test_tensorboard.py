@@ -12,8 +12,8 @@ reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumul
 @pytest.mark.slow
 def test_a_run_in_tensorboard(tmp_path):
     process = start(tmp_path, "trainer.max_steps=3", "logger=tensorboard", "hydra.run.dir=x")
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, out
+    _, err = process.communicate()
+    assert process.returncode == 0, err
     events = reader.EventAccumulator(str(tmp_path / "x/tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]

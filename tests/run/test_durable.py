@@ -7,7 +7,6 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from lightning_fl.commands import train
 from lightning_fl.run import train as run_train
 from tests.commands.command import outcome
 from tests.holding import elsewhere
+from tests.starting import Started
 from tests.test_methods import SMALL
 
 ROOT = Path(lightning_fl.__file__).parents[1]
@@ -56,14 +56,8 @@ def whole(tmp_path_factory):
 
 def start(folder, *arguments):
     """Run a command line in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "scripts" / "train.py"), *RUN, *arguments],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return Started(ROOT / "scripts" / "train.py", *RUN, *arguments, cwd=folder, environment=environment)
 
 
 def files(folder):
@@ -315,13 +309,13 @@ def test_a_process_that_is_killed_then_stopped_goes_on_to_the_same_end(command, 
     assert command("aggregator=average", rounds, "hydra.run.dir=whole")[0] == 0
     process, checkpoint = start(tmp_path, *PLAIN, rounds), tmp_path / "x/checkpoints/last.ckpt"
     wait_until(checkpoint.exists, process)
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     process, before = start(tmp_path, *PLAIN, rounds), checkpoint.stat().st_mtime_ns
     wait_until(lambda: checkpoint.stat().st_mtime_ns != before, process)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate()
     assert process.returncode == 143, err
     summary = json.loads((tmp_path / "x" / "summary.json").read_text())
     assert summary["reason"] == "stopped by SIGTERM"
@@ -333,5 +327,5 @@ def test_a_process_that_is_killed_then_stopped_goes_on_to_the_same_end(command, 
 def wait_until(condition, process):
     """Look every few milliseconds, until a process has ended."""
     deadline = time.monotonic() + 200
-    while not condition() and process.poll() is None and time.monotonic() < deadline:
+    while not condition() and process.returncode is None and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -4,8 +4,6 @@ import csv
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,18 +13,17 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 from lightning_fl.run.train import train
 from lightning_fl.strategy.client_parallel import ClientParallel
 from tests import training
+from tests.starting import Started
 from tests.strategy.killed import SMALL, settings
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = [sys.executable, "-W", "ignore"]
 
 
 def start(*command, **more):
     """Start a command, with more in its environment."""
     environment = {name: value for name, value in os.environ.items() if name not in ("LOCAL_RANK", "WORLD_SIZE")}
-    environment |= {"OMP_NUM_THREADS": "1"} | more
-    words = [*PYTHON, *map(str, command)]
-    return subprocess.Popen(words, cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True)
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"} | more
+    return Started("-m", *command, cwd=ROOT, environment=environment)
 
 
 def close(one, two):
@@ -52,8 +49,8 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_process_that_dies_ends_the_run_which_goes_on_in_one_process(tmp_path, whole):
-    dying = start("-m", "tests.strategy.killed", tmp_path)
-    _, error = dying.communicate(timeout=300)
+    dying = start("tests.strategy.killed", tmp_path)
+    _, error = dying.communicate()
     assert dying.returncode in (1, 2)
     assert "Error: process" in error
     assert "ckpt_path=auto" in error
@@ -71,8 +68,8 @@ def test_a_process_that_dies_ends_the_run_which_goes_on_in_one_process(tmp_path,
 
 @pytest.mark.slow
 def test_the_command_starts_processes_and_leaves_its_files_once(tmp_path, whole):
-    run = start("-m", "lightning_fl", "train", *SMALL, "trainer.devices=2", f"hydra.run.dir='{tmp_path}/a folder'")
-    output, error = run.communicate(timeout=300)
+    run = start("lightning_fl", "train", *SMALL, "trainer.devices=2", f"hydra.run.dir='{tmp_path}/a folder'")
+    output, error = run.communicate()
     assert (run.returncode, error) == (0, "")
     assert output.count("Clients  ") == output.count("completed after 8 rounds") == 1
     close(whole, tmp_path / "a folder")
@@ -89,25 +86,30 @@ def free_port():
 
 @pytest.mark.slow
 def test_two_processes_started_by_torchrun(tmp_path, whole):
-    elastic = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    elastic = ["torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
     run = start(*elastic, "-m", "lightning_fl", "train", *SMALL, "trainer.devices=2", f"hydra.run.dir={tmp_path}/run")
-    output, error = run.communicate(timeout=300)
+    output, error = run.communicate()
     assert run.returncode == 0, error
     assert output.count("completed after 8 rounds") == 1
     close(whole, tmp_path / "run")
 
 
-@pytest.mark.slow
-def test_two_nodes_started_by_slurm(tmp_path, whole):
-    """By what srun tells its tasks; SLURM itself is not there."""
+def two_nodes(*words):
+    """Start a command as srun does on two nodes, by what it tells its tasks; gives what each prints."""
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
     job |= {"SLURM_LOCALID": "0", "SLURM_NODELIST": "localhost", "MASTER_PORT": str(free_port())}
     job |= {"MASTER_ADDR": "127.0.0.1"}
-    words = ["-m", "lightning_fl", "train", *SMALL, "trainer.num_nodes=2", f"hydra.run.dir={tmp_path}/run"]
     tasks = [start(*words, **job, SLURM_PROCID=str(i), SLURM_NODEID=str(i)) for i in range(2)]
-    outputs = [task.communicate(timeout=300) for task in tasks]
-    assert [task.returncode for task in tasks] == [0, 0], outputs
-    assert sum(output.count("completed after 8 rounds") for output, _ in outputs) == 1
+    printed = [task.communicate() for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0], printed
+    return printed
+
+
+@pytest.mark.slow
+def test_two_nodes_started_by_slurm(tmp_path, whole):
+    """SLURM itself is not there."""
+    printed = two_nodes("lightning_fl", "train", *SMALL, "trainer.num_nodes=2", f"hydra.run.dir={tmp_path}/run")
+    assert sum(output.count("completed after 8 rounds") for output, _ in printed) == 1
     close(whole, tmp_path / "run")
 
 
@@ -128,9 +130,8 @@ def test_local_epochs_kept_momentum_a_window_and_any_number_of_attackers(tmp_pat
     words += ["federation.participation=0.5", "federation.sampling=bernoulli", "adversary=mimic_learned"]
     words += ["adversary.from_round=3", "adversary.to_round=6", "aggregator=median", "f=1", "trainer.max_steps=8"]
     words += ["trainer.val_check_interval=4", "logger=none", "trainer.accelerator=cpu"]
-    for devices in (1, 2):
-        more = [f"trainer.devices={devices}", f"hydra.run.dir={tmp_path}/{devices}"]
-        run = start("-m", "lightning_fl", "train", *words, *more)
-        assert run.communicate(timeout=300)[1] == ""
-        assert run.returncode == 0
+    alone = start("lightning_fl", "train", *words, f"hydra.run.dir={tmp_path}/1")
+    printed = two_nodes("lightning_fl", "train", *words, "trainer.num_nodes=2", f"hydra.run.dir={tmp_path}/2")
+    assert [error for _, error in [alone.communicate(), *printed]] == ["", "", ""]
+    assert alone.returncode == 0
     close(tmp_path / "1", tmp_path / "2")
