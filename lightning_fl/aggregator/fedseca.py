@@ -20,6 +20,7 @@ from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import Share
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.ordered import sorted_rows
 from lightning_fl.updates.products import float64_columns, kth_smallest
 from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -106,10 +107,10 @@ class Fedseca(Remembering):
 
     def _elect(self, x: Tensor, rho: Tensor, scales: Tensor, cuts: Tensor) -> Float64[Tensor, " k"]:
         size, clipped, paper = x.abs(), scales[:, None] * x, self.variant == "paper"
-        ordered, n = clipped.abs().sort(0).values, len(x)
-        limit = ordered[(n - 1) // 2]
+        ordered, n = sorted_rows(clipped.abs().T), len(x)
+        limit = ordered[:, (n - 1) // 2]
         if self.median == "middle":
-            limit = limit / 2 + ordered[n // 2] / 2
+            limit = limit / 2 + ordered[:, n // 2] / 2
         y = (clipped if paper else x).clamp(-limit, limit)
         cuts = cuts[:, None]
         small = size <= (1 + _ROUNDING) * cuts if paper else size < (1 - _ROUNDING) * cuts

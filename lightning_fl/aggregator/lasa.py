@@ -64,7 +64,7 @@ class _Sparsified:
         for t, values in self.pieces(given, owner):
             squares = torch.linalg.vector_norm(values, dim=1, dtype=torch.float64).square()
             signs = values.sign()
-            found[:, t] += torch.stack([squares, signs.sum(1), signs.norm(1, dim=1)], dim=1)
+            found[:, t] += torch.stack([squares, signs.sum(1), signs.abs_().sum(1)], dim=1)
         return found
 
     def combined(
