@@ -342,6 +342,13 @@ def test_an_attack_that_cannot_be_run_leaves_the_others(tmp_path):
         assert one.worst.mean == row["accuracy"]
 
 
+@pytest.mark.parametrize(("protocol", "attack"), [("2026.1-labels", "label_flip_pair"), ("2026.1-backdoor", "dba")])
+def test_a_league_s_attackers_have_what_they_poison(protocol, attack, tmp_path):
+    entries = Entries.choose(protocol=protocol)
+    assert attack in entries.attacks
+    assert module._possible(Tournament(entries, tmp_path)._plain(attack, 15))[1] is None
+
+
 def test_what_this_machine_lacks_is_no_result(tmp_path):
     more = [*SMALL, f"updates_dir={tmp_path / 'missing'}"]
     tournament = small(tmp_path, rules=["average"], skew=["iid"], seeds=[0], attacks=[], more=more)
