@@ -404,7 +404,7 @@ def floor_of_round(config: Any, data: Any, rule: str) -> Callable[[], Any]:
     x, y = drawn.samples.gather(torch.cat(list(drawn.indices)))
     rows = torch.randn(len(drawn) + f, sum(value.numel() for value in trainable(model).values()))
     floors = floors_of(rows, f)
-    names = floor_of(rule, make(config.aggregator))
+    names = floor_of(make(config.aggregator))
     fastest = floors[min(names, key=lambda name: min(seconds(floors[name]) for _ in range(3)))]
 
     def work() -> None:
