@@ -493,7 +493,7 @@ def test_records_to_weights_and_biases_offline(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["submitit_local", "joblib", "ray"])
+@pytest.mark.parametrize("launcher", ["submitit_local", "joblib"])
 def test_a_launcher_starts_runs_in_processes_of_its_own(tmp_path, launcher):
     """As on a cluster: the function that trains is pickled by name; the table at the end is of all runs."""
     pytest.importorskip(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")

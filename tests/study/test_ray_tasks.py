@@ -2,8 +2,8 @@
 
 import csv
 import os
+import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +15,8 @@ import pytest
 from filelock import FileLock, Timeout
 
 from lightning_fl import SettingError
+from lightning_fl.commands import sweep
+from lightning_fl.commands import train as train_command
 from lightning_fl.network.threads import one_thread
 from lightning_fl.run.config import compose
 from lightning_fl.run.identity import identity
@@ -25,6 +27,7 @@ from lightning_fl.study import ray_tasks, tournament
 from lightning_fl.study.ray_tasks import Keeper, read_files, write_files
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.worker import Run, places
+from tests.commands.command import outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("data=synthetic", "data.n_train=300", "model=logistic", "federation.n_clients=10", "adversary=none")
@@ -87,20 +90,14 @@ def test_ray_is_asked_at_its_address(monkeypatch, on, address):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A small Ray on this machine, with the tests' packages on its path."""
-    import ray
-
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
-    ray.init(
-        num_cpus=2, object_store_memory=80 * 2**20, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
-    )
-    yield ray
-    ray.shutdown()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+    """Ray as it starts on this machine, which has two cores for it, with the tests' packages on its path."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        patch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')
+        patch.delenv("RAY_ADDRESS", raising=False)
+        ray = ray_tasks._connect(None)
+        yield ray
+        ray.shutdown()
 
 
 def worker():
@@ -151,8 +148,8 @@ def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    for outcome in Runner(2, "ray").train([long, broken]):
-        found[outcome.run.label] = outcome
+    for ended in Runner(2, "ray").train([long, broken]):
+        found[ended.run.label] = ended
     killer.join()
     assert found["broken"].summary is None
     assert "krum needs" in found["broken"].error
@@ -191,20 +188,36 @@ def test_closing_stops_the_runs_after_their_round_and_they_go_on(cluster, tmp_pa
 
 @needs_ray
 @pytest.mark.slow
-def test_a_sweep_on_ray(tmp_path):
+def test_a_sweep_on_ray(cluster, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "stop_when_told", lambda: None)
     (tmp_path / "small.yaml").write_text(
         "program: train.py\nmethod: grid\nmetric: {name: accuracy, goal: maximize}\nparameters:\n"
         "  data: {value: synthetic}\n  data.n_train: {value: 300}\n  trainer.max_steps: {value: 3}\n"
         "  trainer.accelerator: {value: cpu}\n  aggregator: {values: [median, boba]}\n"
     )
-    words = [sys.executable, "-m", "lightning_fl", "sweep", "small.yaml", "--on", "ray", "--workers", "2"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    environment.pop("RAY_ADDRESS", None)
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("completed") == 2
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "small.yaml", "--on", "ray", "--workers", "2"])
+    code, out, err = outcome(sweep.main, capsys)
+    assert code == 0, err
+    assert out.count("completed") == 2
     runs = [path.parent for path in (tmp_path / "runs" / "sweeps" / "small").glob("*/summary.json")]
     assert sorted(SavedRun.read(run).topics[0].split("(")[0] for run in runs) == ["boba", "median"]
+
+
+@needs_ray
+@pytest.mark.slow
+def test_hydra_s_launcher_trains_in_a_process_of_ray(cluster, tmp_path, monkeypatch, capsys):
+    """The function that trains is pickled by name; the table at the end is of all runs."""
+    pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+    monkeypatch.chdir(tmp_path)
+    words = ["-m", "hydra/launcher=ray", "+hydra.launcher.ray.remote.num_cpus=2", f"hydra.sweep.dir={tmp_path}/many"]
+    words += [*SMALL, "logger=none", "aggregator=average,median", "trainer.max_steps=2"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *words])
+    code, out, err = outcome(train_command.main, capsys)
+    assert code == 0, err
+    assert [SavedRun.read(tmp_path / "many" / str(i)).status for i in range(2)] == ["completed"] * 2
+    _, _, table = out.partition("mean of 1 completed run. Rows: aggregator.")
+    assert re.findall(r"^ +(average|median) +[\d.]+$", table, re.M) == ["average", "median"]
 
 
 @needs_ray
