@@ -2,12 +2,9 @@
 
 import copy
 import io
-import os
 import random
 import re
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
@@ -33,6 +30,8 @@ from lightning_fl.flower.strategy import FILE
 from tests import training
 from tests.callback.test_round_checkpoint import Command
 from tests.flower.grid import FakeGrid
+from tests.holding import elsewhere
+from tests.starting import Started
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAW = torch.Generator().manual_seed(0)
@@ -730,9 +729,9 @@ fatal = lambda number, arrays: os.kill(os.getpid(), signal.SIGKILL) if number ==
 nodes = {{node: client(MOVES[i], factor=1.1 + i / 10) for i, node in enumerate(honest())}}
 run(RobustStrategy("foolsgold", folder={str(tmp_path)!r}), nodes, 5, evaluate_fn=fatal)
 """
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    process = Started("-c", code, cwd=ROOT)
+    printed = process.communicate()
+    assert process.returncode == -signal.SIGKILL, printed
     nodes = {node: client(MOVES[i], factor=1.1 + i / 10) for i, node in enumerate(honest())}
     whole, resumed = (flat(run(RobustStrategy("foolsgold", folder=folder), nodes, 5)) for folder in (None, tmp_path))
     assert torch.equal(resumed, whole)
@@ -787,17 +786,8 @@ def test_a_folder_of_another_run_or_in_use_is_refused(tmp_path):
             run(strategy, honest(), 2)
     with pytest.raises(SettingError, match="other settings, arrays: "):
         run(RobustStrategy("average", folder=tmp_path), honest(), 2, start={"w": torch.zeros(2)})
-
-    code = (
-        "import sys, pathlib\nfrom lightning_fl.run.lock import held\n"
-        "with held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()"
-    )
-    holder = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(holder, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout.readline() == b"held\n"
-        with pytest.raises(SettingError, match="is in use by another process; wait until it has ended"):
-            run(RobustStrategy("average", folder=tmp_path), honest(), 2)
-        other.stdin.close()
+    with elsewhere(tmp_path), pytest.raises(SettingError, match="is in use by another process; wait until it has"):
+        run(RobustStrategy("average", folder=tmp_path), honest(), 2)
 
 
 # Settings

@@ -2,9 +2,10 @@
 
 import json
 import math
-import subprocess
-import sys
+import os
+import socket
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ from lightning_fl.contract import conf
 from lightning_fl.run.config import CONF
 from tests import processes, training
 from tests.processes import CLASSES, SIDE
+from tests.starting import Started
+
+ROOT = Path(__file__).resolve().parents[2]
 
 BASE = [
     "data=synthetic",
@@ -98,8 +102,13 @@ def cases(folder):
 
 
 def launch(folder, n_processes):
-    command = [sys.executable, "-m", "tests.processes", str(folder), str(n_processes)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """Start one process, or several as a launcher does that Lightning finds; gives them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    ranks = [place | {"LOCAL_RANK": str(rank)} for rank in range(n_processes)] if n_processes > 1 else [{}]
+    words = ["-m", "tests.processes", folder, n_processes]
+    return [Started(*words, cwd=ROOT, environment=os.environ | {"OMP_NUM_THREADS": "1"} | rank) for rank in ranks]
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +124,9 @@ def trained(tmp_path_factory):
             processes.train(half, 1, path)
         every[f"{name} resumed"] = every[name] | {"ckpt_path": str(path / "saved.ckpt")}
     (folder / "cases.json").write_text(json.dumps(every))
-    for process in [launch(folder, n) for n in (1, 2)]:
-        output, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, output[-4000:]
+    for process in [*launch(folder, 1), *launch(folder, 2)]:
+        printed = process.communicate()
+        assert process.returncode == 0, printed
     return [torch.load(folder / f"{n}.pt", weights_only=False) for n in (1, 2)]
 
 
