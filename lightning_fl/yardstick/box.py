@@ -21,7 +21,8 @@ from lightning_fl.text import plain
 from lightning_fl.updates.updates import Updates
 
 Rule = Callable[[Any], Any]
-_REDRAWN = 16  # other draws of a random rule by which what was found is judged
+DRAWS = 4
+"""Draws of a rule that draws at random, the same at every question: worse rows are not just luckier ones."""
 
 
 class Spent(Exception):  # noqa: N818  (no error: the search has had its questions)
@@ -33,9 +34,10 @@ class Found:
     """Forged rows and what they do.
 
     Args:
-        kappa: Squared distance of the answer from the honest mean over the honest variance.
+        kappa: Squared distance of the answer from the honest mean over the honest variance; of a rule that draws, the
+            mean over its draws.
         rows: (f, d) what the Byzantine clients send.
-        answer: (d,) what the rule makes of them and the honest rows.
+        answer: (d,) what the rule makes of them and the honest rows; of a rule that draws, the mean over its draws.
     """
 
     kappa: float
@@ -126,19 +128,20 @@ class ClosedBox(Aggregator):
             raise Spent
         self.left -= 1
         try:
-            answer = self._answer(forged, 0)
+            answers = [self._answer(forged, draw) for draw in range(DRAWS if self.draws else 1)]
         except Exception as error:
             self.failures.setdefault(f"raises {_said(error)}", self.member)
             return Found(0.0, forged, self.mean)
+        answer = torch.stack(answers).mean(0)
         if not answer.isfinite().all() and not forged.isfinite().all():
             self.failures.setdefault("answers NaN or inf to rows of NaN or inf", self.member)
             return Found(0.0, forged, answer)
-        found = Found(self.kappa_of(answer), forged, answer)
+        found = Found(sum(map(self._kappa, answers)) / len(answers), forged, answer)
         if self.member not in self.found or found.kappa > self.found[self.member].kappa:
             self.found[self.member] = Found(found.kappa, forged.clone(), answer)
         return found
 
-    def kappa_of(self, answer: Float[Tensor, " d"]) -> float:
+    def _kappa(self, answer: Float[Tensor, " d"]) -> float:
         """Measure how far an answer is from the honest mean; infinitely far if it is not finite."""
         return measured_kappa(self.honest, answer, self.honest.n) if answer.isfinite().all() else inf
 
@@ -149,13 +152,6 @@ class ClosedBox(Aggregator):
     def ranked(self) -> list[tuple[str, Found]]:
         """The members and the worst that each found, the worst first."""
         return sorted(self.found.items(), key=lambda item: -item[1].kappa)
-
-    def redraw(self, most: int) -> None:
-        """Judge what the ``most`` best members found by the mean over other draws of a random rule; drop the rest."""
-        best, self.found = self.ranked()[:most], {}
-        for member, found in best:
-            kappas = [self.kappa_of(self._answer(found.rows, draw)) for draw in range(1, _REDRAWN + 1)]
-            self.found[member] = Found(sum(kappas) / _REDRAWN, found.rows, found.answer)
 
 
 def _said(error: Exception) -> str:

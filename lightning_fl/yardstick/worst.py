@@ -22,11 +22,10 @@ from lightning_fl.text import many, plain, settings, table
 from lightning_fl.theory.robustness import least_kappa
 from lightning_fl.updates.rows import check_rows
 from lightning_fl.yardstick.attacks import MEMBERS, NAME, UNBOUNDED
-from lightning_fl.yardstick.box import ClosedBox, Rule, Spent
+from lightning_fl.yardstick.box import DRAWS, ClosedBox, Rule, Spent
 from lightning_fl.yardstick.honest import FAMILIES, drawn
 
 BUDGET = 1000
-_JUDGED = 5  # members whose finds are drawn again where the rule draws
 _SHOWN = 8
 
 
@@ -40,10 +39,10 @@ class Worst:
         f: Forged ones.
         d: Their length.
         kappa: ||R(x) - mean||^2 over (1/h) sum_i ||x_i - mean||^2, mean that of the h honest rows; of a rule that
-            draws, the mean over 16 draws.
+            draws, the mean over 4 draws, the same at every question.
         member: What found it.
         rows: (f, d) the forged rows.
-        answer: (d,) what the rule makes of them and the honest rows.
+        answer: (d,) what the rule makes of them and the honest rows; of a rule that draws, the mean over the draws.
         honest: (h, d) these.
         asked: How often the rule was asked.
         proven: The bound that its authors have proven, where it is one of this library's and has one.
@@ -162,8 +161,7 @@ def worst(rule: Rule, honest: Any, f: int, *, seed: int = 0, budget: int = BUDGE
         except Spent:
             break
     if box.draws:
-        box.redraw(_JUDGED)
-        notes.append("draws at random: kappa is a mean over 16 draws, of which the search knew another one")
+        notes.append(f"draws at random: each kappa is the mean over the same {DRAWS} draws")
     if box.has_memory:
         notes.append("remembers earlier rounds: asked as in its first one")
     if not box.repeats:
