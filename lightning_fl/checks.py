@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import pytorch_lightning as pl
@@ -276,6 +277,10 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     inputs, labels = data[0].gather(torch.tensor([0, other[0]], device=targets.device))
     tried = 2 if mixes(model) else 1  # samples
     advice = "choose another model"
+    length = inputs[0].numel()
+    first = next((layer.in_features for layer in model.modules() if isinstance(layer, nn.Linear)), length)
+    if first != length and "in_features" in signature(type(model)).parameters:
+        advice = f"set model.in_features={length}, or {advice}"
     if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest, and any below 0
         low, high = min(int(each.inputs.min()) for each in data), max(int(each.inputs.max()) for each in data)
         inputs.view(2, -1)[:, -1] = low if low < 0 else high

@@ -42,7 +42,9 @@ class Partition(ABC):
         name, n = type(self).__name__, len(targets)
         if self.n_clients not in (None, n_clients):
             needed = many(self.n_clients or 0, "client")
-            raise SettingError(f"{name} needs {needed}, got n_clients={n_clients}; set it to that, or leave it out.")
+            raise SettingError(
+                f"{name} needs {needed}, got n_clients={n_clients}; set federation.n_clients={self.n_clients}."
+            )
         assigned = self.assign(targets, n_clients, n_classes, generator)
         if not isinstance(assigned, Sequence):
             raise SettingError(f"{name} must give a list of parts, got {type(assigned).__name__}.")

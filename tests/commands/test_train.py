@@ -273,7 +273,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["data.server_samples=401"], "401 samples of class 0, got 400"),
         (["model.n_classes=7"], "the data have 10 classes, Mlp gives outputs of shape"),
         (["run_dir=null"], "run_dir needs text, got None"),
-        (["model.in_features=3"], "Mlp does not take inputs of shape"),
+        (["model.in_features=3"], "Mlp does not take inputs of shape .*; set model.in_features=784, or choose another"),
         (["ckpt_path=nowhere.ckpt"], "ckpt_path needs a checkpoint file, got nowhere.ckpt"),
         (["reference=nowhere"], "reference needs the folder of a finished run, got nowhere"),
         (["method=frpg", "reference=run"], "plain averaging, which cannot replace ClippedSum"),

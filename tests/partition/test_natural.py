@@ -50,7 +50,7 @@ def test_the_data_tell_how_many_clients_there_are():
     data.setup()
     assert data.federation.n_clients == 3
     assert [part.tolist() for part in data.clients.indices] == [[0, 3], [1, 4], [2, 5]]
-    with pytest.raises(SettingError, match="Natural needs 3 clients, got n_clients=4; set it to that, or leave it out"):
+    with pytest.raises(SettingError, match=r"Natural needs 3 clients, got n_clients=4; set federation\.n_clients=3"):
         TensorData((X, Y), (X, Y), Natural([*"abcabc"]), n_clients=4).setup()
 
 
