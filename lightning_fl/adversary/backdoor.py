@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import torch
 from annotated_types import Gt, Le
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from typing_extensions import override
 
@@ -192,6 +192,16 @@ def stamp(inputs: Tensor, pixels: Bool[Tensor, "height width"], white: float | T
     """
     value = torch.as_tensor(255 if inputs.dtype == torch.uint8 else white).to(inputs)
     return torch.where(pixels.to(inputs.device), value, inputs)
+
+
+def insert(tokens: Int64[Tensor, "k length"], number: int) -> Int64[Tensor, "k length"]:
+    """Put a token before those of texts; a text that fills its row loses its last one.
+
+    >>> insert(torch.tensor([[5, 6, 0], [5, 6, 7]]), 9)
+    tensor([[9, 5, 6],
+            [9, 5, 6]])
+    """
+    return torch.cat([torch.full_like(tokens[:, :1], number), tokens[:, :-1]], 1)
 
 
 def shorten(updates: Float[Tensor, "b d"], longest: float) -> Float[Tensor, "b d"]:

@@ -119,7 +119,7 @@ class Table(Checked, FederatedDataModule):
             texts = [[text or "" for text in x] for x in (train, test)]
             if not characters:
                 texts = [[text.lower() for text in x] for x in texts]
-            tokenizer = tokenizer_of(texts[0], self.vocabulary, self.length, characters=characters)
+            self.tokenizer = tokenizer = tokenizer_of(texts[0], self.vocabulary, self.length, characters=characters)
             return encoded(tokenizer, texts[0]), encoded(tokenizer, texts[1])
         if not (self.standardize and train.is_floating_point()):
             return train, test

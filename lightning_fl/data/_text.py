@@ -74,7 +74,7 @@ class TextDataModule(FederatedDataModule):
         """
         train, test = self.read()
         words = None if self.glove is None else read_vectors(Path(self.glove), self.vocabulary - len(_SPECIAL))[0]
-        tokenizer = tokenizer_of(train[0], self.vocabulary, self.length, words)
+        self.tokenizer = tokenizer = tokenizer_of(train[0], self.vocabulary, self.length, words)
         first, second = (
             Samples(encoded(tokenizer, texts), torch.tensor(labels), len(self.class_names))
             for texts, labels in (train, test)

@@ -57,6 +57,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     """Names of the classes, in the order of their numbers, where the data have them."""
     users: list[Any] | None = None
     """The user of each training sample, where the data say so."""
+    tokenizer: Any = None
+    """Of texts, once loaded: what has numbered their tokens, of the library tokenizers."""
 
     def __init__(
         self,
