@@ -397,7 +397,7 @@ def byzfl_round(config: Any, data: Any, rule: str) -> Callable[[], Any]:
     return one_round
 
 
-def floor_of_round(config: Any, data: Any, rule: str) -> Callable[[], Any]:
+def floor_of_round(config: Any, data: Any) -> Callable[[], Any]:
     """The least work of a round: one gradient of all its samples in one batch, and the rule's fastest floor."""
     model, f = make_model(config), config.federation.n_byzantine
     drawn = minibatches(data.round(0).honest, config.client.batch_size, Round(0, 0.1, 0))[0]
@@ -425,7 +425,7 @@ def benchmark_simulation(overrides: list[str], rules: list[str], rounds: int, a_
         data = make_data(config)
         data.prepare_data()
         data.setup()
-        other, floor = byzfl_round(config, data, rule), floor_of_round(config, data, rule)
+        other, floor = byzfl_round(config, data, rule), floor_of_round(config, data)
         command, bare = Turns(other, floor, a_turn), Turns(other, floor, a_turn)
         with (
             TemporaryDirectory() as folder,
