@@ -1,5 +1,6 @@
-"""How shapes are checked, in tests and doctests alike."""
+"""How shapes are checked and settings composed, in tests and doctests alike: as ever, but sooner."""
 
+from copy import deepcopy
 from functools import wraps
 from inspect import isfunction
 
@@ -9,8 +10,12 @@ import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a
 
 import jaxtyping
 import pytorch_lightning  # noqa: F401  (before modules of ours, within which jaxtyping's hook finds no compiled ones)
+from hydra._internal import defaults_list
+from hydra._internal.config_repository import ConfigRepository
 
 _jaxtyped = jaxtyping.jaxtyped
+_load, _loaded = ConfigRepository.load_config, {}
+_choices_so_far = defaults_list._create_interpolation_map
 
 
 def _when_called(*, typechecker):
@@ -39,3 +44,23 @@ def _when_called(*, typechecker):
 
 
 jaxtyping.jaxtyped = _when_called
+
+
+def _load_once(repository, config_path):
+    """Read a file of conf, and of Hydra's own, once: for each configuration some twenty would be read anew."""
+    if any("command-line" in source.provider for source in repository.sources):
+        return _load(repository, config_path)  # files of a test's own project, which it may change
+    places = config_path, *(source.path for source in repository.sources)
+    if places not in _loaded:
+        _loaded[places] = _load(repository, config_path)
+    return deepcopy(_loaded[places])
+
+
+def _choices_where_asked(overrides, defaults, self_added):
+    """Collect the choices so far only where a choice depends on them, not for each file."""
+    asked = any(default.is_interpolation() for default in defaults)
+    return _choices_so_far(overrides, defaults, self_added) if asked else {}
+
+
+ConfigRepository.load_config = _load_once
+defaults_list._create_interpolation_map = _choices_where_asked
