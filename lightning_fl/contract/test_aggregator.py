@@ -3,13 +3,14 @@
 A rule is held to the strict law unless its class declares otherwise (``robust = False``; see `Aggregator`).
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from itertools import product
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -48,6 +49,17 @@ DECLARED = {name: make(name) for name in RULES}
 def those(law: Callable[[Aggregator], object]) -> list[str]:
     """The names of the rules that declare something."""
     return [name for name, rule in DECLARED.items() if law(rule)]
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Leave shapes unchecked in laws that ask a rule many times, which would take twice as long; others have them."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def apply(rule: Aggregator, rows: torch.Tensor) -> torch.Tensor:
@@ -205,6 +217,7 @@ def test_the_order_of_rows_is_irrelevant(name):
     st.integers(0, 5),
     st.integers(0, 100),
 )
+@unchecked()
 def test_hostile_rows_leave_it_finite_and_near(name, h, values, entries, seed, index):
     """At most f rows of anything: the update stays finite and within ten times the largest honest row (a sum: h + f).
 
@@ -257,6 +270,7 @@ def motion_of(motion: Motion, seed: int) -> Callable[[torch.Tensor], torch.Tenso
 
 
 @pytest.mark.parametrize(("name", "motion"), [(name, m) for name in those(may_move) for m in DECLARED[name].moves_with])
+@unchecked()
 def test_moves_with_the_rows(name, motion):
     for seed in range(3):
         move, rule = motion_of(motion, seed), make(name)
@@ -279,6 +293,7 @@ def shifted() -> list[str]:
 
 
 @pytest.mark.parametrize("name", shifted())
+@unchecked()
 def test_an_offset_that_all_share_changes_nothing(name):
     """Multiples of 2^-20 and of 1 add up exactly, so the weights must not see the offset."""
     for offset, broken in product([1e3, 1e6, 1e7], [False, True]):
