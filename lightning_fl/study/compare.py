@@ -428,9 +428,16 @@ def varying(configs: Sequence[Config]) -> list[str]:
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
-    """List each label once: numbers by size, words as they come."""
-    found = list(dict.fromkeys(labels))
-    try:
-        return sorted(found, key=float)
-    except ValueError:
-        return found
+    """List each label once: words as they come, then numbers by size.
+
+    >>> in_order(["0.66", "null", "0.01"])
+    ['null', '0.01', '0.66']
+    """
+
+    def size(label: str) -> float:
+        try:
+            return float(label)
+        except ValueError:
+            return -inf
+
+    return sorted(dict.fromkeys(labels), key=size)
