@@ -299,7 +299,8 @@ def test_curves_of_many_rows_and_panels_fill_several_pictures(tmp_path, monkeypa
     assert len(set().union(*drawn)) == 8 * 3
     assert all(points == {0: 50.0, 2: 75.0} for curves in drawn for ((points, _),) in curves.values())
     Comparison(find([tmp_path / "runs" / "0-0"])).write(tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.p*")) == sorted(PICTURES)
+    left = sorted(path.name for path in (tmp_path / "out").glob("*.p*"))
+    assert left == ["compare.pdf", "compare.png", "curves.pdf", "curves.png"]
 
 
 def test_folders_are_searched_for_runs(tmp_path):
