@@ -304,11 +304,11 @@ def _rng_state(device: Any = None) -> Tensor:
     return torch.get_rng_state()
 
 
-_OTHERS = tuple(f"/{package}/" for package in ("torch", "jaxtyping", "beartype"))
+_OTHERS = "/torch/", "/jaxtyping/", "/beartype/", "/conftest.py"  # what computes, and what checks at each call
 
 
 def _asker() -> str:
-    """Name the innermost function that is neither torch's nor this file's."""
+    """Name the innermost function that is neither torch's, a check's nor this file's."""
     for frame in reversed(traceback.extract_stack()):
         if frame.filename != __file__ and "<" not in frame.filename and not any(p in frame.filename for p in _OTHERS):
             return frame.name

@@ -242,7 +242,8 @@ def test_the_heat_map_shows_the_standings_numbers(tournament, played):
     """Of 0.1, 0.1 and 0.7 the mean is 0.3; the interval's ends say nothing about how much seeds differ."""
     worst = {("krum", 2): 0.7, ("median", 0): 0.32, ("median", 1): 0.32, ("median", 2): 0.32}
     found = played(lambda rule, attack, seed: 0.9 if attack == "none" else worst.get((rule, seed), 0.1))
-    (axes, *_) = draw(tournament, {Panel("iid", 3): found})["heat_iid_3"].axes
+    (figure,) = draw(tournament, {Panel("iid", 3): found})["heat_iid_3"]
+    axes = figure.axes[0]
     rows = [label.get_text() for label in axes.get_yticklabels()]
     column = [label.get_text() for label in axes.get_xticklabels()].index("worst")
     shown = {rows[int(text.get_position()[1])]: text for text in axes.texts if text.get_position()[0] == column}
