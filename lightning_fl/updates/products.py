@@ -335,18 +335,17 @@ class Centred:
             torch.cat([self.scale, reach[None]]),
         )
 
-    def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int | None = None) -> "Centred":
+    def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int) -> "Centred":
         """Find the same for the rows y_i = sum_j matrix_ij x_j.  A row that a non-finite one has part in is not finite.
 
         Args:
             matrix: Coefficients.
             n_middle: Among how many of the first rows a new origin is chosen, since the y_i may lie much closer
-                together than the x_i.  None: the origin stays.
+                together than the x_i.
         """
         gram, rows, broken = _finite_part(self.with_origin, _with_sum(matrix))
         lengths = gram.diagonal().clone()
         lengths[:-1] = self.scale.nan_to_num(nan=0, posinf=0)
-        origin = F.pad(rows.new_zeros(rows.shape[1] - 1), (0, 1), value=1)
 
         def about(origin: Tensor) -> tuple[Tensor, Tensor]:
             # Rounding is charged to the row: one in which huge ones cancel is never near others.
@@ -355,10 +354,9 @@ class Centred:
             found = (found + found.T) / 2 + (SAME / 4 * reach).diag()
             return found.masked_fill(broken | broken[:, None], torch.nan), reach.masked_fill(broken, torch.nan)
 
+        found, _ = about(F.pad(rows.new_zeros(rows.shape[1] - 1), (0, 1), value=1))  # r itself
+        origin = rows[_middle_row(found.diagonal(), found.__getitem__, n_middle)]
         found, reach = about(origin)
-        if n_middle is not None:
-            origin = rows[_middle_row(found.diagonal(), found.__getitem__, n_middle)]
-            found, reach = about(origin)
         along = gram @ origin
         return _merged(found, ((rows - origin) @ along).masked_fill(broken, torch.nan), origin @ along, reach)
 
