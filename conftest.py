@@ -1,7 +1,7 @@
 """How shapes are checked and settings composed, in tests and doctests alike: as ever, but sooner."""
 
 from copy import deepcopy
-from functools import wraps
+from functools import cache, wraps
 from inspect import isfunction
 
 import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
@@ -18,6 +18,12 @@ _load, _loaded = ConfigRepository.load_config, {}
 _choices_so_far = defaults_list._create_interpolation_map
 
 
+@cache
+def _checked(function, typechecker):
+    """Make the checks of a function; kept here, for they cannot be pickled with it."""
+    return _jaxtyped(function, typechecker=typechecker)
+
+
 def _when_called(*, typechecker):
     """Decorate functions as jaxtyping's import hook does, but each when it is first called with the checks on.
 
@@ -27,16 +33,11 @@ def _when_called(*, typechecker):
     def decorate(function):
         if not isfunction(function):
             return _jaxtyped(function, typechecker=typechecker)
-        checked = None
 
         @wraps(function)
         def call(*args, **settings):
-            nonlocal checked
-            if jaxtyping.config.jaxtyping_disable:
-                return function(*args, **settings)
-            if checked is None:
-                checked = _jaxtyped(function, typechecker=typechecker)
-            return checked(*args, **settings)
+            called = function if jaxtyping.config.jaxtyping_disable else _checked(function, typechecker)
+            return called(*args, **settings)
 
         return call
 
