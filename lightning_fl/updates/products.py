@@ -6,6 +6,7 @@ the middle of the rows, found in the same pass.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -67,8 +68,9 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     """
     n = sum(len(block) for block in blocks)
     gram = blocks[0].new_zeros(n, n, dtype=torch.float64)
-    for columns in float64_columns(*blocks):
-        _add_products(gram, columns)
+    with _one_thread_of_numpy(gram):
+        for columns in float64_columns(*blocks):
+            _add_products(gram, columns)
     return _mirrored(gram)
 
 
@@ -102,12 +104,15 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _by_numpy(a: Tensor, b: Tensor) -> Tensor:
-    """Compute a @ b.T in one thread, doing half of the work where b is a.
+def _one_thread_of_numpy(rows: Tensor) -> AbstractContextManager[object]:
+    """Several would go on waiting where torch's compute: a round of two threads takes a third longer."""
+    multiplies = rows.device.type == "cpu" and numpy_multiplies()
+    return _blas().limit(limits=1, user_api="blas") if multiplies else nullcontext()
 
-    Several threads of NumPy's would go on waiting where torch's compute: a round of two threads takes a third longer.
-    """
-    with _blas().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):  # NaN and inf are no surprise
+
+def _by_numpy(a: Tensor, b: Tensor) -> Tensor:
+    """Compute a @ b.T, doing half of the work where b is a."""
+    with np.errstate(all="ignore"):  # NaN and inf are no surprise
         return torch.from_numpy(a.numpy() @ b.numpy().T)
 
 
@@ -482,13 +487,14 @@ def centred_products(
     """
     n = len(rows) + sum(len(block) for block in others)
     gram, offset, square = (rows.new_zeros(shape, dtype=torch.float64) for shape in [(n, n), (n,), ()])
-    for columns in float64_columns(rows, *others):
-        sums = _sums(columns)
-        origin = columns.index_select(0, _middle_row(*_inner(sums, len(rows)), len(rows)).view(1))[0]
-        columns -= origin
-        _add_products(gram, columns)
-        offset += columns @ origin
-        square += origin @ origin
+    with _one_thread_of_numpy(rows):
+        for columns in float64_columns(rows, *others):
+            sums = _sums(columns)
+            origin = columns.index_select(0, _middle_row(*_inner(sums, len(rows)), len(rows)).view(1))[0]
+            columns -= origin
+            _add_products(gram, columns)
+            offset += columns @ origin
+            square += origin @ origin
     sums = total(torch.cat([_mirrored(gram), offset[None], square.expand(1, n)])).cpu()
     gram, offset, square = sums[:n], sums[n], sums[n + 1, 0]
     if rows.dtype == torch.float64:
