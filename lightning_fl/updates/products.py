@@ -5,8 +5,7 @@ large offset, ||x_i||^2 + ||x_j||^2 - 2 <x_i, x_j> keeps no digit.  So they come
 the middle of the rows, found in the same pass.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -17,11 +16,13 @@ from jaxtyping import Bool, Float, Float64, Int64
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from lightning_fl.network.threads import numpy_multiplies
+from lightning_fl.network.threads import in_threads, numpy_multiplies
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
 # many times as many as they go into 32.  A GPU wants more.
 _COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 32, 2**24
+# Columns for which a further thread pays.
+_SHARE = 4 * _COLUMNS_CPU
 # Rows of the Gram matrix at a time: at least this many, in at most this many parts.  A product of torch's does all of
 # the work of a part on the diagonal, so that small ones save half of it; on a GPU fewer products count for more.
 _ROWS, _ROWS_TORCH_CPU, _PARTS = 512, 32, 64
@@ -66,12 +67,33 @@ def gram_matrix(*blocks: Float[Tensor, "_ d"]) -> Float64[Tensor, "n n"]:
     tensor([[25.,  3.],
             [ 3.,  1.]], dtype=torch.float64)
     """
+    return _mirrored(_over_columns(_products, blocks))
+
+
+def _products(*blocks: Tensor) -> Tensor:
+    """Inner products on and below the diagonal."""
     n = sum(len(block) for block in blocks)
     gram = blocks[0].new_zeros(n, n, dtype=torch.float64)
-    with _one_thread_of_numpy(gram):
-        for columns in float64_columns(*blocks):
-            _add_products(gram, columns)
-    return _mirrored(gram)
+    for columns in float64_columns(*blocks):
+        _add_products(gram, columns)
+    return gram
+
+
+def _over_columns(work: Callable[..., Tensor], blocks: Sequence[Tensor]) -> Tensor:
+    """Sum up what work finds: where NumPy multiplies, in as many threads as torch has, each over some of the columns.
+
+    Several threads of NumPy's own would go on waiting where torch's compute: a round of two takes a third longer.
+    """
+    if blocks[0].device.type != "cpu" or not numpy_multiplies():
+        return work(*blocks)
+    least = max(
+        _SHARE, 4 * sum(len(block) for block in blocks)
+    )  # the sum over a share is at most half as large as that
+    n_shares = max(min(torch.get_num_threads(), blocks[0].shape[1] // least), 1)
+    shares = list(zip(*(block.detach().tensor_split(n_shares, dim=1) for block in blocks), strict=True))
+    with _blas().limit(limits=1, user_api="blas"):
+        first, *others = in_threads(lambda share: work(*share), shares)
+    return sum(others, start=first)
 
 
 def as_broken(gram: Float64[Tensor, "n n"], squares: Float64[Tensor, " n"]) -> Float64[Tensor, "n n"]:
@@ -102,12 +124,6 @@ def _add_products(gram: Tensor, columns: Tensor) -> None:
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
-
-
-def _one_thread_of_numpy(rows: Tensor) -> AbstractContextManager[object]:
-    """Several would go on waiting where torch's compute: a round of two threads takes a third longer."""
-    multiplies = rows.device.type == "cpu" and numpy_multiplies()
-    return _blas().limit(limits=1, user_api="blas") if multiplies else nullcontext()
 
 
 def _by_numpy(a: Tensor, b: Tensor) -> Tensor:
@@ -461,6 +477,19 @@ def _inner(sums: Tensor, n: int) -> tuple[Tensor, Callable[[slice], Tensor]]:
     return sums.square().sum(1), lambda rows: sums[rows] @ sums[:n].T
 
 
+def _about_an_origin(n_middle: int, *blocks: Tensor) -> Tensor:
+    """Inner products on and below the diagonal; then a line of those with the origin, and one of its squared length."""
+    n = sum(len(block) for block in blocks)
+    found = blocks[0].new_zeros(n + 2, n, dtype=torch.float64)
+    for columns in float64_columns(*blocks):
+        origin = columns.index_select(0, _middle_row(*_inner(_sums(columns), n_middle), n_middle).view(1))[0]
+        columns -= origin
+        _add_products(found[:n], columns)
+        found[n] += columns @ origin
+        found[n + 1] += origin @ origin
+    return found
+
+
 def centred_products(
     rows: Float[Tensor, "n d"],
     *others: Float[Tensor, "_ d"],
@@ -485,18 +514,8 @@ def centred_products(
     tensor([[   0.,    0.],
             [   0., 4096.]], dtype=torch.float64)
     """
-    n = len(rows) + sum(len(block) for block in others)
-    gram, offset, square = (rows.new_zeros(shape, dtype=torch.float64) for shape in [(n, n), (n,), ()])
-    with _one_thread_of_numpy(rows):
-        for columns in float64_columns(rows, *others):
-            sums = _sums(columns)
-            origin = columns.index_select(0, _middle_row(*_inner(sums, len(rows)), len(rows)).view(1))[0]
-            columns -= origin
-            _add_products(gram, columns)
-            offset += columns @ origin
-            square += origin @ origin
-    sums = total(torch.cat([_mirrored(gram), offset[None], square.expand(1, n)])).cpu()
-    gram, offset, square = sums[:n], sums[n], sums[n + 1, 0]
+    sums = total(_over_columns(partial(_about_an_origin, len(rows)), (rows, *others))).cpu()
+    gram, offset, square = _mirrored(sums[:-2]), sums[-2], sums[-1, 0]
     if rows.dtype == torch.float64:
         gram = as_broken(gram, gram.diagonal() + 2 * offset + square)
     return _merged(gram, offset, square, gram.diagonal().clone())

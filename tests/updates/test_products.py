@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lightning_fl import Updates
+from lightning_fl.network.threads import in_threads
 from lightning_fl.updates import products
 from lightning_fl.updates.products import (
     _COLUMNS_CPU,
@@ -201,6 +202,22 @@ def test_either_library_gives_all_inner_products(n, by_numpy, monkeypatch):
     rows[1, 2] = torch.inf
     expected = (rows[:, None].double() * rows.double()).sum(2)
     torch.testing.assert_close(products.gram_matrix(rows), expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_two_threads_share_the_columns(monkeypatch, draw):
+    monkeypatch.setattr(products, "numpy_multiplies", lambda: True)
+    monkeypatch.setattr(products, "_SHARE", 30)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    shares = []
+    monkeypatch.setattr(products, "in_threads", lambda work, items: shares.extend(items) or in_threads(work, items))
+    rows, server = 1e4 + torch.randn(6, 61, generator=draw, dtype=torch.float64), torch.zeros(1, 61).double()
+    found = centred_products(rows, server)
+    assert [len(first[0]) for first, _ in shares] == [31, 30]
+    both = [*rows, *server]
+    slow = torch.tensor([[float((x - y).square().sum()) for y in both] for x in both])
+    torch.testing.assert_close(squared_distances(found.gram).float(), slow, rtol=1e-6, atol=0.0)
+    lengths = found.gram.diagonal() + 2 * found.offset + found.square
+    torch.testing.assert_close(lengths[:6], rows.square().sum(1), rtol=1e-12, atol=0.0)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
