@@ -19,8 +19,8 @@ from torch import Tensor
 from lightning_fl.network.threads import in_threads, numpy_multiplies
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
-# many times as many as they go into 32.  A GPU wants more.
-_COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 32, 2**24
+# many times as many as they go into 128.  A GPU wants more.
+_COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 128, 2**24
 # Columns for which a further thread pays.
 _SHARE = 4 * _COLUMNS_CPU
 # Rows of the Gram matrix at a time: at least this many, in at most this many parts.  A product of torch's does all of
