@@ -74,6 +74,14 @@ def test_every_attack_of_conf_that_needs_no_more_than_rows_is_a_member():
     assert searches == SEARCHES
 
 
+def on_rows(name):
+    """A rule of conf, unless it needs more than rows."""
+    rule = conf.make("aggregator", name, f=F, n_iterations=F)
+    if rule.needs_server or rule.needs_model or rule.needs_client is not None:
+        pytest.skip(f"{name} needs more than rows")
+    return rule
+
+
 def mean_kappa(rule, honest, forged, draws):
     rows = torch.cat([honest, forged])
     return np.mean([measured_kappa(Updates(honest), rule(rows, seed=draw), H) for draw in range(draws)])
@@ -82,9 +90,7 @@ def mean_kappa(rule, honest, forged, draws):
 @pytest.mark.parametrize("name", conf.names("aggregator"))
 def test_a_search_finds_no_less_through_the_box_than_from_the_rule(name):
     """Of a rule that draws, the one given the rule knows the first draw; both are judged by the mean over four."""
-    rule, honest = conf.make("aggregator", name, f=F, n_iterations=F), world.honest_updates(H)
-    if rule.needs_server or rule.needs_model or rule.needs_client is not None:
-        pytest.skip(f"{name} needs more than rows")
+    rule, honest = on_rows(name), world.honest_updates(H)
     box, kappas = ClosedBox(rule, honest, F, budget=100), []
     MEMBERS["copies"](box, 0)
     for attack in (OptAlie(evaluations=8), OptIpm(evaluations=8), OneCoordinate(evaluations=8)):
@@ -93,10 +99,16 @@ def test_a_search_finds_no_less_through_the_box_than_from_the_rule(name):
     assert max(kappas) <= box.ranked()[0][1].kappa * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("name", ["krum", "meamed", "nnm_trimmed_mean", "rosdhb"])  # the last one draws
+def thorough_but(names):
+    """All rules; only some are tried each time: the others take minutes."""
+    minutes = (pytest.mark.thorough, pytest.mark.slow)
+    return [pytest.param(name, marks=() if name in names else minutes) for name in conf.names("aggregator")]
+
+
+@pytest.mark.parametrize("name", thorough_but(["krum", "meamed", "nnm_trimmed_mean", "rosdhb"]))  # the last one draws
 def test_finds_no_less_than_attacks_that_ask_the_rule(name):
     """The library's, which see more of a rule than a closed box shows, and byzfl's."""
-    rule, honest = conf.make("aggregator", name, f=F), world.honest_updates(H)
+    rule, honest = on_rows(name), world.honest_updates(H)
     found = fl.worst(rule, honest, F, budget=450)
     sent = [conf.make("adversary", name)(honest, F, rule=rule) for name in SEARCHES]
     with warnings.catch_warnings():
