@@ -17,6 +17,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
 from lightning_fl.aggregator.mixing import clipping_scales, finite_shares
 from lightning_fl.aggregator.rlr import sign_sums
 from lightning_fl.aggregator.signguard import middle
+from lightning_fl.network.threads import in_threads
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.products import largest_entries
@@ -53,7 +54,11 @@ def usual(values: Float64[Tensor, "..."], limit: float) -> Bool[Tensor, "..."]:
 
 def _agreement(rows: Float[Tensor, "m d"], signs: Float[Tensor, " d"], k: int) -> Float64[Tensor, " m"]:
     """The share of each row's k largest entries whose sign is the given one."""
-    return torch.stack([((row.sign() == signs) & largest_entries(row, k)).count_nonzero() for row in rows]).double() / k
+
+    def agreeing(row: Tensor) -> Tensor:
+        return ((row.sign() == signs) & largest_entries(row, k)).count_nonzero()
+
+    return torch.stack(in_threads(agreeing, rows) if rows.device.type == "cpu" else [*map(agreeing, rows)]).double() / k
 
 
 class Alignins(Aggregator):

@@ -18,6 +18,7 @@ from lightning_fl.aggregator.alignins import MedianOf, median_of, usual
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
+from lightning_fl.network.threads import in_threads
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.layout import Layout, owners
@@ -83,8 +84,11 @@ def _cuts(rows: Float[Tensor, "m d"], layout: Layout, keep: int) -> Float[Tensor
     large = [slice(layer.start, layer.stop) for layer in layout if layer.dimensions > 1]
     place = sum(part.stop - part.start for part in large) - keep + 1
     wide = torch.promote_types(rows.dtype, torch.float32)
-    sizes = (torch.cat([row[part] for part in large]).abs_().to(wide)[None] for row in rows)
-    return torch.cat([kth_smallest(size, place) for size in sizes]).to(rows)
+
+    def cut(row: Tensor) -> Tensor:
+        return kth_smallest(torch.cat([row[part] for part in large]).abs_().to(wide)[None], place)
+
+    return torch.cat(in_threads(cut, rows) if rows.device.type == "cpu" else [*map(cut, rows)]).to(rows)
 
 
 class Lasa(Aggregator):
