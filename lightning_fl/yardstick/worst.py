@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
-from lightning_fl.errors import SettingError, check_whole
+from lightning_fl.errors import SettingError, check_whole, shown
 from lightning_fl.text import many, plain, settings, table
 from lightning_fl.theory.robustness import least_kappa
 from lightning_fl.updates.rows import check_rows
@@ -146,6 +146,8 @@ def worst(rule: Rule, honest: Any, f: int, *, seed: int = 0, budget: int = BUDGE
     """
     check_whole("f", f, 1)
     check_whole("budget", budget, 1)
+    if isinstance(rule, type) or not callable(rule):
+        raise SettingError(f"worst needs a rule to call, such as fl.aggregator.Krum(f={f}), got {shown(rule)}.")
     given = torch.as_tensor(honest) if isinstance(honest, np.ndarray) else honest
     check_rows(given, "honest")
     if len(given) < 2 or not given.isfinite().all():
