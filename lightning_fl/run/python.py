@@ -5,6 +5,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from numbers import Real
 from pathlib import Path
 from typing import Any, overload
@@ -20,7 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from lightning_fl import files
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.base import Aggregator
-from lightning_fl.arguments import is_open, takers
+from lightning_fl.arguments import arguments, is_open, takers
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
@@ -36,7 +37,7 @@ from lightning_fl.plot import Pictures
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import make_module, make_seeded, over_processes
-from lightning_fl.run.config import own_folder
+from lightning_fl.run.config import no_such, own_folder
 from lightning_fl.run.given import config_of
 from lightning_fl.run.identity import Config
 from lightning_fl.run.lock import held
@@ -245,6 +246,9 @@ def train(
     ]:
         if name in trainer:
             raise SettingError(f"train {does} {ours}, got {name}={trainer[name]}; give {ours} in its place.")
+    known = signature(train).parameters.keys() | arguments(pl.Trainer).keys() - {"trainer"}
+    if unknown := sorted(trainer.keys() - known):
+        raise SettingError(no_such("setting of train", unknown[0], sorted(known)))
     check_trainer_settings(trainer, taken=("callbacks", "logger", "default_root_dir"))
     seeds: list[Any] = list(seed) if isinstance(seed, Iterable) else [seed]
     if not seeds:

@@ -241,6 +241,7 @@ def test_counts_are_at_least_one(setting):
         ({"client": "gradient"}, "client must be a Client such as"),
         ({"data": (1, 2)}, r"data must be a FederatedDataModule such as fl.TensorData\(.*\), got tuple."),
         ({"rounds": "9"}, "rounds must be a whole number of at least 1, got '9'"),
+        ({"round": 3}, "there is no setting of train round; did you mean rounds"),
         ({"optimizer": "sgd"}, "optimizer must be a class such as torch.optim.SGD, got 'sgd'"),
         ({"lr": "0.1"}, "lr must be a number, got '0.1'"),
         ({"lr": float("nan")}, "lr must be a finite number, got nan"),
