@@ -72,13 +72,19 @@ def save(path: Path, content: Any) -> None:
     write(path, buffer.getbuffer())
 
 
-def load(path: str | Path, map_location: Any = "cpu", weights_only: bool = True) -> Any:
+def load(
+    path: str | Path,
+    map_location: Any = "cpu",
+    weights_only: bool = True,
+    advice: str = "put a copy in its place, or move it away to begin again",
+) -> Any:
     """Read what `save` has written, after verifying its checksums, which torch does not.
 
     Args:
         path: The file.
         map_location: The device of the tensors.
         weights_only: Refuse anything but tensors and plain Python values; otherwise reading may run code.
+        advice: What to do about a file that cannot be read, for the error.
 
     Raises:
         DataError: If it is not there, damaged, or holds anything else.
@@ -97,9 +103,7 @@ def load(path: str | Path, map_location: Any = "cpu", weights_only: bool = True)
         why = "it is empty, cut, changed or not a file of torch.save"
         if isinstance(error, pickle.UnpicklingError):  # its checksums say that it was written like this
             why = "it holds more than tensors and plain Python values"
-        raise DataError(
-            f"{path} cannot be read: {why}; put a copy in its place, or remove it to begin again."
-        ) from error
+        raise DataError(f"{path} cannot be read: {why}; {advice}.") from error
 
 
 def append(path: Path, content: bytes) -> None:

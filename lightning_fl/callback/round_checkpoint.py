@@ -75,8 +75,8 @@ class WholeFiles(TorchCheckpointIO):
         checkpoint: dict[str, Any] = files.load(path, map_location, weights_only is not False)
         if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _KEYS:
             raise DataError(
-                f"{path} cannot be read: it holds something else than a run's checkpoint; remove it to begin again, or "
-                f"give another one."
+                f"{path} cannot be read: it holds something else than a run's checkpoint; move it away to begin again, "
+                f"or give another one."
             )
         return checkpoint
 

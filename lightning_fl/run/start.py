@@ -9,6 +9,8 @@ from lightning_fl import files
 from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.run.saved import last_checkpoint
 
+_NEED = "model.start needs a run's folder with a checkpoint, or a file of torch.save(model.state_dict(), FILE)"
+
 
 def take_over(model: nn.Module, start: str) -> None:
     """Give a model the weights, and buffers if it has any, of a file.
@@ -24,16 +26,13 @@ def take_over(model: nn.Module, start: str) -> None:
     folder, path = Path(start), last_checkpoint(Path(start))
     path = path if folder.is_dir() else folder
     if not path.is_file():
-        raise MissingError(
-            f"model.start needs a run's folder with a checkpoint, or a file of a state dict, got {start}, which is "
-            f"neither."
-        )
-    found: Any = files.load(path)
+        raise MissingError(f"{_NEED}, got {start}, which is neither.")
+    found: Any = files.load(path, advice=f"{_NEED}; give another file")
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):  # Lightning's
         named = found["state_dict"].items()
         found = {name.removeprefix("model."): value for name, value in named if name.startswith("model.")}
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise DataError(f"model.start needs a state dict, tensors by name, got something else in {path}.")
+        raise DataError(f"{_NEED}, got something else in {path}; give another file.")
     ours, theirs = model.state_dict(), found
     unlike = [name for name in ours.keys() | theirs.keys() if _shape(ours.get(name)) != _shape(theirs.get(name))]
     if unlike:

@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_is_named_in_one_line(tmp_path, damage):
         fit(tmp_path, ckpt_path=path)
     assert str(error.value) == (
         f"{path} cannot be read: it is empty, cut, changed or not a file of torch.save; put a copy in its place, or "
-        f"remove it to begin again."
+        f"move it away to begin again."
     )
 
 

@@ -747,7 +747,7 @@ def test_a_damaged_file_is_named(tmp_path):
     torch.save(torch.load(file, weights_only=True) | {"memory": Command()}, code)
     for damaged in (whole[:300], bytes(flipped), code.getvalue()):
         file.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"strategy.pt cannot be read: .*, or remove it to begin again"):
+        with pytest.raises(DataError, match=r"strategy.pt cannot be read: .*, or move it away to begin again"):
             run(RobustStrategy("average", folder=tmp_path), honest(), 2)
 
 
