@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from inspect import signature
 from numbers import Integral, Number
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from jaxtyping import Float64
@@ -61,7 +61,7 @@ class Federation:
         byzantine: Placement = "supplement",
         data_weights: DataWeights = "uniform",
         which: str | Sequence[int] = "last",
-        participation: int | float = 1.0,
+        participation: Annotated[int | float, "a share in (0, 1] or a count above 1"] = 1.0,
         seed: int = 0,
         byzantine_data: ByzantineData | None = None,
         sampling: Sampling = "groups",

@@ -4,7 +4,8 @@
         def __init__(self, f: NonNegativeInt, radius: PositiveFloat = 1.0, norm: Literal["l2", "l1"] = "l2"): ...
 
 The words are the library annotated-types'.  A number with a declared range is finite, unless a closed end of the range
-is infinite: ``Annotated[float, Ge(-inf), Le(0)]``.  A plain ``int`` or ``float`` says the type alone.
+is infinite: ``Annotated[float, Ge(-inf), Le(0)]``.  A plain ``int`` or ``float`` says the type alone.  A text says in
+words what the setting is: ``Annotated[int | float, "a share or a count"]``.
 """
 
 import collections.abc
@@ -154,6 +155,8 @@ def describe(hint: Any) -> str:
 
     >>> describe(NonNegativeInt | None)
     'a whole number or null'
+    >>> describe(Annotated[int | float, "a share or a count"])
+    'a share or a count'
     """
     return " or ".join(_kinds(hint)) or getattr(hint, "__name__", str(hint))
 
@@ -161,7 +164,7 @@ def describe(hint: Any) -> str:
 def _kinds(hint: Any) -> list[str]:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _kinds(inner[0])
+        return [text for text in inner[1:] if isinstance(text, str)] or _kinds(inner[0])
     if origin in (Union, UnionType):
         plain = [one for one in inner if one in NAMES and one is not NoneType]  # which a file can hold, unlike a Tensor
         held = [one for one in inner if not (plain and isinstance(one, type)) or one in NAMES]

@@ -79,7 +79,10 @@ class LocalOptimizer(LocalSteps):
             self._made([some], self.learning_rate or 0.1).step()
         except Exception as error:
             given = "".join(f", {name}={value}" for name, value in self.options.items())
-            raise SettingError(f"torch.optim.{self.optimizer} cannot step, got lr{given}: {error}") from error
+            raise SettingError(
+                f"torch.optim.{self.optimizer} cannot step, got lr{given}: {' '.join(str(error).split())}; correct "
+                f"client.options, or choose a client.optimizer that needs gradients alone, such as AdamW or SGD."
+            ) from error
 
     def _made(self, parameters: list[Tensor], rate: float) -> Optimizer:
         made: Optimizer = getattr(torch.optim, self.optimizer)(parameters, **({"lr": rate} | self.options))

@@ -44,6 +44,10 @@ NODE = {"_target_": f"{__name__}.Part"}
         ({"_partial_": 3}, "p._partial_ needs true or false, got 3"),
         ({"made": {**NODE, "rate": "fast"}}, "p.made.rate needs a number, got 'fast'"),
         ({"_target_": "no_such_module.Part"}, r"p._target_ needs the name of a class, got no_such_module.Part"),
+        (
+            {"_target_": "lightning_fl.federation.Federation", "participation": "all"},
+            r"p.participation needs a share in \(0, 1\] or a count above 1, got 'all'",
+        ),
         ({"_target_": "torch.optim.SGD", "lr": float("nan")}, "p.lr needs a finite number, got nan"),
     ],
 )
