@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -65,12 +66,16 @@ def context(
     )
 
 
+@cache
+def _class_gradients() -> Tensor:
+    return Gradient().updates(model(), class_clients(samples()), Round(0, 0.1, 0)).updates
+
+
 def honest_updates(h: int = 12, skew: float = 0.1, seed: int = 0) -> torch.Tensor:
     """(h, 9) gradients of honest clients: mixtures of the class gradients, and noise."""
     draw = torch.Generator().manual_seed(seed)
-    classes = Gradient().updates(model(), class_clients(samples()), Round(0, 0.1, 0)).updates
     shares = torch.rand(h, CLASSES, generator=draw) ** 4
-    return shares / shares.sum(1, keepdim=True) @ classes + skew * torch.randn(h, D, generator=draw)
+    return shares / shares.sum(1, keepdim=True) @ _class_gradients() + skew * torch.randn(h, D, generator=draw)
 
 
 def updates(h: int = 12) -> Updates:
