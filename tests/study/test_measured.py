@@ -1,13 +1,17 @@
-"""Every cell that is kept can be found: its settings compose, and are those that it was measured with."""
+"""Every cell composes, and one that is kept can be found: its settings are those that it was measured with."""
 
 import re
 from hashlib import sha256
 
 import pytest
 
+from lightning_fl import Aggregator, Client
+from lightning_fl.aggregator.average import Average
+from lightning_fl.contract.case import case
+from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
 from lightning_fl.run.identity import identity
-from lightning_fl.study import store
+from lightning_fl.study import grid, store
 from lightning_fl.study.grid import Grid, read
 from lightning_fl.study.table import TABLES, Table, names
 from lightning_fl.study.tournament import FIELDS, KEPT, Entries, Place, Tournament
@@ -15,9 +19,14 @@ from lightning_fl.study.tournament import FIELDS, KEPT, Entries, Place, Tourname
 FILES = sorted((TABLES / "measured").glob("*.csv"))
 
 
+def table_of(path):
+    """The name of the table that a file of scripts/tables/measured is of."""
+    return max((name for name in names() if f"{path.stem}_".startswith(f"{name}_")), key=len)
+
+
 def kept(path):
     """The grid that a file of scripts/tables/measured is of."""
-    name = max((name for name in names() if f"{path.stem}_".startswith(f"{name}_")), key=len)
+    name = table_of(path)
     options = re.fullmatch(
         r"(?:_scale_(?P<scale>[\d.]+))?(?:_told_(?P<told>[\d.]+))?(?P<more>.*)", path.stem.removeprefix(name)
     )
@@ -51,26 +60,38 @@ def test_a_files_first_row_has_its_name(path):
     assert not list(wrong(path, read(path)[:1])), ADVICE
 
 
-def in_turn(rows):
-    """Of each row and of each column of a table one kept cell, another column for each row."""
-    labels, left = {"row": set(), "column": set()}, []
-    for row in sorted(rows, key=lambda row: hash_of(row["row"], row["column"])):
-        new = [key for key in labels if row[key] not in labels[key]]
-        for key in new:
-            labels[key].add(row[key])
-        left += [row] if new else []
-    return left
+def in_turn(places, seen):
+    """Those places whose row or column has not been seen; first the ones that show both."""
+    for new in (2, 1):
+        for place in sorted(places, key=lambda place: sha256("/".join(place).encode()).hexdigest()):
+            if sum(label not in known for label, known in zip(place, seen, strict=True)) >= new:
+                for label, known in zip(place, seen, strict=True):
+                    known.add(label)
+                yield place
 
 
-def hash_of(*labels):
-    return sha256("/".join(labels).encode()).hexdigest()
+def trainable(overrides):
+    """The settings of a run, with a client and a rule that can be made."""
+    config = checked(overrides)
+    assert isinstance(make(config.client), Client)
+    assert isinstance(make(config.aggregator) if "aggregator" in config else Average(), Aggregator)
+    return config
 
 
 @pytest.mark.slow
-def test_every_row_and_every_column_has_its_name():
-    """A cell's settings are those of its row and of its column, which other cells share."""
-    found = [line for path in FILES for line in wrong(path, in_turn(read(path)))]
+@pytest.mark.parametrize("name", names())
+def test_every_row_and_every_column_composes_and_has_its_name(name, monkeypatch):
+    """A cell's settings are those of its row and of its column, which other cells share: one that is kept, if any."""
+    monkeypatch.setattr(grid, "checked", trainable)
+    seen, found = (set(), set()), []
+    for path in [path for path in FILES if table_of(path) == name]:
+        rows = {(row["row"], row["column"]): row for row in read(path)}
+        found += wrong(path, [rows[place] for place in in_turn(rows, seen)])
     assert not found, "\n".join([*found, ADVICE])
+    runs = dict(Table.load(name).runs())
+    for place in in_turn(runs, seen):
+        with case(*place):
+            assert trainable(runs[place]).federation.n_clients > 1
 
 
 @pytest.mark.slow

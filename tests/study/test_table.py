@@ -5,10 +5,8 @@ from math import inf, isnan
 
 import pytest
 
-from lightning_fl import Aggregator, Client, SettingError
-from lightning_fl.aggregator.average import Average
+from lightning_fl import SettingError
 from lightning_fl.commands.reproduce import picked
-from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
 from lightning_fl.study.options import seeds_of
 from lightning_fl.study.table import TABLES, Printed, Table, judge, names
@@ -109,28 +107,6 @@ def test_a_table_is_whole(name):
             f"{len(table.pairs(claim))} not measured",
         )
         assert judge(table, claim, lambda row, column: 1.0)[0] in {"passed", "failed"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_first_and_last_cell_compose(name):
-    cells = [given for _, given in load(name).runs()]
-    for given in (cells[0], cells[-1]):
-        config = checked(given)
-        assert config.federation.n_clients > 1
-        assert config.aggregator
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_every_row_and_column_composes(name):
-    table = load(name)
-    runs = dict(table.runs())
-    rows, columns = (list(dict.fromkeys(cell[k] for cell in runs)) for k in (0, 1))
-    for k in range(max(len(rows), len(columns))):  # each of both at least once
-        given = runs[rows[k % len(rows)], columns[k % len(columns)]]
-        config = checked(given)
-        assert isinstance(make(config.client), Client)
-        assert isinstance(make(config.aggregator) if "aggregator" in config else Average(), Aggregator)
 
 
 @pytest.mark.parametrize(
