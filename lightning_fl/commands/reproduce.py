@@ -24,6 +24,7 @@ from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose, spell, spelled, take_own
 from lightning_fl.run.explain import explained
+from lightning_fl.study.cell import Cell
 from lightning_fl.study.grid import Grid, read
 from lightning_fl.study.options import add_running, add_twins, check_keep, multiples, seeds_of, share_of_twins
 from lightning_fl.study.runner import Progress, Runner, stop_when_told
@@ -62,6 +63,15 @@ def arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args(take_own(sys.argv[1:]))
 
 
+def command_for(cell: Cell, given: argparse.Namespace) -> str:
+    """Spell what trains one cell where --scale or --told computes settings: naming those would compose every cell."""
+    row, column = cell.labels
+    options = ["--rows", row, "--columns", column, "--seeds", f"{cell.seed},", "--scale", f"{given.scale:g}"]
+    options += ["--told", given.told] if given.told else []
+    options += ["--twins"] if cell.twin else []
+    return spell("reproduce", given.table, *options, *given.overrides)
+
+
 def reproduce(given: argparse.Namespace) -> int:
     """Train what is missing and write the report; gives the exit code."""
     table = Table.load(given.table)
@@ -89,8 +99,7 @@ def reproduce(given: argparse.Namespace) -> int:
     total = len({run.folder for _, run in planned})
     print(f"{many(len(missing), 'cell') if given.dry_run else many(total, 'run')} to do", flush=True)
     for cell in missing if given.dry_run else []:
-        command = grid.compose(cell).overrides if grid.changed else cell.command
-        print(f"  {cell.title}: {spell('train', *command)}")
+        print(f"  {cell.title}: {command_for(cell, given) if grid.changed else spell('train', *cell.command)}")
     progress = Progress(total, given.workers)
     try:
         progress.follow(grid.train(planned, runner))

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 import sys
 from concurrent.futures import wait
 
@@ -45,6 +46,15 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     assert "aggregator=boba server.lr=0.3 seed=0" in out
     files = sorted(path.name for path in (tmp_path / "runs").glob("[!.]*"))
     assert files == ["small_server.lr=0.3.csv", *(f"small_server.lr=0.3.{ending}" for ending in ("html", "md", "tex"))]
+
+
+def test_a_dry_run_composes_nothing(command, monkeypatch):
+    """What it prints of a cell asks for that cell alone."""
+    monkeypatch.setattr(grid.Grid, "compose", None)
+    given = ["small", "--told", "1.5", "--scale", "0.5", "--dry-run", "server.lr=0.3"]
+    line = next(line for line in command(*given)[1].splitlines() if line.startswith("  IPM, BOBA, seed 0: "))
+    again = shlex.split(line.partition(" reproduce ")[2] or line.partition("reproduce.py ")[2])
+    assert [place for place in command(*again, "--dry-run")[1].splitlines() if place.startswith("  ")] == [line]
 
 
 def test_twins_of_the_first_seed_are_trained_too(command):
