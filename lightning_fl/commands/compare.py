@@ -11,7 +11,8 @@ the seed are one group: mean and 95 % interval (Student's t).  Other settings th
 A run with twin=1 is no run of its own beside that without: how far such pairs are apart is said below the table.
 
 It writes compare.md, .csv, .tex, .html and .png, and curves.png; of more than fits one picture, compare_panel_1.png,
-curves_panel_1.png and so on.  A map names in each cell the rule that does best under its own worst attack: map.md ...
+curves_panel_1.png and so on; a panel of one cell is not drawn beside others.  A map names in each cell the rule that
+does best under its own worst attack: map.md ...
 """
 
 import sys

@@ -373,13 +373,8 @@ class Comparison:
         return plot.Pictures(plot.named("compare", self._maps()))
 
     def _maps(self) -> "list[Figure]":
-        return plot.grouped(
-            {key: (cell.mean, str(cell)) for key, cell in self.cells.items()},
-            self.columns,
-            self.rows_by,
-            self.columns_by or "",
-            self.unit,
-        )
+        shown = {key: (self.cells[key].mean, str(self.cells[key])) for key in self._drawn()}
+        return plot.grouped(shown, self.columns, self.rows_by, self.columns_by or "", self.unit) if shown else []
 
     __repr__ = text
 
@@ -396,9 +391,15 @@ class Comparison:
         figures = {"compare": self._maps(), "curves": [figure for some in drawn for figure in some]}
         return replace(self.report(worst), figures=figures).write(folder, "compare")
 
+    def _drawn(self) -> list[Key]:
+        """List the cells that pictures show: of several panels those with one cell compare nothing."""
+        size = Counter(panel for panel, _, _ in self.cells)
+        return [key for key in self.cells if len(size) == 1 or size[key[0]] > 1]
+
     def _alike(self) -> Iterator[dict[Key, Sequence[tuple[dict[int, float], bool]]]]:
         """Yield curves that are drawn alike: of no more rows than a reader can tell apart."""
-        curves = {key: cell.curves for key, cell in self.cells.items() if any(points for points, _ in cell.curves)}
+        curves = {key: self.cells[key].curves for key in self._drawn()}
+        curves = {key: runs for key, runs in curves.items() if any(points for points, _ in runs)}
         rows = [row for row in self.rows if any(key[1] == row for key in curves)]
         for i in range(0, len(rows), plot.MOST_LINES):
             keys = product(self.panels, rows[i : i + plot.MOST_LINES], self.columns)

@@ -282,6 +282,16 @@ def test_files(grid, tmp_path):
     assert [path.read_bytes()[:4] for path in paths[4:]] == [b"\x89PNG", b"%PDF"] * 3
 
 
+def test_a_panel_of_one_cell_has_no_picture(tmp_path):
+    """Where there are others: runs that differ in everything would have two pictures each."""
+    for name, changes in {"a": {}, "b": {"aggregator": KRUM}, "c": {"server__lr": 9.0}}.items():
+        run(tmp_path / name, 0.5, **changes)
+    for names, pictures in [("abc", ["compare.png", "curves.png"]), ("ac", []), ("a", ["compare.png", "curves.png"])]:
+        found = Comparison(find([tmp_path / name for name in names]), "aggregator")
+        assert [path.name for path in found.write(tmp_path / "out") if path.suffix == ".png"] == pictures
+        assert len(found.panels) == len({*names} - {"b"})
+
+
 def test_curves_of_many_rows_and_panels_fill_several_pictures(tmp_path, monkeypatch):
     """Seven lines each, the rest in further pictures; curves start where the initial model is."""
     drawn = []
