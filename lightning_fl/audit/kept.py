@@ -63,7 +63,10 @@ def kept_rounds(folder: Path) -> Iterator[KeptRound]:
     """
     paths = sorted((folder / FOLDER).glob("*.pt"), key=lambda path: int(path.stem) if path.stem.isdigit() else 0)
     if not paths:
-        raise DataError(f'an audit needs kept rounds, got none in {folder / FOLDER}; run with keep="gram".')
+        raise DataError(
+            f"an audit needs kept rounds, got none in {folder / FOLDER}; run with RobustStrategy(..., folder=FOLDER, "
+            f'keep="gram"), or with lightning_fl.audit.kept.Kept(RULE, FOLDER) as the rule.'
+        )
     for path in paths:
         held = files.load(path)
         rows = held["updates"] if "updates" in held else rows_of(held["gram"])

@@ -69,7 +69,7 @@ def command_for(cell: Cell, given: argparse.Namespace) -> str:
     options = ["--rows", row, "--columns", column, "--seeds", f"{cell.seed},", "--scale", f"{given.scale:g}"]
     options += ["--told", given.told] if given.told else []
     options += ["--twins"] if cell.twin else []
-    return spell("reproduce", given.table, *options, *given.overrides)
+    return spell("reproduce", given.table, *given.overrides, *options)
 
 
 def reproduce(given: argparse.Namespace) -> int:

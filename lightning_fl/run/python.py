@@ -246,7 +246,7 @@ def train(
     ]:
         if name in trainer:
             raise SettingError(f"train {does} {ours}, got {name}={trainer[name]}; give {ours} in its place.")
-    known = signature(train).parameters.keys() | arguments(pl.Trainer).keys() - {"trainer"}
+    known = (signature(train).parameters.keys() - {"trainer"}) | arguments(pl.Trainer).keys()
     if unknown := sorted(trainer.keys() - known):
         raise SettingError(no_such("setting of train", unknown[0], sorted(known)))
     check_trainer_settings(trainer, taken=("callbacks", "logger", "default_root_dir"))

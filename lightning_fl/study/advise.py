@@ -20,7 +20,7 @@ from lightning_fl.federation import DataWeights, Federation
 from lightning_fl.model.mlp import Mlp
 from lightning_fl.run.python import train
 from lightning_fl.samples import Samples
-from lightning_fl.text import table
+from lightning_fl.text import many, table
 
 _FEATURES, _APART = 20, 0.7  # of the synthetic samples, and how far apart the classes' centres are
 _MOST = 6000  # samples in all: larger federations are scaled down
@@ -53,10 +53,13 @@ class Sites:
         Raises:
             DataError: If it is not such a table.
         """
-        _, rows = files.rows(path, "advise")
+        names, rows = files.rows(path, "advise")
         classes = [name for name in (rows[0] if rows else {}) if name not in ("site", "total")]
         if len(rows) < 3 or "site" not in rows[0] or len(classes) < 2:
-            raise DataError(f"{path} needs a column site, one for each of 2 or more classes, and 3 or more sites.")
+            raise DataError(
+                f"{path} needs a column site, one for each of 2 or more classes, and 3 or more sites, got the columns "
+                f"{', '.join(names) or 'of an empty file'} and {many(len(rows), 'row')}; add what is missing."
+            )
         try:
             counts = torch.tensor([[float(row[name]) for name in classes] for row in rows])
             totals = torch.tensor([float(row["total"]) for row in rows]) if "total" in rows[0] else counts.sum(1)

@@ -123,7 +123,8 @@ def _share(option: str, text: str) -> float:
             return share
     except ValueError:
         pass
-    raise SettingError(f"{option} needs a share from 0 to 1, got {text!r}.")
+    advice = "; settings come before it" if "=" in text else ""  # they are taken for its value
+    raise SettingError(f"{option} needs a share from 0 to 1, got {text!r}{advice}.")
 
 
 def _numbers(

@@ -67,7 +67,10 @@ def test_a_league(path):
 @pytest.mark.parametrize(
     ("table", "error"),
     [
-        ("site,a\nOne,1\nTwo,1\nThree,1\n", "needs a column site, one for each of 2 or more classes"),
+        (
+            "site,a\nOne,1\nTwo,1\nThree,1\n",
+            "2 or more classes, and 3 or more sites, got the columns site, a and 3 rows",
+        ),
         (TABLE.replace("30,0", "x,0"), "needs a number in every cell"),
         (TABLE.replace("30,0", "0,0"), "a sample or more at each site"),
     ],
