@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,12 @@ def checked(overrides: Sequence[str]) -> DictConfig:
     return config
 
 
+@cache
+def _known() -> set[str]:
+    """Name the settings that a run may have."""
+    return {*map(str, OmegaConf.load(CONF / "train.yaml")), *GROUPS} - {"defaults", "hydra", "method", "experiment"}
+
+
 def check(config: DictConfig) -> None:
     """Check what composition cannot: unknown keys, types of values, a missing checkpoint, another run's folder.
 
@@ -54,10 +61,9 @@ def check(config: DictConfig) -> None:
     Raises:
         SettingError: If something does not fit.
     """
-    known = {*OmegaConf.load(CONF / "train.yaml"), *GROUPS} - {"defaults", "hydra", "method", "experiment"}
     for key in config:
-        if key not in known:
-            raise SettingError(no_such("setting", str(key), sorted(map(str, known))))
+        if key not in _known():
+            raise SettingError(no_such("setting", str(key), sorted(_known())))
     given: Any = OmegaConf.to_container(config, resolve=True)
     for key, kind in _KINDS.items():
         check_kind(key, given.get(key), kind)

@@ -1,3 +1,4 @@
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -114,8 +115,13 @@ def test_finds_the_cliff_between_two_points_of_the_grid():
     assert not chosen(mean + 1.02 * (row - mean))
 
 
+@cache
+def server():
+    return world.oracle()
+
+
 def answer(rule, rows):
-    return rule.aggregate(Updates(rows, ids=range(len(rows))), world.oracle()).update
+    return rule.aggregate(Updates(rows, ids=range(len(rows))), server()).update
 
 
 def harm(rule, honest, row):
@@ -139,7 +145,7 @@ def test_every_rule_suffers_as_much_as_from_the_other_searches_and_a_grid(name):
     honest, rule = world.honest_updates(15), conf.make("aggregator", name, f=B, n_iterations=B)
 
     def ask(updates):
-        return rule.aggregate(updates, world.oracle()).answer
+        return rule.aggregate(updates, server()).answer
 
     def named(updates):
         updates.ids = range(updates.n)
@@ -169,7 +175,7 @@ def test_a_sample_of_the_columns_misleads_nobody(name, monkeypatch):
 
     def ask(updates):
         asked.append(updates.held.partial)
-        return rule.aggregate(updates, world.oracle()).answer
+        return rule.aggregate(updates, server()).answer
 
     def harm(forged):
         return (answer(rule, torch.cat([honest, forged])) - honest.mean(0)).norm().item()
