@@ -117,8 +117,9 @@ class Submission:
         """Say what its runs come to; a difference of more points than the error is one."""
         lines = [terminal(tournament).strip()]
         for panel, points in _lowered(tournament, self.name).items() if self.lowers else ():
-            verdict = "lowers" if points > error else "does not lower"
-            lines.append(f"{panel}: {self.name} {verdict} {self.lowers} ({points:.2f} points below the others' worst).")
+            verdict, side = ("lowers" if points > error else "does not lower"), ("below" if points > 0 else "above")
+            found = f"{abs(points):.2f} points {side} the worst of the others"
+            lines.append(f"{panel}: {self.name} {verdict} {self.lowers}, {found}.")
         return "\n".join(lines)
 
 
@@ -164,7 +165,7 @@ def apart(tournament: Tournament, folder: Path, error: float) -> tuple[str, bool
     if missing or not differences:
         return f"{many(missing, 'run')} not submitted, of {missing + len(differences)}.", False
     reached, farthest = percentile_95([*differences.values()]), max(differences, key=lambda name: differences[name])
-    played = f"{many(len(differences), 'run')} played again: 95 % within {reached:.2f} points ({error:g} allowed)"
+    played = f"{many(len(differences), 'run')} compared: 95 % within {reached:.2f} points ({error:g} allowed)"
     return f"{played}, the farthest {differences[farthest]:.2f} ({farthest}).", reached <= error
 
 

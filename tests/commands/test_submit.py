@@ -74,7 +74,7 @@ def test_a_rule_is_sent_whole_and_holds_only_if_its_runs_can_be_repeated(command
 
     code, out, err = command("--check", "submissions/my_rule", "--budget", "5")
     assert code == 0, err
-    assert "2 runs played again: 95 % within 0.00 points (1 allowed)" in out
+    assert "2 runs compared: 95 % within 0.00 points (1 allowed)" in out
     assert Path("runs/submit/my_rule_again/standing.html").exists()
     rows[0]["accuracy"] += 0.1
     store.write(folder / "cells.csv", STORED, rows)
