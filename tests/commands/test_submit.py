@@ -96,7 +96,8 @@ def test_an_attack_enters_by_what_it_leaves_of_a_rule(command):
     }
     below = min(accuracies["none"], accuracies["ipm"]) - accuracies["my_attack"]
     verdict = "lowers" if below > 1 else "does not lower"
-    assert f"iid, 2 Byzantine clients: my_attack {verdict} average ({below:.2f} points" in out
+    assert f"iid, 2 Byzantine clients: my_attack {verdict} average, {abs(below):.2f} points" in out
+    assert ("points below the worst of the others." if below > 0 else "points above") in out
     assert Path("submissions/my_attack/my_attack.py").exists()
 
 
