@@ -278,6 +278,7 @@ def test_names_of_classes_are_taken_over():
     assert TensorData.from_dataset(whole).class_names is None
 
 
+@pytest.mark.drawn
 def test_a_run_knows_its_classes_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = train(nn.Linear(2, 3), TensorData((X, Y), (X, Y), Iid(), n_clients=3, class_names=list("abc")), rounds=1)

@@ -198,6 +198,7 @@ def test_a_diverged_run_has_no_result():
     assert run.summary["reason"].startswith("round 1: the aggregated update is not finite")
 
 
+@pytest.mark.drawn
 def test_pictures_are_the_reports():
     run = train(net, data(), Krum(f=1), Ipm(), rounds=2)
     pictures = run.plot()
