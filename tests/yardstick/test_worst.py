@@ -175,6 +175,7 @@ def test_a_rule_that_remembers_is_asked_in_its_first_round_and_stays_as_it_is():
     found = fl.worst(rule, world.honest_updates(H).numpy(), F, budget=20)
     assert rule.calls == 0
     assert any("remembers" in note for note in found.notes)
+    assert found.notes[-1] == f"the budget of 20 questions ended in {[*MEMBERS][20]}, before 38 members"
     assert torch.equal(found.answer, torch.cat([found.honest, found.rows]).nanmean(dim=0))
 
 
