@@ -58,7 +58,7 @@ def _agreement(rows: Float[Tensor, "m d"], signs: Float[Tensor, " d"], k: int) -
     def agreeing(row: Tensor) -> Tensor:
         return ((row.sign() == signs) & largest_entries(row, k)).count_nonzero()
 
-    return torch.stack(in_threads(agreeing, rows) if rows.device.type == "cpu" else [*map(agreeing, rows)]).double() / k
+    return torch.stack(in_threads(agreeing, rows, rows.device.type)).double() / k
 
 
 class Alignins(Aggregator):

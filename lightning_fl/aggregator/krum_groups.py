@@ -47,7 +47,7 @@ class FromKrum:
         rows = finite_rows(blocks[0, :, 0].double(), "krum")
         most = max(1, (_ENTRIES_CPU if device.type == "cpu" else _ENTRIES_GPU) // n**2)
         work, parts = partial(self._some, rows), blocks.split(most)
-        found = torch.cat(in_threads(work, parts) if device.type == "cpu" else [work(part) for part in parts])
+        found = torch.cat(in_threads(work, parts, device.type))
         return found if len(rows) == n else found.new_full(blocks.shape[:2], torch.nan).index_copy(1, rows, found)
 
     def _some(self, rows: Tensor, blocks: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def _cuts(rows: Float[Tensor, "m d"], layout: Layout, keep: int) -> Float[Tensor
     def cut(row: Tensor) -> Tensor:
         return kth_smallest(torch.cat([row[part] for part in large]).abs_().to(wide)[None], place)
 
-    return torch.cat(in_threads(cut, rows) if rows.device.type == "cpu" else [*map(cut, rows)]).to(rows)
+    return torch.cat(in_threads(cut, rows, rows.device.type)).to(rows)
 
 
 class Lasa(Aggregator):

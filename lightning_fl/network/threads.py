@@ -150,11 +150,17 @@ def eigh(matrix: Any) -> Any:
         return torch.linalg.eigh(matrix)
 
 
-def in_threads(work: Callable[[Any], Any], items: Collection[Any]) -> list[Any]:
-    """Do a CPU's work, such as NumPy's or torch's, for each item: in as many threads as torch has, one for an item."""
+def in_threads(work: Callable[[Any], Any], items: Collection[Any], device: str = "cpu") -> list[Any]:
+    """Do NumPy's or torch's work for each item: on a CPU in as many threads as torch has, one for an item.
+
+    Args:
+        work: What to do.
+        items: What each call gets.
+        device: The type of device that computes; an accelerator's work is given to it by one thread.
+    """
     import torch
 
-    threads = min(torch.get_num_threads(), len(items))
+    threads = min(torch.get_num_threads(), len(items)) if device == "cpu" else 1
     if threads <= 1:
         return [work(item) for item in items]
     # Threads take over how many torch has when they first ask.

@@ -86,9 +86,8 @@ def _over_columns(work: Callable[..., Tensor], blocks: Sequence[Tensor]) -> Tens
     """
     if blocks[0].device.type != "cpu" or not numpy_multiplies():
         return work(*blocks)
-    least = max(
-        _SHARE, 4 * sum(len(block) for block in blocks)
-    )  # the sum over a share is at most half as large as that
+    # What is summed over a share, in float64, is at most half as large as the share.
+    least = max(_SHARE, 4 * sum(len(block) for block in blocks))
     n_shares = max(min(torch.get_num_threads(), blocks[0].shape[1] // least), 1)
     shares = list(zip(*(block.detach().tensor_split(n_shares, dim=1) for block in blocks), strict=True))
     with _blas().limit(limits=1, user_api="blas"):

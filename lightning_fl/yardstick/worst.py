@@ -162,7 +162,6 @@ def worst(rule: Rule, honest: Any, f: int, *, seed: int = 0, budget: int = BUDGE
             continue
         except Spent:
             break
-    missed = [*MEMBERS][[*MEMBERS].index(box.member) + 1 :]
     if box.draws:
         notes.append(f"draws at random: each kappa is the mean over the same {DRAWS} draws")
     if box.has_memory:
@@ -170,9 +169,9 @@ def worst(rule: Rule, honest: Any, f: int, *, seed: int = 0, budget: int = BUDGE
     if not box.repeats:
         notes.append("answers the same rows differently, whatever is seeded: another search will find other numbers")
     notes += [f"{failure} (first: {name})" for failure, name in box.failures.items()]
-    if missed:
-        left = many(len(missed), "member")
-        notes.append(f"the budget of {many(budget, 'question')} ended in {box.member}, before {left}")
+    if left := len(MEMBERS) - 1 - [*MEMBERS].index(box.member):
+        spent = f"the budget of {many(budget, 'question')} ended in {box.member}"
+        notes.append(f"{spent}, before {many(left, 'member')}")
     ranked = box.ranked()
     if not ranked:
         raise SettingError(f"worst needs a rule that answers, got one that {'; '.join(box.failures)}.")
