@@ -23,7 +23,8 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 
 import lightning_fl as fl
-from lightning_fl.aggregator.base import Aggregator, Weighting, Wrapper
+from lightning_fl.aggregator.base import Aggregator, Weighting
+from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.run.assemble import knowledge, make
 from lightning_fl.run.config import CONF, GROUPS, sentence
 from lightning_fl.study import standing_page

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from inspect import Parameter, signature
 from typing import Any
 
-NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+from lightning_fl.ranges import NAMED
 
 
 def takers(thing: Any) -> Iterator[tuple[Callable[..., Any], list[Parameter]]]:

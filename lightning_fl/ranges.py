@@ -22,7 +22,6 @@ from typing import Annotated, Any, Literal, SupportsIndex, TypeVar, Union, get_a
 
 from annotated_types import Ge, Gt, IsFinite, Le, Lt
 
-from lightning_fl.arguments import NAMED
 from lightning_fl.errors import SettingError, check_choice, shown
 
 NonNegativeInt = Annotated[int, Ge(0)]
@@ -35,6 +34,7 @@ Fraction = Annotated[float, Gt(0), Lt(1)]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 NAMES |= {NoneType: "null", SupportsIndex: "a whole number"}
 LISTS = (list, tuple, Sequence, Collection, Iterable)

@@ -41,8 +41,8 @@ import torch.nn.functional as F
 
 from lightning_fl import Aggregator, ClientBatch, Samples, SettingError, Updates
 from lightning_fl.adversary.lie import lie_factor
-from lightning_fl.aggregator.base import RememberingWrapper
 from lightning_fl.aggregator.boba import Boba
+from lightning_fl.aggregator.remembering import RememberingWrapper
 from lightning_fl.client.base import minibatches
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.device.memory import peak, reset_peak

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from lightning_fl import seeding
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.aggregator.base import Memory
+from lightning_fl.aggregator.remembering import Memory
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.ranges import PositiveFloat, PositiveInt

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import lie_factor
-from lightning_fl.aggregator.base import Memory
+from lightning_fl.aggregator.remembering import Memory
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.ranges import FiniteFloat

@@ -2,22 +2,17 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from hashlib import blake2b
 from numbers import Real
-from typing import Any, Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import pytorch_lightning as pl
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from lightning_fl import seeding
 from lightning_fl.errors import SettingError
-from lightning_fl.federation import Federation
 from lightning_fl.ranges import Checked
 from lightning_fl.server_oracle import GivenServer, ServerOracle
 from lightning_fl.updates.rows import check_shape
@@ -26,6 +21,27 @@ from lightning_fl.updates.updates import Combination, Updates
 ServerNeed = Literal["samples", "updates"]
 Motion = str  # mypy takes no tuple of one for a collection of literals
 MOTIONS: tuple[Motion, ...] = ("shift", "scale", "rotation")
+
+
+@runtime_checkable
+class Clients(Protocol):
+    """Who takes part in a run, as far as a rule may ask; `lightning_fl.federation.Federation` says it."""
+
+    @property
+    def honest_ids(self) -> Sequence[int]:
+        """Numbers of the honest clients."""
+
+    @property
+    def byzantine_ids(self) -> Sequence[int]:
+        """Numbers of the Byzantine clients."""
+
+    @property
+    def n_byzantine(self) -> int:
+        """How many attack."""
+
+    @property
+    def participation(self) -> float:
+        """Share of the clients that take part in a round."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +154,7 @@ class Aggregator(Checked, pl.Callback, ABC):
     def _settings_of_least(self, n_classes: int) -> dict[str, int]:
         return {name: n_classes if name == "c" else getattr(self, name) for _, name in _terms(self.least) if name}
 
-    def check_clients(self, federation: Federation) -> None:
+    def check_clients(self, federation: Clients) -> None:
         """Check that the rule fits who takes part in a run, before any training.
 
         Raises:
@@ -287,179 +303,6 @@ def equal_shares(weights: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     return (weights > 0).to(weights) / (weights > 0).sum().clamp(min=1)
 
 
-class Memory(pl.Callback):
-    """What a rule or an attack remembers: at the end of a round what its last call left, saved with the run.
-
-    It stands before `Aggregator` or `Adversary` among the bases.
-    """
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._remembered: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}  # what a call leaves
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Remember what this round's last call left."""
-        self._remembered = self._last
-
-    def state_dict(self) -> dict[str, Any]:
-        """What is remembered."""
-        return self._remembered
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self._remembered = self._last = state_dict
-
-
-class Remembering(Memory, Aggregator):
-    """A rule that, at the end of a round, remembers what its last call left, and saves it with the run."""
-
-
-class Wrapper(Aggregator):
-    """A rule built on another rule; it forwards the end of a round and the checkpoint state.
-
-    Its guarantee is the other rule's; no kappa is known of it.
-
-    Args:
-        rule: The rule to wrap.  Of Lightning's hooks it may define ``on_train_batch_end``, ``state_dict`` and
-            ``load_state_dict`` only.
-
-    Raises:
-        SettingError: If it has another hook, which nobody would call.
-    """
-
-    def __init__(self, rule: Aggregator):
-        check_hooks(rule, type(self).__name__)
-        self.rule = rule
-
-    def n_mixed(self, n: int) -> int:
-        """How many rows the wrapped rule sees of n updates."""
-        return n
-
-    def least_n(self, n_classes: int) -> int:
-        """Say how many updates both rules need; see the base class."""
-        return max(super().least_n(n_classes), self.rule.least_n(n_classes))
-
-    def check(self, n: int, n_classes: int) -> None:
-        """Check the wrapping and the wrapped rule; see the base class."""
-        super().check(n, n_classes)
-        self.rule.check(self.n_mixed(n), n_classes)
-
-    def check_clients(self, federation: Federation) -> None:
-        """Ask the rule; see the base class."""
-        self.rule.check_clients(federation)
-
-    def guarantee(self, n: int, n_classes: int) -> str | None:
-        """Pass on what the wrapped rule says; see the base class."""
-        return self.rule.guarantee(self.n_mixed(n), n_classes)
-
-    @property
-    def sums(self) -> bool:
-        """Whether the wrapped rule does; see the base class."""
-        return self.rule.sums
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the wrapped rule does; see the base class."""
-        return self.rule.remembers
-
-    @property
-    def needs_client(self) -> int | None:
-        """Which client the wrapped rule needs; see the base class."""
-        return self.rule.needs_client
-
-    @property
-    def robust(self) -> bool:
-        """Whether the wrapped rule is; see the base class, as for the other laws."""
-        return self.rule.robust
-
-    @property
-    def order_matters(self) -> bool:
-        """Whether it does to the wrapped rule."""
-        return self.rule.order_matters
-
-    @property
-    def moves_with(self) -> Collection[Motion]:
-        """What the wrapped rule moves with."""
-        return self.rule.moves_with
-
-    @property
-    def searches(self) -> bool:
-        """Whether the wrapped rule does."""
-        return self.rule.searches
-
-    @property
-    def needs_ids(self) -> bool:
-        """Whether the wrapped rule must know which client sent which row."""
-        return self.rule.needs_ids
-
-    @property
-    def needs_model(self) -> bool:
-        """Whether the wrapped rule compares with the model; see the base class."""
-        return self.rule.needs_model
-
-    @property
-    def needs_layout(self) -> bool:
-        """Whether the wrapped rule goes by the model's tensors; see the base class."""
-        return self.rule.needs_layout
-
-    @property
-    def needs_server(self) -> ServerNeed | None:
-        """What the wrapped rule needs; see the base class."""
-        return self.rule.needs_server
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Tell the rule that the round is over."""
-        self.rule.on_train_batch_end(*args)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers."""
-        return self.rule.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Give the rule back what it remembered."""
-        self.rule.load_state_dict(state_dict)
-
-
-class RememberingWrapper(Wrapper):
-    """A wrapper that at the end of a round remembers what its last call left, as `Remembering` does."""
-
-    remembers = True
-
-    def __init__(self, rule: Aggregator):
-        super().__init__(rule)
-        self._remembered: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Remember what this round's last call left, and tell the rule."""
-        self._remembered = self._last
-        super().on_train_batch_end(*args)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What both remember."""
-        return {"own": self._remembered, "rule": super().state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self._remembered = self._last = state_dict["own"]
-        super().load_state_dict(state_dict["rule"])
-
-
-def clients_of(updates: Updates, rule: str) -> list[int]:
-    """Tell whose the rows are.
-
-    Raises:
-        SettingError: If they are not single clients'.
-    """
-    if updates.ids is None:
-        raise SettingError(
-            f"{rule} remembers clients and needs their numbers, got rows that are not single clients; use it by "
-            f"itself, without buckets."
-        )
-    return [int(client) for client in updates.ids]
-
-
 def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggregation:
     """Ask a rule, maybe one of a user's own, about one round; see `Aggregator.aggregate`.
 
@@ -483,24 +326,6 @@ def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggr
         if not isinstance(value, Real) and getattr(value, "shape", None) != ():
             raise SettingError(f"the diagnostics of {who} must be numbers, got {type(value).__name__} for {name}.")
     return found
-
-
-def check_hooks(rule: Aggregator, asker: str) -> None:
-    """Check that a rule has only those of Lightning's hooks that its caller forwards.
-
-    Args:
-        rule: The rule.
-        asker: Who asks it, for the error.
-
-    Raises:
-        SettingError: If it has another hook, which nobody would call.
-    """
-    passed = {"on_train_batch_end", "state_dict", "load_state_dict"}
-    for name, default in vars(pl.Callback).items():
-        if not name.startswith("_") and name not in passed and getattr(type(rule), name) is not default:
-            raise SettingError(
-                f"{asker} does not call {name} of its rule, got {type(rule).__name__} with it; use that rule by itself."
-            )
 
 
 def check_least(rule: str, least: str, n: int, **settings: int) -> None:
@@ -537,33 +362,3 @@ def _terms(least: str) -> list[tuple[int, str]]:
 
 def _value(least: str, settings: dict[str, int]) -> int:
     return sum(factor * settings[name] if name else factor for factor, name in _terms(least))
-
-
-def _row(rows: Tensor, i: int) -> Tensor:
-    return rows[i]
-
-
-def draw_order(updates: Updates, seed: int) -> Int64[Tensor, " n"]:
-    """Put the rows into a random order that does not depend on the one in which they arrived.
-
-    Each row draws a number from the seed and its client's.  Where rows are not single clients, what a row holds stands
-    in for the client, and copies are counted; of mixed rows, whose last digits depend on the order in which the clients
-    are added up, another order of these may draw another one.
-
-    Args:
-        updates: The round.
-        seed: Which of all orders.
-
-    Returns:
-        Row numbers; every order of the clients is equally likely over seeds.
-    """
-    names: list[int | str] = [] if updates.ids is None else [int(i) for i in updates.ids]
-    if not names:
-        copies: Counter[str] = Counter()
-        for i in range(updates.n):
-            row: Tensor = updates.whole.by_column(partial(_row, i=i)).cpu()
-            content = blake2b(row.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
-            names.append(f"{content} {copies[content]}")
-            copies[content] += 1
-    draws = [seeding.derive_seed(seed, name) for name in names]
-    return torch.tensor(draws).argsort()

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Remembering
+from lightning_fl.aggregator.base import Aggregation
+from lightning_fl.aggregator.remembering import Remembering
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import PositiveFloat, PositiveInt
 from lightning_fl.server_oracle import ServerOracle

@@ -9,7 +9,8 @@ from math import inf
 
 import torch
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper, aggregated
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
+from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from lightning_fl.server_oracle import ServerOracle

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Gt, Le
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, RememberingWrapper, aggregated, clients_of
-from lightning_fl.federation import Federation
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Clients, Motion, aggregated
+from lightning_fl.aggregator.remembering import RememberingWrapper, clients_of
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import check_any
 from lightning_fl.updates.updates import Updates
@@ -62,14 +62,14 @@ class DelayedMomentum(RememberingWrapper):
         self.absent = absent
         self.start = start
         self.unseen = unseen
-        self._federation: Federation | None = None
+        self._federation: Clients | None = None
 
     @property
     def moves_with(self) -> Collection[Motion]:
         """A scale and a rotation, if the rule does; see the base class."""
         return [motion for motion in self.rule.moves_with if motion != "shift"]
 
-    def check_clients(self, federation: Federation) -> None:
+    def check_clients(self, federation: Clients) -> None:
         """Learn who there is, and ask the rule; see the base class."""
         self._federation = federation
         super().check_clients(federation)

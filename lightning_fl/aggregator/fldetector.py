@@ -15,7 +15,9 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, RememberingWrapper, Wrapper, aggregated, clients_of
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
+from lightning_fl.aggregator.remembering import RememberingWrapper, clients_of
+from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from typing_extensions import override
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, Wrapper, aggregated
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, aggregated
+from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.layout import Layer, Layout, columns_of

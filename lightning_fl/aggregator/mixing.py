@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper, aggregated
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
+from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.updates import Updates

@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, ServerNeed
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Clients, ServerNeed
 from lightning_fl.errors import DivergedError, SettingError
-from lightning_fl.federation import Federation
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.products import squared_distances
@@ -99,7 +98,7 @@ class Monna(Aggregator):
         """The trusted update, unless a client sends it; see the base class."""
         return "updates" if self.trusted == "server" else None
 
-    def check_clients(self, federation: Federation) -> None:
+    def check_clients(self, federation: Clients) -> None:
         """Check that the trusted client is honest and always there; see the base class."""
         if self.trusted == "server":
             return

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Weighting, draw_order
+from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.draw_order import draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeFloat, NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, Wrapper, aggregated
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, aggregated
+from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeFloat
 from lightning_fl.server_oracle import ServerOracle

@@ -13,7 +13,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from jaxtyping import Float
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, RememberingWrapper, aggregated, clients_of
+from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, aggregated
+from lightning_fl.aggregator.remembering import RememberingWrapper, clients_of
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.rows import check_any, which_finite
 from lightning_fl.updates.updates import Updates

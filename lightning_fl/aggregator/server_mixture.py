@@ -6,7 +6,8 @@ arXiv:2208.12932, Appendix C.2 (server-augmented majority rules, Figure 6).
 
 from dataclasses import replace
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper, aggregated
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
+from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.ranges import Share
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.updates import Updates

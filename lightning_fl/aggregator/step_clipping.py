@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import torch
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, RememberingWrapper, aggregated
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.aggregator.mixing import clipping_scales
+from lightning_fl.aggregator.remembering import RememberingWrapper
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.updates import Updates

@@ -11,7 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from lightning_fl import files
-from lightning_fl.aggregator.base import Aggregation, Aggregator, Wrapper, aggregated
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
+from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import DataError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.updates import Updates

@@ -26,8 +26,9 @@ except ImportError as error:
     raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
 
 from lightning_fl import files, seeding
-from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated, check_hooks
+from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.aggregator.mixing import tolerated
+from lightning_fl.aggregator.wrapper import check_hooks
 from lightning_fl.audit.kept import Keep, keep_round
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, refuse_hidden_state
 from lightning_fl.client.base import Client

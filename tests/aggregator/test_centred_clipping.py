@@ -4,7 +4,6 @@ import torch
 
 from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.adversary.adaptive import Adaptive
-from lightning_fl.aggregator.base import draw_order
 from lightning_fl.aggregator.centred_clipping import (
     CentredClipping,
     SequentialCentredClipping,
@@ -12,6 +11,7 @@ from lightning_fl.aggregator.centred_clipping import (
     sequential_centred_clipping_weights,
     similarity_buckets,
 )
+from lightning_fl.aggregator.draw_order import draw_order
 from lightning_fl.contract import hostile, world
 from lightning_fl.updates.products import gram_matrix
 from tests import training

@@ -6,7 +6,7 @@ import torch
 
 from lightning_fl import SettingError, Updates, seeding
 from lightning_fl.aggregator import mda
-from lightning_fl.aggregator.base import draw_order
+from lightning_fl.aggregator.draw_order import draw_order
 from lightning_fl.aggregator.mda import Mda, minimum_diameter_weights
 from lightning_fl.contract import world
 from lightning_fl.updates.products import gram_matrix

@@ -1,5 +1,3 @@
-from collections import Counter
-
 import numpy as np
 import pytest
 import torch
@@ -7,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.aggregator.base import draw_order
 from lightning_fl.aggregator.rejection import (
     AverageRejection,
     SelfRejection,
@@ -184,23 +181,6 @@ def test_nobody_is_preferred_for_where_he_stands(rule):
             torch.testing.assert_close(moved @ x[order].double(), weights @ x.double())
             if len(x.unique()) == 4:
                 assert torch.equal(moved, weights[order])
-
-
-@pytest.mark.parametrize("ids", [None, [7, 3, 11, 5]], ids=["rows", "clients"])
-def test_the_draw_is_fair_and_follows_the_clients(ids):
-    """Of 24 orders of four rows, two of them copies, each comes in 1/24 of 2,400 draws: 100, standard deviation 9.8."""
-    x = torch.tensor([[1.0], [2.0], [2.0], [4.0]])
-    counts = Counter(tuple(draw_order(Updates(x, ids=ids), seed).tolist()) for seed in range(2400))
-    assert len(counts) == 24
-    assert 60 < min(counts.values()) <= max(counts.values()) < 140
-    if ids:
-        place = [2, 0, 3, 1]
-        for seed in range(20):
-            order, moved = (
-                draw_order(Updates(rows, ids=names), seed)
-                for rows, names in [(x, ids), (x[place], [ids[i] for i in place])]
-            )
-            assert torch.tensor(place)[moved].tolist() == order.tolist()
 
 
 def test_huge_rows_do_not_favour_who_comes_first():

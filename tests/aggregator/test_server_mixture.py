@@ -35,16 +35,6 @@ def test_mixes_the_rules_update_with_the_servers_classes():
     assert whole.weights.tolist() == [0] * 12
 
 
-def test_refuses_a_rule_with_a_hook_that_nobody_would_call():
-    class Eager(Average):
-        def on_train_start(self, trainer, pl_module):
-            raise AssertionError
-
-    with pytest.raises(SettingError, match="ServerMixture does not call on_train_start of its rule, got Eager with it"):
-        ServerMixture(Eager(), 0.5)
-    ServerMixture(ServerMixture(Bygars(3, 0.05, True), 0.5), 0.5)
-
-
 def test_checks_the_rule():
     ServerMixture(Krum(2), 0.5).check(12, 3)
     with pytest.raises(SettingError, match="krum needs"):

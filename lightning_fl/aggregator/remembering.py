@@ -1,0 +1,77 @@
+"""What a rule or an attack takes over from one round into the next, clients' numbers among it."""
+
+from typing import Any
+
+import pytorch_lightning as pl
+
+from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.aggregator.wrapper import Wrapper
+from lightning_fl.errors import SettingError
+from lightning_fl.updates.updates import Updates
+
+
+class Memory(pl.Callback):
+    """What a rule or an attack remembers: at the end of a round what its last call left, saved with the run.
+
+    It stands before `Aggregator` or `Adversary` among the bases.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._remembered: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}  # what a call leaves
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember what this round's last call left."""
+        self._remembered = self._last
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is remembered."""
+        return self._remembered
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._remembered = self._last = state_dict
+
+
+class Remembering(Memory, Aggregator):
+    """A rule that, at the end of a round, remembers what its last call left, and saves it with the run."""
+
+
+class RememberingWrapper(Wrapper):
+    """A wrapper that at the end of a round remembers what its last call left, as `Remembering` does."""
+
+    remembers = True
+
+    def __init__(self, rule: Aggregator):
+        super().__init__(rule)
+        self._remembered: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember what this round's last call left, and tell the rule."""
+        self._remembered = self._last
+        super().on_train_batch_end(*args)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What both remember."""
+        return {"own": self._remembered, "rule": super().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._remembered = self._last = state_dict["own"]
+        super().load_state_dict(state_dict["rule"])
+
+
+def clients_of(updates: Updates, rule: str) -> list[int]:
+    """Tell whose the rows are.
+
+    Raises:
+        SettingError: If they are not single clients'.
+    """
+    if updates.ids is None:
+        raise SettingError(
+            f"{rule} remembers clients and needs their numbers, got rows that are not single clients; use it by "
+            f"itself, without buckets."
+        )
+    return [int(client) for client in updates.ids]
