@@ -1,5 +1,6 @@
 """How shapes are checked and settings composed, in tests and doctests alike: as ever, but sooner."""
 
+import os
 import pickle
 from copy import copy
 from functools import cache, wraps
@@ -11,6 +12,7 @@ import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a
 # isort: split
 
 import jaxtyping
+import pytest
 import pytorch_lightning  # noqa: F401  (before modules of ours, within which jaxtyping's hook finds no compiled ones)
 from hydra import version
 from hydra._internal import defaults_list
@@ -106,3 +108,9 @@ CachingConfigRepository.__init__ = _cache_for_a_configuration
 base.parse = _utils.parse = cache(base.parse)  # of one interpolation, written in files that all runs share
 version._get_version = cache(version._get_version)
 defaults_list._create_interpolation_map = _choices_where_asked
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Start a worker more than there are cores: one often waits for processes that its test has started."""
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", len(os.sched_getaffinity(0)) + 1))
