@@ -29,7 +29,7 @@ from .run.python import Run, load_model, load_module, train
 from .samples import ClientBatch, RoundBatch, Samples
 from .server_oracle import ServerOracle
 from .study.compare import Comparison, compare
-from .updates.rows import finite_rows
+from .updates.finite import finite_rows
 from .updates.updates import Updates
 from .yardstick.worst import kappa, worst
 

@@ -51,6 +51,7 @@ from lightning_fl.network.statistics import Buffers, apart, mixes, recompute, re
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
 from lightning_fl.text import many
+from lightning_fl.updates.deviation import quick_deviation
 from lightning_fl.updates.exchange import Block
 from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.rows import broken_rows, check_shape
@@ -615,7 +616,7 @@ def _measure(
         norm=update.norm(),
         loss=loss,
         finite=update.isfinite().all(),
-        deviation=updates.quick_deviation(aggregation.answer, h, moments),
+        deviation=quick_deviation(updates, aggregation.answer, h, moments),
         trust=update.new_empty(0) if trust is None else trust,
         sums=update.new_empty(0) if trust is None else torch.stack([trust[:h].sum(), trust[h:].sum()]),
     )

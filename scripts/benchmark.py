@@ -56,7 +56,8 @@ from lightning_fl.run.explain import explained
 from lightning_fl.run.train import train
 from lightning_fl.samples import RoundBatch
 from lightning_fl.text import table
-from lightning_fl.updates.layout import Layout, layout_of
+from lightning_fl.updates.columns import Layout
+from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.products import gram_matrix
 
 Times = dict[str, list[float]]

@@ -19,7 +19,9 @@ from lightning_fl.client.gradient import Gradient
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.ranges import FiniteFloat
 from lightning_fl.samples import ClientBatch
-from lightning_fl.updates.layout import Layout, layout_of
+from lightning_fl.updates.columns import Layout
+from lightning_fl.updates.deviation import squares_about
+from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.updates import Updates
 
 Cap = Literal["none", "iqr", "z_score"]
@@ -148,5 +150,5 @@ class SparseHybrid(Memory, Adversary):
             squares = away.double().square()
             inside, outside = (squares[mask].sum().item(), squares[~mask].sum().item())
             # sum_i ||y - x_i||^2 is h ||y - mean||^2 and what all y share.
-            return largest_factor(inside, outside, honest.squares_about(mean).min().item(), self.scale)
+            return largest_factor(inside, outside, squares_about(honest, mean).min().item(), self.scale)
         return lie_factor(honest.n, b) if self.factor is None else self.factor

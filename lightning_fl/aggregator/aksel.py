@@ -12,7 +12,7 @@ from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.median import Median
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 # Columns converted to float64 at a time.

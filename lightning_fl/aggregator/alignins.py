@@ -13,15 +13,16 @@ from annotated_types import Gt, Le
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.mixing import clipping_scales, finite_shares
 from lightning_fl.aggregator.rlr import sign_sums
 from lightning_fl.aggregator.signguard import middle
-from lightning_fl.network.threads import in_threads
+from lightning_fl.aggregator.trust import equal_shares
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.products import largest_entries
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
+from lightning_fl.updates.ordered import largest_entries
+from lightning_fl.updates.threads import in_threads
 from lightning_fl.updates.updates import Updates
 
 MedianOf = Literal["middle", "lower"]

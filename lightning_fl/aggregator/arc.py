@@ -13,7 +13,7 @@ from lightning_fl.aggregator.base import Aggregator, Motion
 from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares, told_fewer
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.finite import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
 
 

@@ -294,15 +294,6 @@ class Weighting(Aggregator):
         return Aggregation(updates.combination(weights), weights)
 
 
-def equal_shares(weights: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """Trust all rows of positive weight the same, whatever length was undone.
-
-    >>> equal_shares(torch.tensor([0.5, 0.0, 0.1]))
-    tensor([0.5000, 0.0000, 0.5000])
-    """
-    return (weights > 0).to(weights) / (weights > 0).sum().clamp(min=1)
-
-
 def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggregation:
     """Ask a rule, maybe one of a user's own, about one round; see `Aggregator.aggregate`.
 

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import DivergedError, SettingError
-from lightning_fl.network.threads import eigh
 from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.decomposition import eigh
 from lightning_fl.updates.updates import Updates
 
 Stage1 = Literal["alternating", "exhaustive", "none"]

@@ -15,7 +15,8 @@ from lightning_fl.aggregator.remembering import Remembering
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import PositiveFloat, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import check_shape, finite_rows
+from lightning_fl.updates.finite import finite_rows
+from lightning_fl.updates.rows import check_shape
 from lightning_fl.updates.updates import Updates
 
 

@@ -8,14 +8,15 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, equal_shares
+from lightning_fl.aggregator.base import Aggregation
 from lightning_fl.aggregator.clusters import Linkage, cosine_distances, larger_cluster
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.remembering import Remembering
 from lightning_fl.aggregator.signguard import middle
+from lightning_fl.aggregator.trust import equal_shares
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 _TINY = torch.finfo(torch.float64).tiny

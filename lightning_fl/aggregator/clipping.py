@@ -15,7 +15,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion
 from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares
 from lightning_fl.ranges import NonNegativeFloat
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 

@@ -13,7 +13,7 @@ from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.geometric_median import centre_on_majority
 from lightning_fl.ranges import Fraction, PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 _MOST_STEPS = 1000

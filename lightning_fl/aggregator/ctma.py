@@ -12,8 +12,9 @@ from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.deviation import squares_about
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.ordered import smallest
-from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
 
 
@@ -76,5 +77,5 @@ class Ctma(Wrapper):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         anchor = aggregated(self.rule, updates, server).answer
-        weights = nearest_weights(updates.squares_about(anchor), self.f, "ctma")
+        weights = nearest_weights(squares_about(updates, anchor), self.f, "ctma")
         return Aggregation(updates.combination(weights), weights)

@@ -15,7 +15,7 @@ from annotated_types import Gt, Le
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Clients, Motion, aggregated
 from lightning_fl.aggregator.remembering import RememberingWrapper, clients_of
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import check_any
+from lightning_fl.updates.finite import check_any
 from lightning_fl.updates.updates import Updates
 
 

@@ -10,8 +10,7 @@ from torch import Tensor, inf
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.products import among
-from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.finite import among, finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
 
 

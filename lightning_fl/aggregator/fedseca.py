@@ -21,9 +21,9 @@ from lightning_fl.aggregator.remembering import Remembering
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import Share
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.ordered import sorted_rows
 from lightning_fl.updates.products import float64_columns, kth_smallest
-from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
 
 # What rounding alone can make of a vote, and relative to an entry of its quantile.

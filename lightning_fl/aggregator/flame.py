@@ -11,15 +11,16 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.clusters import agglomerate
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.signguard import middle
+from lightning_fl.aggregator.trust import equal_shares
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.ranges import NonNegativeFloat
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.products import Centred, squared_distances
-from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Combination, Updates
 
 

@@ -21,8 +21,9 @@ from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.finite import check_any
+from lightning_fl.updates.mixed import mix
 from lightning_fl.updates.products import gram_matrix
-from lightning_fl.updates.rows import check_any
 from lightning_fl.updates.updates import Updates
 
 _REFERENCES, _MOST_CLUSTERS = 10, 7
@@ -265,7 +266,7 @@ class Fldetector(RememberingWrapper):
                 )
             matrix = torch.eye(updates.n)[list(kept)].to(updates.data_weights)
             shares = updates.data_weights[list(kept)]
-            others = updates.mixed(matrix, shares if shares.any() else None)
+            others = mix(updates, matrix, shares if shares.any() else None)
             others.ids = [clients_of(updates, "fldetector")[i] for i in kept]
             result = aggregated(self.rule, others, server)
         weights, trust = (None if w is None else w.to(matrix) @ matrix for w in (result.weights, result.trust))

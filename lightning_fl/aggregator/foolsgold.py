@@ -16,8 +16,8 @@ from lightning_fl.aggregator.clusters import cosine_distances
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.products import gram_matrix
-from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
 
 # Columns whose histories are added up at a time.

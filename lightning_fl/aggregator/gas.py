@@ -17,7 +17,7 @@ from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.finite import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
 
 # Into how many parts the groups fall whose columns are collected at a time.

@@ -15,8 +15,8 @@ from lightning_fl.aggregator.base import Weighting
 from lightning_fl.ranges import Fraction
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
-from lightning_fl.updates.products import among, by_parts, distances_of, equal_rows, merged, squared_distances
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import among, finite_rows
+from lightning_fl.updates.products import by_parts, distances_of, equal_rows, merged, squared_distances
 from lightning_fl.updates.updates import Updates
 
 _ROUNDING = 1e-12  # half of the weight, added up, may come out above 1/2 by less

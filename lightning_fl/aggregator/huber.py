@@ -12,8 +12,7 @@ from lightning_fl.aggregator.base import Weighting
 from lightning_fl.aggregator.geometric_median import centre_on_majority
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.products import among
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import among, finite_rows
 from lightning_fl.updates.updates import Updates
 
 _MOST_STEPS, _STILL = 1000, 1e-9

@@ -16,9 +16,9 @@ from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import krum_kappa
+from lightning_fl.updates.finite import among, finite_rows, still_tolerated
 from lightning_fl.updates.ordered import sorted_rows
-from lightning_fl.updates.products import among, by_parts, squared_distances
-from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.products import by_parts, squared_distances
 from lightning_fl.updates.updates import Updates
 
 Neighbours = Literal["n-f-2", "n-f-1"]

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from lightning_fl.network.threads import in_threads
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
+from lightning_fl.updates.threads import in_threads
 
 # Distances held at a time: on a CPU, by each thread.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**18, 2**26

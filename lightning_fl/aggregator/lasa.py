@@ -18,12 +18,13 @@ from lightning_fl.aggregator.alignins import MedianOf, median_of, usual
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
-from lightning_fl.network.threads import in_threads
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.layout import Layout, owners
+from lightning_fl.updates.columns import Layout
+from lightning_fl.updates.finite import finite_rows
+from lightning_fl.updates.layout import owners
 from lightning_fl.updates.products import kth_smallest
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.threads import in_threads
 from lightning_fl.updates.updates import Updates
 
 # Entries at a time; float32 counts so many exactly.

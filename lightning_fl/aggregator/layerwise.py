@@ -18,7 +18,8 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, aggreg
 from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.layout import Layer, Layout, columns_of
+from lightning_fl.updates.columns import Layer, Layout
+from lightning_fl.updates.layout import columns_of
 from lightning_fl.updates.updates import Updates
 
 Groups = Literal["tensor", "module"]

@@ -17,8 +17,8 @@ from lightning_fl.aggregator.draw_order import draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.finite import finite_rows, still_tolerated
 from lightning_fl.updates.products import squared_distances
-from lightning_fl.updates.rows import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
 
 _MOST_NODES = 1_000_000

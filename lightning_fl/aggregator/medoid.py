@@ -10,8 +10,8 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.products import SAME, squared_distances
-from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
 
 

@@ -19,6 +19,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.mixed import mix
 from lightning_fl.updates.updates import Updates
 
 
@@ -35,7 +36,7 @@ class Mixing(Wrapper):
     def mix(
         self, updates: Updates, server: ServerOracle
     ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
-        """Choose M and the data weights of its rows for `Updates.mixed`; see `aggregate` for the arguments."""
+        """Choose M and the data weights of its rows for `mix`; see `aggregate` for the arguments."""
 
     def check(self, n: int, n_classes: int) -> None:
         """Check the rule for the number of combinations; see the base class."""
@@ -49,7 +50,7 @@ class Mixing(Wrapper):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         matrix, shares = self.mix(updates, server)
-        result = aggregated(self.rule, updates.mixed(matrix, shares), server)
+        result = aggregated(self.rule, mix(updates, matrix, shares), server)
         weights = None if result.weights is None else result.weights.to(matrix) @ matrix
         trust = result.trusted
         if trust is not None:

@@ -14,8 +14,8 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, Clients, Serve
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.products import squared_distances
-from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
 
 

@@ -13,9 +13,9 @@ from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.ordered import ROUNDING, smallest
 from lightning_fl.updates.products import squared_distances
-from lightning_fl.updates.rows import finite_rows
 from lightning_fl.updates.updates import Updates
 
 # Squared distance between rows, relative to that from which they are seen, below which they are one and the same.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 # 1 / length fits float32 above this.

@@ -10,10 +10,10 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.network.threads import eigh
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.decomposition import eigh
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 # A factor this near 0 is 0: copies of the worst row go with it, whatever rounding makes of their scores.

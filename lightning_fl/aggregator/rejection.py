@@ -18,7 +18,7 @@ from lightning_fl.aggregator.draw_order import draw_order
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeFloat, NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 Losses = Float[Tensor, " n"] | Callable[[Tensor], Tensor]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_only
+from lightning_fl.updates.finite import finite_only
 from lightning_fl.updates.updates import Updates
 
 # Entries whose signs are added up at a time.

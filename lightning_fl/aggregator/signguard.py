@@ -11,10 +11,11 @@ from annotated_types import Ge, Gt, Le, Lt
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, equal_shares
+from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.mixing import clipping_scales
+from lightning_fl.aggregator.trust import equal_shares
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 
 _MOST_STEPS = 300

@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
-from lightning_fl.network.threads import threads_for
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.updates.rows import finite_rows, still_tolerated
+from lightning_fl.updates.decomposition import threads_for
+from lightning_fl.updates.finite import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates
 
 _MOST_SUBSETS = 50_000

@@ -13,6 +13,7 @@ from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.remembering import RememberingWrapper
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.deviation import squares_about
 from lightning_fl.updates.updates import Updates
 
 
@@ -59,6 +60,6 @@ class StepClipping(RememberingWrapper):
         updates = updates.whole
         rows = updates.here - updates.held.own(answer)
         if limit is not None:
-            away = updates.squares_about(answer).sqrt()
+            away = squares_about(updates, answer).sqrt()
             rows *= clipping_scales(away, limit.to(away)).to(rows)[:, None]
         return Updates(rows, updates.data_weights, updates.ids, updates.held, updates.layout)

@@ -8,8 +8,8 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import trimmed_mean_kappa
+from lightning_fl.updates.finite import still_tolerated
 from lightning_fl.updates.ordered import ordered
-from lightning_fl.updates.rows import still_tolerated
 from lightning_fl.updates.updates import Updates
 
 

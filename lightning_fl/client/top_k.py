@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from lightning_fl.client.base import Client
 from lightning_fl.client.wrapper import Compressor, kept
-from lightning_fl.updates.products import largest_entries
+from lightning_fl.updates.ordered import largest_entries
 
 
 class TopK(Compressor):

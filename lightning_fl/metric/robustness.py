@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
+from lightning_fl.updates.deviation import deviation
 from lightning_fl.updates.updates import Updates
 
 
@@ -26,7 +27,7 @@ def measured_kappa(
         updates: The round, honest rows first.
         update: What the rule made of it.
         h: How many rows are honest, from 1 to n.
-        quick: What `Updates.quick_deviation` has found.  None: ask it.
+        quick: What `quick_deviation` has found.  None: ask it.
 
     Returns:
         The ratio, at least 0.  For honest rows that are equal up to rounding: 0 if the update equals them, else inf.
@@ -45,7 +46,7 @@ def measured_kappa(
     """
     if not 1 <= h <= updates.n:
         raise SettingError(f"a measured kappa needs 1 <= h <= n honest rows, got h={h} and n={updates.n}.")
-    error, variance, square = updates.deviation(update, h, quick)
+    error, variance, square = deviation(updates, update, h, quick)
     rounding = torch.finfo(update.dtype).eps ** 2 * square
     if variance <= rounding:
         return 0.0 if error <= 64 * rounding else inf

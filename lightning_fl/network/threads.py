@@ -6,21 +6,15 @@ takes 72 ms.  Spinning for a thousand turns, some microseconds, costs a lone pro
 """
 
 import os
-import platform
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cache
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 # Where somebody has said how threads wait.
 _WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 _TURNS = 1000
-# Rows up to which a matrix is decomposed faster by one thread than by two.
-_SMALL = 512
 # Where somebody has said how many threads there are.
 _COUNTS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 
@@ -100,69 +94,3 @@ def set_threads(threads: int) -> None:
 
     torch.set_num_threads(threads)
     threadpool_limits(threads, "blas")
-
-
-@cache
-def _intel(path: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether this is a processor for which torch's matrix products (MKL) have kernels of their own."""
-    try:
-        return "GenuineIntel" in path.read_text()
-    except OSError:  # not Linux
-        return "Intel" in platform.processor()
-
-
-def numpy_multiplies() -> bool:
-    """Whether NumPy (OpenBLAS) multiplies float64 matrices on this CPU rather than torch.
-
-    On an AMD EPYC it takes 0.7 times as long with one thread; on an Intel Xeon 0.8 to 1.3 times with one, and 2 to 8
-    times with 16, which small products mostly keep waiting.
-    """
-    import torch
-
-    return not _intel() and torch.get_num_threads() <= 2
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread, also in threads that start meanwhile."""
-    import torch
-
-    threads = torch.get_num_threads()
-    if threads > 1:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        if threads > 1:
-            torch.set_num_threads(threads)
-
-
-def threads_for(n: int) -> AbstractContextManager[None]:
-    """Decompose matrices of n rows in as many threads as pay: in small ones several mostly wait for each other."""
-    return one_thread() if n <= _SMALL else nullcontext()
-
-
-def eigh(matrix: Any) -> Any:
-    """Decompose a symmetric matrix, as torch.linalg.eigh, in as many threads as pay."""
-    import torch
-
-    with threads_for(len(matrix)):
-        return torch.linalg.eigh(matrix)
-
-
-def in_threads(work: Callable[[Any], Any], items: Collection[Any], device: str = "cpu") -> list[Any]:
-    """Do NumPy's or torch's work for each item: on a CPU in as many threads as torch has, one for an item.
-
-    Args:
-        work: What to do.
-        items: What each call gets.
-        device: The type of device that computes; an accelerator's work is given to it by one thread.
-    """
-    import torch
-
-    threads = min(torch.get_num_threads(), len(items)) if device == "cpu" else 1
-    if threads <= 1:
-        return [work(item) for item in items]
-    # Threads take over how many torch has when they first ask.
-    with one_thread(), ThreadPoolExecutor(threads, initializer=torch.get_num_threads) as pool:
-        return list(pool.map(work, items))

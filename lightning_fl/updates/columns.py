@@ -1,4 +1,7 @@
-"""Which of the d columns are here: all of them, unless processes share them or an estimate needs only some."""
+"""The d columns of updates: which are here, and which belong to which tensor of the model.
+
+All of them are here, unless processes share them or an estimate needs only some.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +9,36 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One trained tensor.
+
+    Args:
+        name: In the model, such as "conv1.weight".
+        start: Its first column.
+        stop: The one after its last.
+        dimensions: How many it has: a bias 1, a matrix 2, a convolution 4.
+    """
+
+    name: str
+    start: int
+    stop: int
+    dimensions: int
+
+    @property
+    def size(self) -> int:
+        """How many columns it has."""
+        return self.stop - self.start
+
+    @property
+    def module(self) -> str:
+        """The module that it belongs to: its name up to the last dot."""
+        return self.name.rpartition(".")[0]
+
+
+Layout = tuple[Layer, ...]
 
 
 @dataclass(frozen=True)

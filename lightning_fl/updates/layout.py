@@ -1,42 +1,13 @@
 """Which columns of an update belong to which tensor of the model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Layer:
-    """One trained tensor.
-
-    Args:
-        name: In the model, such as "conv1.weight".
-        start: Its first column.
-        stop: The one after its last.
-        dimensions: How many it has: a bias 1, a matrix 2, a convolution 4.
-    """
-
-    name: str
-    start: int
-    stop: int
-    dimensions: int
-
-    @property
-    def size(self) -> int:
-        """How many columns it has."""
-        return self.stop - self.start
-
-    @property
-    def module(self) -> str:
-        """The module that it belongs to: its name up to the last dot."""
-        return self.name.rpartition(".")[0]
-
-
-Layout = tuple[Layer, ...]
+from lightning_fl.updates.columns import Layer, Layout
 
 
 def layout_of(parameters: Mapping[str, Tensor]) -> Layout:

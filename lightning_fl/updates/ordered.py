@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from lightning_fl.network.threads import in_threads
+from lightning_fl.updates.finite import check_any
 from lightning_fl.updates.products import kth_smallest
-from lightning_fl.updates.rows import broken_rows, check_any, which_finite
+from lightning_fl.updates.rows import broken_rows, which_finite
+from lightning_fl.updates.threads import in_threads
 from lightning_fl.updates.updates import Updates
 
 # Entries sorted at a time: 2^18 of them (1 to 2 MB) fit a core's cache, 2^26 a GPU's memory.
@@ -318,3 +319,18 @@ class _OrderOfCopies(Ordered):
         table, counts = self.others.sums_with(first, last, self.copies)
         below = torch.searchsorted(self.others.columns, self._row[:, None])
         return table.gather(1, below)[:, 0] + counts[below[:, 0]] * self._row
+
+
+def largest_entries(row: Float[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
+    """Mark the k entries of largest size, of equal ones the first.
+
+    >>> largest_entries(torch.tensor([1.0, -3.0, 2.0, -2.0]), 2)
+    tensor([False,  True,  True, False])
+    """
+    size = row.abs().to(torch.promote_types(row.dtype, torch.float32))
+    least = kth_smallest(size[None].clone(), len(row) - k + 1)
+    reached = size >= least
+    if row.device.type == "cpu" and int(reached.count_nonzero()) == k:  # no ties to break, and nobody waits for a GPU
+        return reached
+    above, ties = size > least, size == least
+    return above | (ties & (ties.cumsum(0) <= k - above.sum()))

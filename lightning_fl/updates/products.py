@@ -12,11 +12,11 @@ from functools import cache, partial
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from lightning_fl.network.threads import in_threads, numpy_multiplies
+from lightning_fl.updates.threads import in_threads, numpy_multiplies
 
 # Columns converted to float64 at a time: 115 x 4096 doubles are 4 MB, which fit a core's cache; where rows are few, as
 # many times as many as they go into 128.  A GPU wants more.
@@ -184,15 +184,6 @@ def by_parts(function: Callable[[slice], Tensor], out: Float[Tensor, " n"] | Int
     return out
 
 
-def among(gram: Float64[Tensor, "n n"], rows: Int64[Tensor, " m"]) -> Float64[Tensor, "m m"]:
-    """Take some rows, ascending, and the same columns; the matrix itself, not a copy, where these are all.
-
-    >>> among(torch.tensor([[1.0, 2.0], [2.0, 4.0]]).double(), torch.tensor([1]))
-    tensor([[4.]], dtype=torch.float64)
-    """
-    return gram if len(rows) == len(gram) else gram[rows][:, rows]
-
-
 def equal_rows(gram: Float64[Tensor, "n n"], scale: Float64[Tensor, " n"]) -> Int64[Tensor, " n"]:
     """Find for each row the first one whose squared distance from it is rounding: at most 2^-43 min(s_i, s_j).
 
@@ -257,21 +248,6 @@ def kth_smallest(values: Float[Tensor, "m n"], k: int | Int64[Tensor, ""]) -> Fl
     return values[:, int(k) - 1]
 
 
-def largest_entries(row: Float[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
-    """Mark the k entries of largest size, of equal ones the first.
-
-    >>> largest_entries(torch.tensor([1.0, -3.0, 2.0, -2.0]), 2)
-    tensor([False,  True,  True, False])
-    """
-    size = row.abs().to(torch.promote_types(row.dtype, torch.float32))
-    least = kth_smallest(size[None].clone(), len(row) - k + 1)
-    reached = size >= least
-    if row.device.type == "cpu" and int(reached.count_nonzero()) == k:  # no ties to break, and nobody waits for a GPU
-        return reached
-    above, ties = size > least, size == least
-    return above | (ties & (ties.cumsum(0) <= k - above.sum()))
-
-
 @dataclass(frozen=True)
 class Centred:
     """Inner products between rows x_i about an origin r in the middle of them, and what leads back to the origin 0.
@@ -298,90 +274,15 @@ class Centred:
     @property
     def with_zero(self) -> Float64[Tensor, "m m"]:
         """``gram`` of the rows followed by a row of zeros: -r about the origin r."""
-        return _bordered(self.gram, -self.offset, self.square)
+        return bordered(self.gram, -self.offset, self.square)
 
     @property
     def with_origin(self) -> Float64[Tensor, "m m"]:
         """G of the x_i - r followed by r: combinations A, the last coefficient being r's, have the products A G A^T."""
-        return _bordered(self.gram, self.offset, self.square)
-
-    def inner(self, a: Float64[Tensor, " n"], b: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
-        """Compute <sum_i a_i x_i, sum_j b_j x_j>; NaN if a row that is not finite takes part."""
-        gram, both, broken = _finite_part(self.with_origin, _with_sum(torch.stack([a, b])))
-        return (both[0] @ gram @ both[1]).masked_fill(broken.any(), torch.nan)
-
-    def squares(self, matrix: Float64[Tensor, "m n"]) -> Float64[Tensor, " m"]:
-        """Compute ||sum_j matrix_ij x_j||^2 for each i; NaN if a row that is not finite takes part."""
-        gram, rows, broken = _finite_part(self.with_origin, _with_sum(matrix))
-        return (rows @ gram).mul_(rows).sum(1).clamp_(min=0).masked_fill_(broken, torch.nan)
-
-    def from_mean(self, weights: Float64[Tensor, " n"], h: int) -> Float64[Tensor, "3"]:
-        """Compare sum_i a_i x_i with the mean of the first h rows.
-
-        Args:
-            weights: a.
-            h: How many rows.
-
-        Returns:
-            ||sum_i a_i x_i - mean||^2, (1/h) sum_i ||x_i - mean||^2 and ||mean||^2; NaN where a row with part in it is
-            not finite.
-        """
-        mean = F.pad(weights.new_full((h,), 1 / h), (0, len(weights) - h))
-        gram, apart = self.gram[:h, :h], weights - mean
-        variance = gram.diagonal().mean() - gram.mean()
-        return torch.stack([self.inner(apart, apart), variance, self.inner(mean, mean)]).clamp(min=0)
-
-    def with_row(self, weights: Float64[Tensor, " n"]) -> "Centred":
-        """Find the same for these rows followed by sum_j a_j x_j, which becomes a row that it is near but for rounding.
-
-        Args:
-            weights: a; where one is 0, the row may hold anything.
-        """
-        used = weights.nonzero().flatten()
-        a, beyond = weights[used], weights.sum() - 1  # sum_j a_j x_j - r = sum_j a_j (x_j - r) + beyond r
-        products = torch.cat([self.gram[:, used], self.offset[used, None].T]) @ a
-        products += beyond * torch.cat([self.offset, self.square[None]])
-        length = products[used] @ a + beyond * products[-1]
-        reach = (a.abs() @ self.scale[used].sqrt() + beyond.abs() * self.square.sqrt()).square()
-        length = length.clamp(min=0) + SAME / 4 * reach
-        lengths = self.gram.diagonal()
-        near = lengths + length - 2 * products[:-1] <= 2 * SAME * torch.minimum(self.scale, reach)
-        if near.any():
-            return self[torch.cat([torch.arange(len(near)), near.to(torch.uint8).argmax(0, keepdim=True)])]
-        return Centred(
-            _bordered(self.gram, products[:-1], length),
-            torch.cat([self.offset, products[-1:]]),
-            self.square,
-            torch.cat([self.scale, reach[None]]),
-        )
-
-    def mixed(self, matrix: Float64[Tensor, "m n"], n_middle: int) -> "Centred":
-        """Find the same for the rows y_i = sum_j matrix_ij x_j.  A row that a non-finite one has part in is not finite.
-
-        Args:
-            matrix: Coefficients.
-            n_middle: Among how many of the first rows a new origin is chosen, since the y_i may lie much closer
-                together than the x_i.
-        """
-        gram, rows, broken = _finite_part(self.with_origin, _with_sum(matrix))
-        lengths = gram.diagonal().clone()
-        lengths[:-1] = self.scale.nan_to_num(nan=0, posinf=0)
-
-        def about(origin: Tensor) -> tuple[Tensor, Tensor]:
-            # Rounding is charged to the row: one in which huge ones cancel is never near others.
-            apart = rows - origin
-            found, reach = apart @ gram @ apart.T, (apart.abs() @ lengths.sqrt()).square()
-            found = (found + found.T) / 2 + (SAME / 4 * reach).diag()
-            return found.masked_fill(broken | broken[:, None], torch.nan), reach.masked_fill(broken, torch.nan)
-
-        found, _ = about(F.pad(rows.new_zeros(rows.shape[1] - 1), (0, 1), value=1))  # r itself
-        origin = rows[_middle_row(found.diagonal(), found.__getitem__, n_middle)]
-        found, reach = about(origin)
-        along = gram @ origin
-        return _merged(found, ((rows - origin) @ along).masked_fill(broken, torch.nan), origin @ along, reach)
+        return bordered(self.gram, self.offset, self.square)
 
 
-def _bordered(gram: Tensor, products: Tensor, square: Tensor) -> Tensor:
+def bordered(gram: Tensor, products: Tensor, square: Tensor) -> Tensor:
     """Add a row to a Gram matrix: its inner products with the others and its squared length."""
     gram = F.pad(gram, (0, 1, 0, 1))
     gram[-1, :-1] = gram[:-1, -1] = products
@@ -389,41 +290,14 @@ def _bordered(gram: Tensor, products: Tensor, square: Tensor) -> Tensor:
     return gram
 
 
-def gram_with_row(gram: Float64[Tensor, "n n"], weights: Float64[Tensor, " n"]) -> Float64[Tensor, "m m"]:
-    """Add the row sum_j a_j x_j to a Gram matrix about any origin; where a_j is 0, row j may hold anything."""
-    used = weights.nonzero().flatten()
-    products = gram[:, used] @ weights[used]
-    return _bordered(gram, products, (products[used] @ weights[used]).clamp(min=0))
-
-
-def _with_sum(matrix: Tensor) -> Tensor:
-    """Coefficients of the x_i, followed by that of r in sum_j a_j (x_j - r) + (sum_j a_j) r."""
-    return torch.cat([matrix, matrix.sum(1, keepdim=True)], dim=1)
-
-
-def _finite_part(gram: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Inner products and coefficients without the rows that are not finite, and which mixed rows these have part in."""
-    finite = gram.diagonal().isfinite()
-    known = gram.masked_fill(~(finite & finite[:, None]), 0)
-    return known, matrix.masked_fill(~finite, 0), (matrix.masked_fill(finite, 0) != 0).any(1)
-
-
-def mixed_gram(gram: Float64[Tensor, "n n"], matrix: Float64[Tensor, "m n"]) -> Float64[Tensor, "m m"]:
-    """Compute the inner products of the rows y_i = sum_j matrix_ij x_j; one with a share of a non-finite row is NaN."""
-    gram, matrix, broken = _finite_part(gram, matrix)
-    mixed = matrix @ gram @ matrix.T
-    mixed = (mixed + mixed.T) / 2
-    mixed.diagonal().clamp_(min=0)  # rows that cancel leave rounding
-    return mixed.masked_fill(broken | broken[:, None], torch.nan)
-
-
-def _merged(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Centred:
+def merge_equal(gram: Tensor, offset: Tensor, square: Tensor, scale: Tensor) -> Centred:
+    """Make rows one whose distance is rounding."""
     gram.diagonal().clamp_(min=0)
     first = equal_rows(gram, scale)
     return Centred(merged(gram, first, in_place=True), offset[first], square, scale[first])
 
 
-def _middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: int) -> Tensor:
+def middle_row(lengths: Tensor, products: Callable[[slice], Tensor], n_middle: int) -> Tensor:
     """Find the row, among the first ones, around which the smallest ball holds more than half of them.
 
     Where more than half are honest, the row is near some of these, whatever the others are.  Rows that are not finite
@@ -481,7 +355,7 @@ def _about_an_origin(n_middle: int, *blocks: Tensor) -> Tensor:
     n = sum(len(block) for block in blocks)
     found = blocks[0].new_zeros(n + 2, n, dtype=torch.float64)
     for columns in float64_columns(*blocks):
-        origin = columns.index_select(0, _middle_row(*_inner(_sums(columns), n_middle), n_middle).view(1))[0]
+        origin = columns.index_select(0, middle_row(*_inner(_sums(columns), n_middle), n_middle).view(1))[0]
         columns -= origin
         _add_products(found[:n], columns)
         found[n] += columns @ origin
@@ -517,4 +391,4 @@ def centred_products(
     gram, offset, square = _mirrored(sums[:-2]), sums[-2], sums[-1, 0]
     if rows.dtype == torch.float64:
         gram = as_broken(gram, gram.diagonal() + 2 * offset + square)
-    return _merged(gram, offset, square, gram.diagonal().clone())
+    return merge_equal(gram, offset, square, gram.diagonal().clone())

@@ -1,13 +1,10 @@
 """What can be asked of a matrix of rows, one update in each, that may hold NaN and inf."""
 
-from collections.abc import Sized
-
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from lightning_fl.errors import DivergedError, SettingError
-from lightning_fl.updates.products import float64_columns
+from lightning_fl.errors import SettingError
 
 # Powers added up in float32 before float64 takes over.
 _POWERS = 1024
@@ -69,23 +66,6 @@ def mean_and_squares(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], F
     return mean, squares
 
 
-def row_deviation(
-    rows: Float[Tensor, "n d"], vector: Float[Tensor, " d"], kept: Bool[Tensor, " n"] | None = None
-) -> Float64[Tensor, "3"]:
-    """||vector - mean||^2, the kept rows' mean squared distance from their mean, ||mean||^2; NaN of no rows."""
-    found = vector.new_zeros(3, dtype=torch.float64)
-    h = len(rows) if kept is None else int(kept.sum())
-    if not h:
-        return found.fill_(torch.nan)
-    for columns in float64_columns(rows, vector[None]):
-        given, own = columns[-1], columns[:-1] if kept is None else columns[:-1][kept]
-        mean = own.mean(0)
-        own -= mean
-        error, flat = given - mean, own.flatten()
-        found += torch.stack([error @ error, flat @ flat / h, mean @ mean])
-    return found
-
-
 def broken_rows(rows: Float[Tensor, "n d"]) -> Bool[Tensor, " n"]:
     """Find the rows that hold NaN or inf, without a matrix of n x d answers.
 
@@ -103,69 +83,6 @@ def which_finite(rows: Float[Tensor, "n d"]) -> list[bool]:
         return (~broken_rows(rows)).tolist()
     finite = rows.sum(1).isfinite().tolist()  # one cheap pass: a finite sum has finite terms
     return [fine or bool(rows[i].isfinite().all()) for i, fine in enumerate(finite)]  # or the sum overflowed
-
-
-def finite_rows(
-    squares: Float64[Tensor, " n"], rule: str, weights: Float[Tensor, " n"] | None = None
-) -> Int64[Tensor, " m"]:
-    """Find the rows that a robust rule may look at: those that hold only finite numbers.
-
-    The others count among the f that a rule tolerates, and get weight 0.
-
-    Args:
-        squares: ||x_i||^2, such as the Gram matrix's diagonal, or anything else that is finite where the row is.
-        rule: Who asks, for the error.
-        weights: Rows of weight 0 do not count.  None: all do.
-
-    Returns:
-        Their numbers, ascending.
-
-    Raises:
-        DivergedError: If there is none.
-    """
-    if weights is None:
-        rows = squares.isfinite().nonzero().flatten()
-        among = f"{len(squares)}"
-    else:
-        rows = (squares.isfinite() & (weights != 0)).nonzero().flatten()
-        among = f"the {int((weights != 0).sum())} that have data weight"
-    check_any(rows, f"{among} (a length above 1e75 is inf)", rule)
-    return rows
-
-
-def still_tolerated(f: int, n: int, m: int) -> int:
-    """Count how many of m finite rows a rule of f tolerates: the n - m others are the first of the f.
-
-    >>> still_tolerated(f=3, n=10, m=9), still_tolerated(f=3, n=10, m=5)
-    (2, 0)
-    """
-    return max(f - (n - m), 0)
-
-
-def finite_only(updates: Float[Tensor, "n d"], rule: str) -> Float[Tensor, "m d"]:
-    """Drop the rows that hold NaN or inf.
-
-    Args:
-        updates: One update per row.
-        rule: Who asks, for the error.
-
-    Returns:
-        The others, in order, which autograd does not follow; no copy where all are finite.
-
-    Raises:
-        SettingError: If updates are not a floating-point matrix.
-        DivergedError: If no row is finite.
-    """
-    check_rows(updates, "updates")
-    kept = [i for i, fine in enumerate(which_finite(updates)) if fine]
-    check_any(kept, f"{len(updates)}", rule)
-    return updates.detach() if len(kept) == len(updates) else updates.detach()[kept]
-
-
-def check_any(finite: Sized, among: str, rule: str) -> None:
-    """Raise DivergedError if there is no finite row among those that the rule has got."""
-    if not len(finite):
-        raise DivergedError(f"{rule} needs at least one update without NaN and inf, got none among {among}.")
 
 
 def weighted_sum(rows: Float[Tensor, "n d"], weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:

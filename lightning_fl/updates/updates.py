@@ -8,15 +8,13 @@ iterates in between.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
 
 import torch
 from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
-from lightning_fl.updates.columns import Columns
-from lightning_fl.updates.layout import Layer, Layout
+from lightning_fl.updates.columns import Columns, Layer, Layout
 from lightning_fl.updates.products import (
     LONGEST,
     Centred,
@@ -24,7 +22,6 @@ from lightning_fl.updates.products import (
     centred_products,
     float64_columns,
     gram_matrix,
-    mixed_gram,
     squared_distances,
 )
 from lightning_fl.updates.rows import (
@@ -33,16 +30,10 @@ from lightning_fl.updates.rows import (
     check_rows,
     combine_rows,
     mean_and_squares,
-    row_deviation,
     row_norms,
     weighted_sum,
-    which_finite,
 )
 
-# Share of the squared lengths that a variance must exceed to be taken from inner products, or from sums in float32.
-_CLEAR = 2.0**-20
-# Variance of a coordinate, on average, below which squares in float32 may have vanished.
-_VISIBLE = 1e-30
 # Whole rows held at a time where processes hold columns.
 _WHOLE_ROWS = 16
 
@@ -143,7 +134,7 @@ class Updates:
     """The data weights, if all of them are known to be above 0."""
 
     mixture: "tuple[Updates, Float64[Tensor, 'n m']] | None" = None
-    """The rows that these are mixed from, and the matrix; see `mixed`."""
+    """The rows that these are mixed from, and the matrix; see `lightning_fl.updates.mixed`."""
 
     @property
     def layout(self) -> Layout:
@@ -319,22 +310,6 @@ class Updates:
             products += columns[:-1] @ columns[-1]
         return self.held.total(products).cpu()
 
-    def squares_about(self, answer: Float[Tensor, " d"] | Combination) -> Float64[Tensor, " n"]:
-        """Compute ||x_i - answer||^2: from inner products where the answer combines these rows, else in one pass.
-
-        >>> Updates(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).squares_about(torch.tensor([1.0, 6.0]))
-        tensor([16.,  4.], dtype=torch.float64)
-        """
-        if isinstance(answer, Combination):
-            source, matrix = self._unmixed(torch.eye(self.n).to(self.data_weights))
-            if answer.updates is source and answer.extra is None:
-                return source.centred.squares(matrix - answer.coefficients)
-            answer = answer.vector
-        squares = self.here.new_zeros(self.n, dtype=torch.float64)
-        for columns in float64_columns(self.here, self.held.own(answer)[None]):
-            squares += (columns[:-1] - columns[-1]).square_().sum(1)
-        return self.held.total(squares).cpu()
-
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
         if weights is self._positive:
@@ -371,187 +346,10 @@ class Updates:
         mean, std = self.held.whole(torch.stack([mean, (squares / (self.n - 1)).sqrt_()]))
         return mean, std
 
-    def deviation(
-        self, vector: Float[Tensor, " d"], h: int, quick: Sequence[float] | None = None
-    ) -> tuple[float, float, float]:
-        """Compare a vector with the mean of the first h rows.
-
-        Args:
-            vector: The vector.
-            h: How many rows; of them those that are not finite are left out.
-            quick: What `quick_deviation` has found.  None: ask it.
-
-        Returns:
-            ||vector - mean||^2, (1/h) sum_i ||x_i - mean||^2 and ||mean||^2; all NaN where no row is finite.
-
-        >>> Updates(torch.tensor([[0.0], [2.0], [90.0]])).deviation(torch.tensor([4.0]), 2)
-        (9.0, 1.0, 1.0)
-        """
-        error, variance, square = self.quick_deviation(vector, h).tolist() if quick is None else quick
-        if variance > 0 and isfinite(error + variance + square):
-            return error, variance, square
-        rows, vector = self.here[:h], self.held.own(vector)
-        found = self.held.total(row_deviation(rows, vector))
-        if not found.isfinite().all():
-            kept = self.held.total(broken_rows(rows).double()) == 0
-            found = self.held.total(row_deviation(rows, vector, kept))
-        error, variance, square = found.tolist()
-        return error, variance, square
-
-    def quick_deviation(
-        self,
-        answer: Float[Tensor, " d"] | Combination,
-        h: int,
-        moments: tuple[Float[Tensor, " _"], Float[Tensor, " _"]] | None = None,
-    ) -> Float64[Tensor, "3"]:
-        """Find the same at the speed of float32, where that is enough; on a GPU, without waiting for it.
-
-        All three follow from inner products if a rule that has asked for them combines rows.  Otherwise the variance
-        does, or follows from these rows' moments, if they are known, or takes one pass.
-
-        Args:
-            answer: The vector, see `deviation`, or the combination that it is.
-            h: See `deviation`.
-            moments: Of the first h rows, as the attack has asked for them.  None: not known.
-
-        Returns:
-            The three numbers.  They are worth nothing if the second is 0 or one of them is not finite.
-        """
-        centred = vars(self).get("centred")
-        gram = vars(self).get("gram") if centred is None else centred.gram
-        lengths = torch.zeros(()) if gram is None else gram.diagonal()[:h].mean()
-        rows, vector = self.here[:h], self.held.own(answer.vector if isinstance(answer, Combination) else answer)
-        if centred is not None and isinstance(answer, Combination) and answer.updates is self and answer.extra is None:
-            error, variance, square = centred.from_mean(answer.coefficients, h)
-            least = _CLEAR * lengths
-        elif gram is not None and moments is None:
-            variance = (lengths - gram[:h, :h].mean()).to(rows.device)
-            mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
-            sums = [(vector - mean).double().square().sum(), mean.double().square().sum()]
-            error, square = self.held.total(torch.stack(sums))
-            least = _CLEAR * (lengths.to(rows.device) + square)
-        else:
-            mean, squares = mean_and_squares(rows) if moments is None else moments
-            sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]
-            error, variance, square = self.held.total(torch.stack(sums))
-            least = _VISIBLE * self.d + _CLEAR * square
-        return torch.stack([error, variance.where(variance > least, 0), square])
-
-    def mixed(self, matrix: Float[Tensor, "m n"], data_weights: Float[Tensor, " m"] | None = None) -> "Updates":
-        """Mix the rows, y_i = sum_j matrix_ij x_j, without computing a y: all that a weighting asks follows from the x.
-
-        <y_i, y_k> = (M G M^T)_ik, and weights a of the y are the weights M^T a of the x.  A mixed row is not finite if
-        a non-finite row has a share in it, however huge the finite ones are.
-
-        Args:
-            matrix: M.  A diagonal one scales the rows, which remain those of their clients.
-            data_weights: Of the mixed rows.  None: as before for a diagonal matrix, else equal shares.
-
-        Returns:
-            The mixed rows; ``ids`` is None unless M is diagonal.  ``rows`` is computed on demand.
-
-        >>> mixed = Updates(torch.tensor([[0.0, 1.0], [4.0, 1.0]])).mixed(torch.tensor([[0.5, 0.5]]))
-        >>> mixed.gram, mixed.rows
-        (tensor([[5.]], dtype=torch.float64), tensor([[2., 1.]]))
-        """
-        matrix = matrix.to(self.data_weights)
-        scales = matrix.shape[0] == matrix.shape[1] and torch.equal(matrix, matrix.diagonal().diag())
-        if data_weights is None and scales:
-            data_weights = self.data_weights
-        return _Mixed(*self._unmixed(matrix), data_weights, self.ids if scales else None)
-
-    def _unmixed(self, matrix: Tensor) -> tuple["Updates", Tensor]:
+    def unmixed(self, matrix: Tensor) -> tuple["Updates", Tensor]:
         """Rows that are not mixed, and the matrix that makes of them what the given one makes of these."""
         return self, matrix
 
     def columns(self, index: Int64[Tensor, " k"] | slice) -> "Updates":
         """Some columns of the rows, with the same data weights and ids."""
         return Updates(self.held.chosen(self.here, index), self.data_weights, self.ids)
-
-
-class _Mixed(Updates):
-    """The rows M X of the rows X of others; see `Updates.mixed`."""
-
-    def __init__(self, source: Updates, matrix: Tensor, data_weights: Tensor | None, ids: Sequence[int] | None):
-        self.mixture = self.source, self.matrix = source, matrix
-        self.ids, self.held, self._layout = ids, source.held, source._layout
-        self.n, self.d = len(matrix), source.d
-        self.data_weights = as_shares(data_weights, self.n)
-
-    @cached_property
-    def rows(self) -> Float[Tensor, "n d"]:
-        return self._mix(self.source.rows)
-
-    @property
-    def device(self) -> torch.device:
-        return self.source.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.source.dtype
-
-    @cached_property
-    def here(self) -> Float[Tensor, "n _"]:
-        return self._mix(self.source.here) if self.held.partial else self.rows
-
-    @property
-    def whole(self) -> Updates:
-        source = self.source.whole
-        return self if source is self.source else _Mixed(source, self.matrix, self.data_weights, self.ids)
-
-    def _mix(self, rows: Tensor) -> Tensor:
-        matrix = self.matrix
-        mixed = matrix.to(rows) @ rows
-        if not mixed.sum().isfinite():  # 0 * inf is NaN: leave those rows out
-            finite = torch.tensor(which_finite(rows))
-            mixed = matrix[:, finite].to(rows) @ rows[finite]
-            mixed[(matrix[:, ~finite] != 0).any(1)] = torch.nan
-        return mixed
-
-    @cached_property
-    def gram(self) -> Float64[Tensor, "n n"]:
-        return mixed_gram(self.source.gram, self.matrix)
-
-    @cached_property
-    def centred(self) -> Centred:
-        return self.source.centred.mixed(self.matrix, self.n)
-
-    def gram_with(self, extra: Float[Tensor, "k d"]) -> Float64[Tensor, "m m"]:
-        gram = mixed_gram(self.source.gram_with(extra), self._beside(extra))
-        self.gram = gram[: self.n, : self.n]
-        return gram
-
-    def centred_with(self, extra: Float[Tensor, "k d"]) -> Centred:
-        centred = self.source.centred_with(extra).mixed(self._beside(extra), self.n)
-        self.centred = centred[: self.n]
-        return centred
-
-    def _beside(self, extra: Tensor) -> Tensor:
-        return torch.block_diag(self.matrix, torch.eye(len(extra)).to(self.matrix))
-
-    @cached_property
-    def squares(self) -> Float64[Tensor, " n"]:
-        return self.gram.diagonal()
-
-    def products(self, vector: Float[Tensor, " d"]) -> Float64[Tensor, " n"]:
-        products = self.source.products(vector)
-        broken = ~products.isfinite()
-        mixed = self.matrix @ products.masked_fill(broken, 0)
-        return mixed.masked_fill((self.matrix[:, broken] != 0).any(1), torch.nan)
-
-    def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
-        return self.source.combine(weights.to(self.matrix) @ self.matrix)
-
-    def combination(
-        self,
-        weights: Float[Tensor, " n"],
-        extra: Float[Tensor, "k d"] | None = None,
-        extra_weights: Float[Tensor, " k"] | None = None,
-    ) -> Combination:
-        return self.source.combination(weights.to(self.matrix) @ self.matrix, extra, extra_weights)
-
-    def columns(self, index: Int64[Tensor, " k"] | slice) -> Updates:
-        return _Mixed(self.source.columns(index), self.matrix, self.data_weights, self.ids)
-
-    def _unmixed(self, matrix: Tensor) -> tuple[Updates, Tensor]:
-        return self.source, matrix @ self.matrix

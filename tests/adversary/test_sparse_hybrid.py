@@ -6,7 +6,7 @@ from lightning_fl import Updates
 from lightning_fl.adversary.lie import lie_factor
 from lightning_fl.adversary.sparse_hybrid import SparseHybrid, sensitive
 from lightning_fl.contract import world
-from lightning_fl.updates.layout import Layer
+from lightning_fl.updates.columns import Layer
 from tests.adversary import reference
 from tests.aggregator import reference_field as field
 

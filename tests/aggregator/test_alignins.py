@@ -5,7 +5,7 @@ import torch
 from lightning_fl import DivergedError, Updates
 from lightning_fl.aggregator.alignins import Alignins, usual
 from lightning_fl.server_oracle import GivenServer
-from lightning_fl.updates.products import largest_entries
+from lightning_fl.updates.ordered import largest_entries
 from tests.aggregator import reference
 from tests.aggregator import reference_field as field
 

@@ -8,6 +8,7 @@ from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.contract import world
+from lightning_fl.updates.mixed import mix
 from tests.aggregator import reference
 
 N, D = 11, 6
@@ -16,7 +17,7 @@ N, D = 11, 6
 def adaptive_clipping(x, f):
     """What the inner rule is asked about."""
     rows = Updates(x)
-    return rows.mixed(Arc(Average(), f).mix(rows, world.oracle())[0]).rows
+    return mix(rows, Arc(Average(), f).mix(rows, world.oracle())[0]).rows
 
 
 X = [[0.0, 0.0], [1.0, 0.5], [0.2, 2.0], [2.0, 1.3], [1.1, 3.0], [0.7, 1.1], [10.0, -9.0]]

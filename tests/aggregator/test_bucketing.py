@@ -12,6 +12,7 @@ from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.contract import conf, hostile, world
+from lightning_fl.updates.mixed import mix
 from tests.aggregator import reference
 
 N, D = 11, 6
@@ -28,7 +29,7 @@ def problem(name: str, dtype=torch.float64) -> torch.Tensor:
 def means(buckets, x, weights=None):
     """What a rule gets to see of the rows."""
     rows = Updates(x, weights)
-    return rows.mixed(bucket_matrix(buckets, rows.data_weights)).rows
+    return mix(rows, bucket_matrix(buckets, rows.data_weights)).rows
 
 
 def bucketing(x, s, draw, leftover="drop", weights=None):
@@ -167,7 +168,7 @@ def test_a_bucket_without_data_is_averaged_equally():
 @pytest.mark.parametrize("rule", [Krum(1), MultiKrum(1, None), Average()])
 def test_a_weighting_builds_no_bucket_means(rule, monkeypatch):
     built = []
-    monkeypatch.setattr("lightning_fl.updates.updates._Mixed.rows", property(lambda self: built.append(1)))
+    monkeypatch.setattr("lightning_fl.updates.mixed._Mixed.rows", property(lambda self: built.append(1)))
     Bucketing(rule, 2, "drop").aggregate(Updates(problem("random")), world.oracle())
     assert not built
 

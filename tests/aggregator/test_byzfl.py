@@ -29,6 +29,7 @@ from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.rfa import Rfa
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import world
+from lightning_fl.updates.mixed import mix
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -44,7 +45,7 @@ def first_of_least_diameter(x, f):
 def mixed(rule, x):
     """What the rule inside is asked about."""
     rows = Updates(x)
-    return rows.mixed(rule.mix(rows, world.oracle())[0]).rows
+    return mix(rows, rule.mix(rows, world.oracle())[0]).rows
 
 
 # Those that give n rows are compared row by row.

@@ -7,6 +7,7 @@ from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.clipping import Clipping
 from lightning_fl.aggregator.median import Median
 from lightning_fl.contract import conf, world
+from lightning_fl.updates.mixed import mix
 from tests.aggregator import reference
 
 N, D = 11, 6
@@ -15,7 +16,7 @@ N, D = 11, 6
 def clip(x, radius):
     """What the inner rule is asked about."""
     rows = Updates(x)
-    return rows.mixed(Clipping(Average(), radius).mix(rows, world.oracle())[0]).rows
+    return mix(rows, Clipping(Average(), radius).mix(rows, world.oracle())[0]).rows
 
 
 X = [[0.0, 0.0], [1.0, 0.5], [0.2, 2.0], [2.0, 1.3], [1.1, 3.0], [0.7, 1.1], [10.0, -9.0]]

@@ -13,6 +13,8 @@ from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import world
+from lightning_fl.updates.deviation import squares_about
+from lightning_fl.updates.mixed import mix
 from tests.aggregator import reference
 from tests.aggregator import reference_field as field
 
@@ -67,13 +69,13 @@ def test_distances_from_inner_products_are_those_by_subtraction(draw):
         answer = rule.aggregate(rows, world.oracle()).answer
         point = answer if isinstance(answer, torch.Tensor) else answer.vector
         near = [i for i in range(12) if i not in (3, 5)]
-        found, by_hand = rows.squares_about(answer), (x - point).square().sum(1)
+        found, by_hand = squares_about(rows, answer), (x - point).square().sum(1)
         torch.testing.assert_close(found[near], by_hand[near], rtol=1e-6, atol=1e-9)
         assert found[3] > 1e60
         assert not found[5].isfinite()
-    mixed = rows.mixed(torch.eye(12)[:3] / 2 + torch.eye(12)[6:9] / 2)
+    mixed = mix(rows, torch.eye(12)[:3] / 2 + torch.eye(12)[6:9] / 2)
     point = mixed.combination(torch.tensor([0.5, 0.5, 0.0]))
-    torch.testing.assert_close(mixed.squares_about(point)[:2], (mixed.rows - point.vector).square().sum(1)[:2])
+    torch.testing.assert_close(squares_about(mixed, point)[:2], (mixed.rows - point.vector).square().sum(1)[:2])
 
 
 def test_after_a_rule_that_asks_the_server(draw):

@@ -5,7 +5,8 @@ import torch
 from lightning_fl import DivergedError, SettingError, Updates
 from lightning_fl.aggregator.lasa import Lasa
 from lightning_fl.contract import world
-from lightning_fl.updates.layout import Layer
+from lightning_fl.updates.columns import Layer
+from lightning_fl.updates.mixed import mix
 from tests.aggregator import reference
 from tests.aggregator import reference_field as field
 
@@ -78,7 +79,7 @@ def test_broken_rows_are_left_out_and_mixed_ones_keep_their_layout():
     torch.testing.assert_close(ask(x).update, expected)
     with pytest.raises(DivergedError, match="lasa needs at least one update"):
         ask(x[:2])
-    mixed = Updates(torch.as_tensor(x[2:]), layout=LAYOUT).mixed(torch.eye(7) * 2)
+    mixed = mix(Updates(torch.as_tensor(x[2:]), layout=LAYOUT), torch.eye(7) * 2)
     torch.testing.assert_close(Lasa().aggregate(mixed, world.oracle()).update, 2 * expected)
 
 

@@ -21,7 +21,7 @@ from lightning_fl.aggregator.signguard import Signguard
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import world
 from lightning_fl.server_oracle import GivenServer
-from lightning_fl.updates.layout import Layer
+from lightning_fl.updates.columns import Layer
 from tests.aggregator import reference
 from tests.aggregator import reference_field as field
 

@@ -18,6 +18,7 @@ from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import conf, hostile, world
+from lightning_fl.updates.mixed import mix
 from lightning_fl.updates.products import float64_columns, gram_matrix
 from tests.aggregator import reference
 
@@ -29,7 +30,7 @@ RULES = {"trimmed_mean": TrimmedMean(2), "geometric_median": GeometricMedian(1e-
 def mixed(x, f):
     """What the wrapped rule sees."""
     rows = Updates(x)
-    return rows.mixed(nnm_matrix(rows.centred.gram, f)).rows
+    return mix(rows, nnm_matrix(rows.centred.gram, f)).rows
 
 
 @pytest.mark.parametrize("f", [0, 3, N - 1])
@@ -88,7 +89,7 @@ def test_clipped_rows_equally_far_from_zero_share_the_places(draw):
     x[0], x[1:3] = 0, x[1:3] / 1e3
     for _ in range(5):
         rows = Updates(x[:, torch.randperm(500, generator=draw)])
-        matrix = nnm_matrix(rows.mixed(clipping_scales(rows.squares.sqrt(), 1.0).diag()).centred.gram, 3)
+        matrix = nnm_matrix(mix(rows, clipping_scales(rows.squares.sqrt(), 1.0).diag()).centred.gram, 3)
         np.testing.assert_allclose(matrix[0] * 9, [1] * 3 + [6 / 9] * 9, rtol=1e-12)
         np.testing.assert_allclose(matrix.sum(1), [1] * 12, rtol=1e-12)
 
@@ -154,7 +155,7 @@ def test_a_weighting_never_builds_the_mixed_rows(rule, monkeypatch):
     updates = world.updates()
     with monkeypatch.context() as patch:
         for name in () if isinstance(rule, Normalized) else ("rows", "here"):  # which measures the rows themselves
-            patch.setattr(f"lightning_fl.updates.updates._Mixed.{name}", property(lambda _: pytest.fail("built")))
+            patch.setattr(f"lightning_fl.updates.mixed._Mixed.{name}", property(lambda _: pytest.fail("built")))
         aggregation = Nnm(rule, 3).aggregate(updates, world.oracle())
     torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
     explicit = rule.aggregate(Updates(mixed(updates.rows, 3)), world.oracle())
@@ -172,7 +173,7 @@ def test_reads_d_once_however_often_it_is_asked(monkeypatch):
     for factor in (1.0, 2.0, 3.0):  # as an adaptive attack asks: the same rows, another forged one
         matrix = torch.eye(12, dtype=torch.float64)
         matrix[-1] *= factor
-        Nnm(Krum(3), 3).aggregate(basis.mixed(matrix), world.oracle())
+        Nnm(Krum(3), 3).aggregate(mix(basis, matrix), world.oracle())
     assert len(passes) == 1
 
 

@@ -25,6 +25,7 @@ from lightning_fl.aggregator.medoid import Medoid
 from lightning_fl.aggregator.nnm import nnm_matrix
 from lightning_fl.aggregator.smea import Smea
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
+from lightning_fl.updates.mixed import mix
 
 SIZES = [(4, 1), (7, 2), (7, 3), (9, 3)]
 
@@ -44,7 +45,7 @@ def kappa_median(r):
 def mixed(x, f):
     """Updates mixed with their neighbours."""
     rows = Updates(x)
-    return rows.mixed(nnm_matrix(rows.centred.gram, f)).rows
+    return mix(rows, nnm_matrix(rows.centred.gram, f)).rows
 
 
 # The rule for f, and its kappa as a function of r = f / (n - 2f); after mixing, too.

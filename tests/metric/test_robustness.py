@@ -7,6 +7,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.metric.robustness import measured_kappa
+from lightning_fl.updates.deviation import quick_deviation
 from lightning_fl.updates.rows import mean_and_squares
 from lightning_fl.updates.updates import Updates
 
@@ -24,7 +25,7 @@ def kappa(how, rows, update, h):
     updates, honest = Updates(rows), Updates(rows[:h])
     if how in {"centred", "gram"}:
         getattr(updates, how)
-    quick = updates.quick_deviation(update, h, honest.moments).tolist() if how == "moments" else None
+    quick = quick_deviation(updates, update, h, honest.moments).tolist() if how == "moments" else None
     return measured_kappa(updates, update, h, quick)
 
 
@@ -100,7 +101,7 @@ def test_a_combination_is_measured_without_reading_the_rows_again(offset, draw):
     answer = updates.combination(weights)
     expected = slow_kappa(rows.double().tolist(), (weights @ rows.double()).tolist(), 7)
     updates.centred, updates.rows = updates.centred, torch.full_like(rows, torch.nan)
-    assert measured_kappa(updates, rows[0], 7, updates.quick_deviation(answer, 7).tolist()) == pytest.approx(expected)
+    assert measured_kappa(updates, rows[0], 7, quick_deviation(updates, answer, 7).tolist()) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("honest", [True, False])
@@ -111,7 +112,7 @@ def test_a_combination_of_which_a_row_is_not_finite(honest, draw):
     updates.centred  # noqa: B018
     answer, kept = updates.combination(weights), [0, 2, 3] if honest else [0, 1, 2, 3]
     expected = slow_kappa(rows[kept].tolist(), answer.vector.tolist(), len(kept))
-    quick = updates.quick_deviation(answer, 4).tolist()
+    quick = quick_deviation(updates, answer, 4).tolist()
     assert measured_kappa(updates, answer.vector, 4, quick) == pytest.approx(expected, rel=1e-5)
 
 
@@ -135,13 +136,14 @@ def test_refuses_as_many_honest_rows(h):
 
 def test_asks_nothing_again_that_the_attack_has_asked(draw, monkeypatch):
     rows, read = torch.randn(6, 40, generator=draw), []
-    monkeypatch.setattr(
-        "lightning_fl.updates.updates.mean_and_squares", lambda x: read.append(len(x)) or mean_and_squares(x)
-    )
+    for asker in ["updates", "deviation"]:
+        monkeypatch.setattr(
+            f"lightning_fl.updates.{asker}.mean_and_squares", lambda x: read.append(len(x)) or mean_and_squares(x)
+        )
     honest = Updates(rows[:4])
     honest.mean_and_std  # noqa: B018
     expected = slow_kappa(rows.tolist(), rows[5].tolist(), 4)
-    quick = Updates(rows).quick_deviation(rows[5], 4, honest.known_moments).tolist()
+    quick = quick_deviation(Updates(rows), rows[5], 4, honest.known_moments).tolist()
     assert measured_kappa(Updates(rows), rows[5], 4, quick) == pytest.approx(expected, rel=1e-5)
     assert read == [4]
     assert measured_kappa(Updates(rows), rows[5], 4) == pytest.approx(expected, rel=1e-5)

@@ -17,7 +17,6 @@ from filelock import FileLock, Timeout
 from lightning_fl import SettingError
 from lightning_fl.commands import sweep
 from lightning_fl.commands import train as train_command
-from lightning_fl.network.threads import one_thread
 from lightning_fl.run.config import compose
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
@@ -27,6 +26,7 @@ from lightning_fl.study import ray_tasks, tournament
 from lightning_fl.study.ray_tasks import Keeper, read_files, write_files
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.worker import Run, places
+from lightning_fl.updates.threads import one_thread
 from tests.commands.command import outcome
 
 ROOT = Path(__file__).resolve().parents[2]

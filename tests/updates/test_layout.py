@@ -4,7 +4,9 @@ from torch import nn
 from lightning_fl import Updates
 from lightning_fl.adversary.search.candidates import Candidates
 from lightning_fl.network.parameters import flatten, trainable
-from lightning_fl.updates.layout import Layer, columns_of, layout_of, owners
+from lightning_fl.updates.columns import Layer
+from lightning_fl.updates.layout import columns_of, layout_of, owners
+from lightning_fl.updates.mixed import mix
 
 MODEL = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
 MODEL[0].bias.requires_grad_(False)
@@ -29,7 +31,7 @@ def test_columns_of_neighbours_and_of_others():
 def test_mixed_rows_and_candidates_keep_the_layout():
     layout = (Layer("a", 0, 1, 1), Layer("b", 1, 3, 1))
     rows = Updates(torch.eye(3), layout=layout)
-    assert rows.mixed(torch.ones(2, 3)).mixed(torch.ones(1, 2)).layout == layout
+    assert mix(mix(rows, torch.ones(2, 3)), torch.ones(1, 2)).layout == layout
     assert Candidates(rows, torch.ones(1, 3), 1, torch.ones(4)).by([1.0]).layout == layout
     assert rows.columns(slice(1, 3)).layout == (Layer("", 0, 2, 1),)
     assert Updates(torch.eye(3)).layout == (Layer("", 0, 3, 1),)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lightning_fl import DivergedError, Updates
 from lightning_fl.updates import ordered as module
+from lightning_fl.updates.mixed import mix
 from lightning_fl.updates.ordered import Ordered, ordered
 
 INF = float("inf")
@@ -108,7 +109,7 @@ def test_mixed_rows_are_ordered_without_being_held(dtype, threads, draw, monkeyp
     rows = torch.randint(-9, 10, (7, 43), generator=draw).to(dtype)
     matrix = torch.randint(-3, 4, (5, 7), generator=draw).to(dtype)
     check(Ordered(rows, matrix=matrix), matrix @ rows)
-    mixed = Updates(rows).mixed(matrix.double())
+    mixed = mix(Updates(rows), matrix.double())
     check(ordered(mixed, "rule"), matrix @ rows)
     assert "rows" not in vars(mixed)
 
@@ -117,8 +118,8 @@ def test_mixed_rows_that_are_not_finite_are_left_out(draw):
     rows = torch.randn(4, 30, generator=draw)
     rows[2, 3] = float("nan")
     matrix = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.0, 2.0], [0.0, 1.0, 1e-9, 0.0]])
-    check(ordered(Updates(rows).mixed(matrix), "rule"), (matrix[:, [0, 1, 3]] @ rows[[0, 1, 3]])[[0, 2]])
+    check(ordered(mix(Updates(rows), matrix), "rule"), (matrix[:, [0, 1, 3]] @ rows[[0, 1, 3]])[[0, 2]])
     with pytest.raises(DivergedError, match="rule needs at least one update without NaN and inf, got none among 1"):
-        ordered(Updates(rows).mixed(matrix[1:2]), "rule")
+        ordered(mix(Updates(rows), matrix[1:2]), "rule")
     rows[2], rows[3] = 0.0, 2e38  # sums that overflow
-    check(ordered(Updates(rows).mixed(matrix), "rule"), matrix[[0, 1, 3]] @ rows)
+    check(ordered(mix(Updates(rows), matrix), "rule"), matrix[[0, 1, 3]] @ rows)

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.network.threads import in_threads
 from lightning_fl.updates import products
+from lightning_fl.updates.combinations import inner, with_row
+from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.products import (
     _COLUMNS_CPU,
     centred_products,
@@ -15,7 +16,7 @@ from lightning_fl.updates.products import (
     merged,
     squared_distances,
 )
-from lightning_fl.updates.rows import finite_rows
+from lightning_fl.updates.threads import in_threads
 from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
 NAN, INF = float("nan"), float("inf")
@@ -190,8 +191,8 @@ def test_a_combination_has_no_inner_product_where_a_row_with_part_in_it_is_not_f
     rows[2, 7] = bad
     centred, fine = Updates(rows).centred, torch.tensor([1.0, -2.0, 0.0, 1.0]).double()
     exact = fine[[0, 1, 3]] @ rows[[0, 1, 3]].double()
-    assert centred.inner(fine, fine).item() == pytest.approx(exact.square().sum().item(), rel=1e-9)
-    assert centred.inner(fine, torch.ones(4).double()).isnan()
+    assert inner(centred, fine, fine).item() == pytest.approx(exact.square().sum().item(), rel=1e-9)
+    assert inner(centred, fine, torch.ones(4).double()).isnan()
 
 
 @pytest.mark.parametrize("by_numpy", [True, False])
@@ -225,7 +226,7 @@ def test_a_further_row_is_what_its_numbers_say(offset, draw):
     rows = offset + torch.randn(6, 50, generator=draw, dtype=torch.float64)
     weights = torch.tensor([0.5, 0.0, -2.0, 0.0, 0.25, 0.0]).double()
     rows[3] = torch.nan  # without part in it
-    found = centred_products(rows).with_row(weights)
+    found = with_row(centred_products(rows), weights)
     expected = torch.cat([rows, (0.5 * rows[0] - 2 * rows[2] + 0.25 * rows[4])[None]])
     kept = [0, 1, 2, 4, 5, 6]
     distances = squared_distances(found.gram[kept][:, kept])
@@ -238,6 +239,6 @@ def test_a_further_row_is_what_its_numbers_say(offset, draw):
 
 def test_a_further_row_that_is_near_another_becomes_that(draw):
     rows = 1e3 + torch.randn(5, 40, generator=draw, dtype=torch.float64)
-    found = centred_products(rows).with_row(torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0]).double())
+    found = with_row(centred_products(rows), torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0]).double())
     assert torch.equal(found.gram[5], found.gram[2])
     assert squared_distances(found.gram)[5, 2] == 0

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from lightning_fl import SettingError, Updates
-from lightning_fl.updates.rows import finite_rows, row_norms
+from lightning_fl.updates.finite import finite_rows
+from lightning_fl.updates.rows import row_norms
 from tests.adversary import reference
 
 NAN, INF = float("nan"), float("inf")

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from lightning_fl import SettingError, Updates
+from lightning_fl.updates.mixed import mix
 from lightning_fl.updates.products import squared_distances
 from tests.slow import OFFSETS, shifted, slow_distances, slow_gram
 
@@ -92,7 +93,7 @@ def mixing(n, draw, kind):
 def test_mixed_is_what_the_product_would_be(kind, offset, draw):
     rows, extra = shifted(24, 700, offset, draw)[0], torch.randn(2, 700, generator=draw, dtype=torch.float64)
     matrix = mixing(24, draw, kind)
-    explicit, mixed = Updates(matrix @ rows), Updates(rows).mixed(matrix)
+    explicit, mixed = Updates(matrix @ rows), mix(Updates(rows), matrix)
     both = torch.cat([matrix @ rows, extra])
     assert (mixed.n, mixed.d) == (len(matrix), 700)
     tolerance = {"rtol": 1e-9, "atol": 1e-11 * float(explicit.squares.max())}
@@ -128,7 +129,7 @@ def test_distances_of_mixed_rows_are_exact_at_any_offset(offset, kind, draw):
     rest = ((matrix[:, 3:10] == 0).all(1) & ~broken).nonzero().flatten()
     beside = matrix[rest].sum(1) - matrix[rest[0]].sum()
     exact = matrix[rest][:, fine] @ (rows[fine] - rows[0]) + beside[:, None] * rows[0]
-    distances = Updates(rows).mixed(matrix).distances
+    distances = mix(Updates(rows), matrix).distances
     tolerance = 1e-9 + 1e-13 * offset
     torch.testing.assert_close(distances[rest][:, rest], slow_distances(exact), rtol=tolerance, atol=tolerance)
     assert (distances[broken][:, rest] == INF).all()
@@ -138,7 +139,7 @@ def test_mixed_rows_that_cancel_have_no_negative_square():
     """Its root would be NaN, which a rule that sorts or clusters takes for something."""
     for seed in range(20):
         x, y = torch.randn(2, 50, generator=torch.Generator().manual_seed(seed))
-        mixed = Updates(torch.stack([x, y, -(x + y)])).mixed(torch.full((1, 3), 1 / 3, dtype=torch.float64))
+        mixed = mix(Updates(torch.stack([x, y, -(x + y)])), torch.full((1, 3), 1 / 3, dtype=torch.float64))
         assert mixed.squares.item() >= 0
         assert mixed.gram.item() >= 0
 
@@ -146,7 +147,7 @@ def test_mixed_rows_that_cancel_have_no_negative_square():
 def test_mixing_composes(draw):
     rows = torch.randn(24, 60, generator=draw, dtype=torch.float64)
     first, second, third = (mixing(24, draw, kind) for kind in ["scales", "means", "pairs"])
-    mixed = Updates(rows).mixed(first).mixed(second).mixed(third)
+    mixed = mix(mix(mix(Updates(rows), first), second), third)
     expected = third @ second @ first @ rows
     torch.testing.assert_close(mixed.rows, expected)
     torch.testing.assert_close(mixed.gram, expected @ expected.T)
@@ -156,13 +157,13 @@ def test_mixing_composes(draw):
 def test_mixed_rows_are_single_clients_only_if_scaled():
     weights, matrix = torch.tensor([1.0, 3.0]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])
     updates = Updates(torch.ones(2, 3), weights, ids=[4, 9])
-    scaled = updates.mixed(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
+    scaled = mix(updates, torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
     assert scaled.ids == [4, 9]
     assert scaled.data_weights.tolist() == [0.25, 0.75]
-    mixed = scaled.mixed(matrix)
+    mixed = mix(scaled, matrix)
     assert mixed.ids is None
     assert mixed.data_weights.tolist() == [0.5, 0.5]
-    assert updates.mixed(matrix, weights).mixed(torch.eye(2)).data_weights.tolist() == [0.25, 0.75]
+    assert mix(mix(updates, matrix, weights), torch.eye(2)).data_weights.tolist() == [0.25, 0.75]
 
 
 @pytest.mark.parametrize("bad", [NAN, INF])
@@ -170,7 +171,7 @@ def test_a_mixed_row_is_as_finite_as_its_parts(bad, draw):
     rows = torch.randn(4, 70, generator=draw)
     rows[3, 1], rows[2] = bad, 1e30
     matrix = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 1e-30, 1e-30, 0.0], [0.5, 0.0, 0.0, 0.5], [0.0, 1.0, 0.0, 0.0]])
-    for mixed in [Updates(rows).mixed(matrix), Updates(rows).mixed(torch.eye(4)).mixed(matrix)]:
+    for mixed in [mix(Updates(rows), matrix), mix(mix(Updates(rows), torch.eye(4)), matrix)]:
         expected = matrix[:, :3] @ rows[:3]
         for finite in [mixed.squares, mixed.gram.diagonal(), mixed.products(rows[0]), mixed.centred.gram.diagonal()]:
             assert finite.isfinite().tolist() == [True, True, False, True]
@@ -188,7 +189,7 @@ def test_columns_keep_weights_and_ids(draw):
     torch.testing.assert_close(some.gram, slow_gram(rows[:, [7, 0, 39]]))
     torch.testing.assert_close(some.data_weights, torch.arange(1.0, 6.0).double() / 15)
     assert list(some.ids) == list(range(5))
-    scaled = Updates(rows, torch.arange(1.0, 6.0), ids=range(5)).mixed(2 * torch.eye(5)).columns(slice(3, 9))
+    scaled = mix(Updates(rows, torch.arange(1.0, 6.0), ids=range(5)), 2 * torch.eye(5)).columns(slice(3, 9))
     assert (scaled.data_weights.tolist(), list(scaled.ids)) == (some.data_weights.tolist(), list(range(5)))
 
 
@@ -240,7 +241,7 @@ def test_a_row_beyond_the_longest_is_as_one_of_inf(length, draw):
         long, broken = rows.clone(), rows.clone()
         long[some], broken[some] = 0.0, INF
         long[some, 77] = torch.tensor([length, -length, length, length])[: len(some)].double()
-        for found in (Updates(long), Updates(long).mixed(torch.eye(5))):
+        for found in (Updates(long), mix(Updates(long), torch.eye(5))):
             expected = Updates(broken)
             for lengths in (found.squares, found.norms(), found.gram.diagonal(), found.gram_with(extra).diagonal()[:5]):
                 assert (~lengths.isfinite()).nonzero().flatten().tolist() == some

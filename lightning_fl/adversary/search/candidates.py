@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from lightning_fl.updates.combinations import gram_with_row, with_row
 from lightning_fl.updates.ordered import Ordered, ordered
-from lightning_fl.updates.products import Centred, gram_with_row
+from lightning_fl.updates.products import Centred
 from lightning_fl.updates.rows import as_shares, row_norms
 from lightning_fl.updates.updates import Updates
 
@@ -153,7 +154,7 @@ class _Candidate(Updates):
 
     def centred_with(self, extra: Float[Tensor, "k d"] | None) -> Centred:
         beside = self.candidates.beside(extra)
-        return beside.centred.with_row(self._weights(beside))[self._order(beside, extra)]
+        return with_row(beside.centred, self._weights(beside))[self._order(beside, extra)]
 
     def _weights(self, beside: _Beside) -> Float64[Tensor, " k"]:
         """Make y of the rows, the vectors and further ones."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lightning_fl.adversary.search.candidates import Candidates
 from lightning_fl.adversary.search.estimate import Sample, SampledCandidates, sample_columns
+from lightning_fl.updates.combinations import inner
 from lightning_fl.updates.updates import Combination, Updates
 
 # Columns in which a rule that works column by column is asked for an estimate.
@@ -138,9 +139,9 @@ class Probe:
         given = answer.coefficients
         wanted = F.pad(self._weights, (0, len(given) - len(self._weights)))
         if damage == "ascent":
-            harm = -answer.centred.inner(given, wanted).item()
+            harm = -inner(answer.centred, given, wanted).item()
         else:
-            harm = answer.centred.inner(given - wanted, given - wanted).clamp(min=0).sqrt().item()
+            harm = inner(answer.centred, given - wanted, given - wanted).clamp(min=0).sqrt().item()
         return harm if abs(harm) <= torch.finfo(self.mean.dtype).max else inf
 
 

@@ -6,6 +6,8 @@ import torch
 from lightning_fl import Updates
 from lightning_fl.adversary.search.candidates import Candidates
 from lightning_fl.adversary.search.estimate import SampledCandidates, sample_columns
+from lightning_fl.updates.combinations import inner
+from lightning_fl.updates.mixed import mix
 from lightning_fl.updates.products import squared_distances
 from tests.slow import slow_distances, slow_gram
 
@@ -40,7 +42,7 @@ def test_rows_followed_by_copies_of_a_combination_are_what_the_stacked_rows_are(
     expected = weights.double() @ stacked
     close = {"rtol": 1e-5, "atol": 1e-5 * (1 + expected.abs().max().item())}
     torch.testing.assert_close(updates.combine(weights).double(), expected, **close)
-    mixed = updates.mixed(torch.eye(12).flip(0)[:7])
+    mixed = mix(updates, torch.eye(12).flip(0)[:7])
     torch.testing.assert_close(mixed.combine(weights[:7]).double(), weights[:7].double() @ stacked.flip(0)[:7], **close)
     assert updates.data_weights.tolist() == pytest.approx([i / 78 for i in range(1, 13)])
 
@@ -48,16 +50,16 @@ def test_rows_followed_by_copies_of_a_combination_are_what_the_stacked_rows_are(
 def test_a_combination_is_known_by_its_inner_products_or_by_its_vector(draw):
     rows, _vectors, candidates = made(draw, 5.0)
     server, weights, other = (torch.randn(*shape, generator=draw) for shape in [(2, 700), (12,), (14,)])
-    for updates in [candidates.by([1.0, 2.0, 0.0]), candidates.by([1.0, 2.0, 0.0]).mixed(torch.eye(12).roll(5, 0))]:
+    for updates in [candidates.by([1.0, 2.0, 0.0]), mix(candidates.by([1.0, 2.0, 0.0]), torch.eye(12).roll(5, 0))]:
         combination = updates.combination(weights, server, torch.tensor([0.5, -2.0]))
         assert candidates.knows(combination.updates)
         expected = weights.double() @ updates.rows.double() + torch.tensor([0.5, -2.0]).double() @ server.double()
         torch.testing.assert_close(combination.vector.double(), expected, rtol=1e-5, atol=1e-5)
         known = torch.cat([combination.updates.rows, server]).double()
         against = other.double() @ known
-        inner = combination.centred.inner(combination.coefficients, other.double())
-        assert inner.item() == pytest.approx((expected @ against).item(), rel=1e-6)
-        own = combination.centred.inner(combination.coefficients, combination.coefficients)
+        product = inner(combination.centred, combination.coefficients, other.double())
+        assert product.item() == pytest.approx((expected @ against).item(), rel=1e-6)
+        own = inner(combination.centred, combination.coefficients, combination.coefficients)
         assert own.item() == pytest.approx(expected.square().sum().item(), rel=1e-6)
     assert not candidates.knows(Updates(rows))
 
