@@ -114,3 +114,11 @@ defaults_list._create_interpolation_map = _choices_where_asked
 def pytest_xdist_auto_num_workers():
     """Start a worker more than there are cores: one often waits for processes that its test has started."""
     return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", len(os.sched_getaffinity(0)) + 1))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Leave shapes unchecked while tests are only listed: the laws themselves make and ask every part again."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
