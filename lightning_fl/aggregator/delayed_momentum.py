@@ -69,6 +69,10 @@ class DelayedMomentum(RememberingWrapper):
         """A scale and a rotation, if the rule does; see the base class."""
         return [motion for motion in self.rule.moves_with if motion != "shift"]
 
+    @property
+    def _everybody(self) -> list[int]:
+        return [] if (known := self._federation) is None else [*known.honest_ids, *known.byzantine_ids]
+
     def check_clients(self, federation: Clients) -> None:
         """Learn who there is, and ask the rule; see the base class."""
         self._federation = federation
@@ -78,7 +82,7 @@ class DelayedMomentum(RememberingWrapper):
         """All clients, where they are known; see the base class."""
         if self._federation is None or self.unseen == "skip":
             return n
-        return len(self._federation.honest_ids) + self._federation.n_byzantine
+        return len(self._everybody)
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
@@ -89,24 +93,19 @@ class DelayedMomentum(RememberingWrapper):
         share = self.participation or (1.0 if self._federation is None else self._federation.participation)
         kept = 1 - self.alpha * (share if self.absent == "decay" else 1)
         fade = kept if self.absent == "decay" else 1.0
-        momenta = {client: fade * m.to(updates.device) for client, m in known.items() if client not in sent}
-        for client, row in sent.items():
+        seen = {*known, *sent}
+        shown = sorted(seen if self.unseen == "skip" else seen.union(clients, self._everybody))
+        rows = updates.like.new_zeros(len(shown), updates.d)
+        for client, m in zip(shown, rows, strict=True):
+            x = sent.get(client)
             if client in known:
-                momenta[client] = kept * known[client].to(row) + self.alpha * row
-            else:
-                momenta[client] = row.clone() if self.start == "first" else self.alpha * row
-        self._last = {"momenta": momenta}
-        rows = {client: momenta[client] for client in sorted(momenta)}
-        if self.unseen == "zero":
-            everybody = set(clients)
-            if self._federation is not None:
-                everybody |= {*self._federation.honest_ids, *self._federation.byzantine_ids}
-            nothing = torch.zeros_like(updates.like[0]).contiguous()
-            rows = {client: momenta.get(client, nothing) for client in sorted(everybody | set(momenta))}
-        seen = Updates(torch.stack(list(rows.values())), ids=list(rows), layout=updates.layout)
-        found = aggregated(self.rule, seen, server)
+                torch.mul(known[client].to(m), fade if x is None else kept, out=m)
+            if x is not None:
+                m.add_(x * (self.alpha if client in known or self.start == "zero" else 1.0))
+        self._last = {"momenta": {client: m for client, m in zip(shown, rows, strict=True) if client in seen}}
+        found = aggregated(self.rule, Updates(rows, ids=shown, layout=updates.layout), server)
         trust = found.trusted
         if trust is not None:
-            place = {client: k for k, client in enumerate(rows)}
+            place = {client: k for k, client in enumerate(shown)}
             trust = torch.stack([trust[place[c]] if c in place else trust.new_zeros(()) for c in clients])
         return replace(found, answer=found.update, weights=None, trust=trust, label_distributions=None)
