@@ -31,7 +31,7 @@ from lightning_fl.study import standing_page
 from lightning_fl.study.standings import Standing
 from lightning_fl.study.tournament import KEPT, NOBODY, Entries, Panel, Tournament
 from lightning_fl.study.tournament_report import heading, introduction, panels_of
-from lightning_fl.text import cell, markdown
+from lightning_fl.tables import cell, markdown
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

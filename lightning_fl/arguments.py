@@ -1,4 +1,4 @@
-"""What a class takes: its own arguments, and those that it passes on to its bases."""
+"""What a class takes, its own arguments and those that it passes on to its bases, and what it was given of them."""
 
 from collections.abc import Callable, Iterator
 from inspect import Parameter, signature
@@ -45,3 +45,17 @@ def arguments(kind: type) -> dict[str, Parameter]:
         for parameter in named(parameters):
             found.setdefault(parameter.name, parameter)
     return found
+
+
+def settings(thing: object) -> str:
+    """Describe an aggregator, adversary, partition or client by its name and its arguments.
+
+    What its class has in ``unsaid`` is left out at the value that stands there.
+    """
+    import pytorch_lightning as pl
+
+    unsaid = getattr(thing, "unsaid", {})
+    values = {name: getattr(thing, name) for name in arguments(type(thing)) if hasattr(thing, name)}
+    values = {name: value for name, value in values.items() if name not in unsaid or value != unsaid[name]}
+    shown = [settings(v) if isinstance(v, pl.Callback) else v for v in values.values()]
+    return f"{type(thing).__name__}({', '.join(f'{k}={v}' for k, v in zip(values, shown, strict=True))})"

@@ -22,7 +22,6 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
-from lightning_fl.aggregator.mixing import told_fewer
 from lightning_fl.checks import (
     check_model,
     check_monitors,
@@ -50,7 +49,6 @@ from lightning_fl.network.parameters import trainable, unflatten
 from lightning_fl.network.statistics import Buffers, apart, mixes, recompute, recomputes, with_statistics
 from lightning_fl.round import Round
 from lightning_fl.samples import RoundBatch, Samples
-from lightning_fl.text import many
 from lightning_fl.updates.deviation import quick_deviation
 from lightning_fl.updates.exchange import Block
 from lightning_fl.updates.layout import layout_of
@@ -238,18 +236,6 @@ class FederatedModule(pl.LightningModule):
         if not isinstance(data, FederatedDataModule):
             raise SettingError(f"FederatedModule needs a FederatedDataModule, got {type(data).__name__}.")
         return data
-
-    @property
-    def guarantee(self) -> str | None:
-        """What is not guaranteed here: more clients attack than the rule tolerates, or it is beyond its bound."""
-        federation = self.data.federation
-        b = federation.present[1]
-        attack = f"{many(b, 'client')} attack{'s' * (b == 1)}"
-        if fewer := told_fewer(self.aggregator, b, attack):
-            return fewer
-        if 2 * b >= federation.n and not self.aggregator.needs_server:
-            return f"no guarantee: {attack}, of {federation.n}"
-        return self.aggregator.guarantee(federation.n, self.data.n_classes)
 
     def _prepare_metrics(self, c: int) -> None:
         if self.reference_recall is not None:

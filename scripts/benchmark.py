@@ -56,7 +56,7 @@ from lightning_fl.run.config import choices, choose, compose, spelled
 from lightning_fl.run.explain import explained
 from lightning_fl.run.train import train
 from lightning_fl.samples import RoundBatch
-from lightning_fl.text import table
+from lightning_fl.tables import table
 from lightning_fl.updates.columns import Layout
 from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.products import gram_matrix

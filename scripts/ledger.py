@@ -35,7 +35,7 @@ from lightning_fl.aggregator.geometric_median import GeometricMedian  # noqa: E4
 from lightning_fl.aggregator.krum import Krum, MultiKrum  # noqa: E402
 from lightning_fl.aggregator.median import Median  # noqa: E402
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean  # noqa: E402
-from lightning_fl.text import markdown  # noqa: E402
+from lightning_fl.tables import markdown  # noqa: E402
 from lightning_fl.yardstick.honest import drawn  # noqa: E402
 from lightning_fl.yardstick.worst import UNBOUNDED, worst  # noqa: E402
 from tests.aggregator import reference, reference_peers  # noqa: E402

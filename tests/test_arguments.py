@@ -1,9 +1,10 @@
 """What classes take, their bases' arguments included."""
 
-from lightning_fl.arguments import arguments, is_open, takers
+from lightning_fl.adversary.ipm import Ipm
+from lightning_fl.aggregator.average import Average
+from lightning_fl.arguments import arguments, is_open, settings, takers
 from lightning_fl.client.fedprox import FedProx
 from lightning_fl.client.local_sgd import LocalSgd
-from lightning_fl.text import settings
 
 
 class Base:
@@ -45,3 +46,11 @@ def test_a_description_has_all_settings():
     assert "mu=0.25" in told
     assert all(part in told for part in ("steps=5", "learning_rate=0.5"))
     assert set(arguments(LocalSgd)) < set(arguments(FedProx))
+
+
+def test_settings_show_what_a_thing_was_made_with():
+    class Wrapped(Average):
+        def __init__(self, rule, f, hidden):
+            self.rule, self.f = rule, f
+
+    assert settings(Wrapped(Ipm(2.0), 3, "x")) == "Wrapped(rule=Ipm(factor=2.0), f=3)"

@@ -28,7 +28,6 @@ from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.centred_clipping import CentredClipping
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering
 from lightning_fl.aggregator.clipped_sum import ClippedSum
-from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.aggregator.foolsgold import Foolsgold
 from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum
@@ -313,32 +312,6 @@ def test_a_model_that_no_longer_predicts_has_diverged_even_if_in_the_last_round(
     assert not any("accuracy" in row for row in record.metrics.rows)  # what such a model predicts means nothing
     assert (run.evaluation, run.confusion) == ({}, None)
     assert run.trainer.callback_metrics["accuracy"].isnan()  # which callbacks may watch
-
-
-def test_more_attackers_than_the_rule_tolerates_are_told(tmp_path):
-    run = module()
-    trainer(tmp_path, 1, Nnm(Median(), 1), Ipm(1.0)).fit(run, datamodule=data())
-    assert run.guarantee == "no guarantee: 2 clients attack, the rule tolerates f = 1"
-    trainer(tmp_path, 1, Nnm(Median(), 2), Ipm(1.0)).fit(run, datamodule=data())
-    assert run.guarantee is None
-
-
-@pytest.mark.parametrize(
-    ("honest", "rule", "told"), [(2, Median(), True), (3, Median(), False), (3, Krum(2), False), (2, Fltrust(), False)]
-)
-def test_half_of_the_clients_are_more_than_any_rule_tolerates_without_samples(honest, rule, told, tmp_path):
-    run = module()
-    trainer(tmp_path, 1, rule, Ipm(1.0)).fit(run, datamodule=data(n_clients=honest))
-    assert run.guarantee == ("no guarantee: 2 clients attack, of 4" if told else rule.guarantee(honest + 2, 3))
-
-
-def test_what_a_rule_of_ones_own_calls_f_may_be_anything(tmp_path):
-    class Own(Average):
-        f = "auto"
-
-    run = module()
-    trainer(tmp_path, 1, Own(), Ipm(1.0)).fit(run, datamodule=data())
-    assert run.guarantee is None
 
 
 def test_one_class_is_none_to_tell_apart(tmp_path):

@@ -10,7 +10,8 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, Motion
-from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares, told_fewer
+from lightning_fl.aggregator.guarantee import told_fewer
+from lightning_fl.aggregator.mixing import Mixing, clipping_scales, finite_shares
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.finite import finite_rows, still_tolerated

@@ -12,7 +12,8 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
-from lightning_fl.aggregator.mixing import Mixing, told_fewer
+from lightning_fl.aggregator.guarantee import told_fewer
+from lightning_fl.aggregator.mixing import Mixing
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.server_oracle import ServerOracle

@@ -8,7 +8,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
-from lightning_fl.aggregator.mixing import told_fewer
+from lightning_fl.aggregator.guarantee import told_fewer
 from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator, Weighting
-from lightning_fl.aggregator.mixing import told_fewer
+from lightning_fl.aggregator.guarantee import told_fewer
 from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.ranges import NonNegativeInt, PositiveInt

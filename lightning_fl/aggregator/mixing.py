@@ -9,13 +9,12 @@ which clips, then mixes, then asks the rule.
 
 from abc import abstractmethod
 from dataclasses import replace
-from numbers import Integral
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
+from lightning_fl.aggregator.base import Aggregation, aggregated
 from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
@@ -59,28 +58,6 @@ class Mixing(Wrapper):
         labels = None if self.hides_clients else result.label_distributions
         found = replace(result, weights=weights, trust=trust, label_distributions=labels)
         return replace(found, suspicion=None, accused=None)  # of mixtures, which says nothing of clients
-
-
-def tolerated(rule: Aggregator) -> int | None:
-    """Tell a rule's f, or that of the rule inside it; None if neither has one, or what it calls f is no number."""
-    while not hasattr(rule, "f") and isinstance(rule, Wrapper):
-        rule = rule.rule
-    f = getattr(rule, "f", None)
-    return int(f) if isinstance(f, Integral) else None
-
-
-def told_fewer(rule: Aggregator, f: int, why: str | None = None) -> str | None:
-    """Say that nothing is proven of a rule that is told fewer Byzantine rows than there may be.
-
-    Args:
-        rule: The rule.
-        f: How many there may be.
-        why: Where they come from.  None: from what asks it, which is told so.
-    """
-    told = tolerated(rule)
-    if told is None or told >= f:
-        return None
-    return f"no guarantee: {why or f'asks for f = {f}'}, the rule tolerates f = {told}"
 
 
 def finite_shares(data_weights: Float64[Tensor, " n"], rows: Tensor) -> Float64[Tensor, " n"]:

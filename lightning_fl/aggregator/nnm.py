@@ -9,7 +9,8 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
-from lightning_fl.aggregator.mixing import Mixing, finite_shares, told_fewer
+from lightning_fl.aggregator.guarantee import told_fewer
+from lightning_fl.aggregator.mixing import Mixing, finite_shares
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import mixed_kappa

@@ -12,7 +12,7 @@ from lightning_fl.aggregator.base import Aggregator, aggregated
 from lightning_fl.audit.kept import KeptRound
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import GivenServer
-from lightning_fl.text import table
+from lightning_fl.tables import table
 from lightning_fl.updates.rows import which_finite
 from lightning_fl.updates.updates import Updates
 

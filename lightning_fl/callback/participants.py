@@ -3,9 +3,11 @@
 import pytorch_lightning as pl
 import torch
 
+from lightning_fl.aggregator.guarantee import not_guaranteed
+from lightning_fl.arguments import settings
 from lightning_fl.module import FederatedModule
 from lightning_fl.samples import Samples
-from lightning_fl.text import settings, table
+from lightning_fl.tables import table
 
 
 class Participants(pl.Callback):
@@ -46,7 +48,7 @@ def participants(module: FederatedModule) -> str:
     samples = [f"{sum(data.clients.sizes):,} training"]
     samples += [] if data.validation is None else [f"{len(data.validation):,} validation"]
     absent = (data.test.targets.bincount(minlength=data.n_classes) == 0).nonzero().flatten().tolist()
-    beyond = module.guarantee
+    beyond = not_guaranteed(module.aggregator, federation, data.n_classes)
     forged = module.adversary.note(*present) if module.adversary is not None and present[1] else None
     note = data.partition.note(federation.n_clients, data.n_classes)
     lines = [

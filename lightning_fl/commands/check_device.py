@@ -25,7 +25,7 @@ from lightning_fl.network.threads import n_cores
 from lightning_fl.run.config import choose
 from lightning_fl.run.explain import explained
 from lightning_fl.run.version import version
-from lightning_fl.text import table
+from lightning_fl.tables import table
 
 if TYPE_CHECKING:
     import torch  # help does not wait for it

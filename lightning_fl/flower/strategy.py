@@ -27,8 +27,9 @@ except ImportError as error:
 
 from lightning_fl import files, seeding
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
-from lightning_fl.aggregator.mixing import tolerated
+from lightning_fl.aggregator.guarantee import tolerated
 from lightning_fl.aggregator.wrapper import check_hooks
+from lightning_fl.arguments import settings as settings_of
 from lightning_fl.audit.kept import Keep, keep_round
 from lightning_fl.checks import check_model, check_optimizer, check_server_data, refuse_hidden_state
 from lightning_fl.client.base import Client
@@ -43,7 +44,6 @@ from lightning_fl.run.assemble import make
 from lightning_fl.run.config import check_choices, compose
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.samples import ClientBatch, Samples
-from lightning_fl.text import settings as settings_of
 from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.updates import Updates
 

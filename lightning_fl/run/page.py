@@ -23,7 +23,8 @@ from lightning_fl.run.saved import (
     labels,
     trust_shares,
 )
-from lightning_fl.text import Place, class_name, many
+from lightning_fl.tables import Place
+from lightning_fl.text import class_name, many
 
 # What each picture is called, and what it shows.
 CAPTIONS = {

@@ -15,6 +15,7 @@ from pytorch_lightning.callbacks import EarlyStopping, Timer
 from pytorch_lightning.loggers import Logger
 
 from lightning_fl import __version__, files
+from lightning_fl.aggregator.guarantee import not_guaranteed
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record, Row, Table
 from lightning_fl.errors import DataError
@@ -97,7 +98,7 @@ def summarise(
         **(dict.fromkeys(results) if diverged else results),
         "first_evaluation": _recalls(module, record.first or {}),
         "last_evaluation": {"round": last.get("round"), **results},
-        "guarantee": module.guarantee,
+        "guarantee": not_guaranteed(module.aggregator, module.data.federation, module.data.n_classes),
         "mean_weight": weights,
         "detection": {
             name: _mean([row[f"detection/{name}"] for row in rows if f"detection/{name}" in row])

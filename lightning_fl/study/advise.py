@@ -20,7 +20,8 @@ from lightning_fl.federation import DataWeights, Federation
 from lightning_fl.model.mlp import Mlp
 from lightning_fl.run.python import train
 from lightning_fl.samples import Samples
-from lightning_fl.text import many, table
+from lightning_fl.tables import table
+from lightning_fl.text import many
 
 _FEATURES, _APART = 20, 0.7  # of the synthetic samples, and how far apart the classes' centres are
 _MOST = 6000  # samples in all: larger federations are scaled down

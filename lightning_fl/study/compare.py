@@ -31,8 +31,9 @@ from lightning_fl.run.saved import (
 from lightning_fl.study.pivot import Group, t_quantile
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.twins import Pair, conclusion
-from lightning_fl.text import Place, best_places, many, plain
-from lightning_fl.text import cell as markdown_cell
+from lightning_fl.tables import Place, best_places
+from lightning_fl.tables import cell as markdown_cell
+from lightning_fl.text import many, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

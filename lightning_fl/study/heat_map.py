@@ -10,7 +10,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.study.compare import Comparison, in_order
 from lightning_fl.study.report import Report, Section
-from lightning_fl.text import cell as markdown_cell
+from lightning_fl.tables import cell as markdown_cell
 from lightning_fl.text import plain
 
 if TYPE_CHECKING:

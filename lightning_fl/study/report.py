@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from lightning_fl import files, plot
 from lightning_fl.run import page
 from lightning_fl.run.version import written
-from lightning_fl.text import Place, for_csv, latex, markdown, plain, table, without_tags
-from lightning_fl.text import cell as markdown_cell
+from lightning_fl.tables import Place, latex, markdown, table
+from lightning_fl.tables import cell as markdown_cell
+from lightning_fl.text import for_csv, plain, without_tags
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from lightning_fl.study.table import Table, judge
 from lightning_fl.study.table_report import measured
 from lightning_fl.study.tournament import KEPT, Tournament
 from lightning_fl.study.tournament_report import panels_of, report
-from lightning_fl.text import cell as markdown_cell
+from lightning_fl.tables import cell as markdown_cell
 
 _END = "<!-- end -->"
 _KINDS = "measured|tournament|verdicts"

@@ -19,7 +19,8 @@ from lightning_fl.study.report import Report, Section
 from lightning_fl.study.runner import duration
 from lightning_fl.study.table import MORE_IS_BETTER, OF_CLIENTS, POINTS, TABLES, VALUES, Place, Table, judge, names
 from lightning_fl.study.twins import MARK, MEANING, NUMBER, Pair, conclusion
-from lightning_fl.text import best_places, for_csv, many
+from lightning_fl.tables import best_places
+from lightning_fl.text import for_csv, many
 
 _DIVERGED = "diverged"
 _PERCENTAGES = {"accuracy", "best", "mrd", "explained", *OF_CLIENTS}

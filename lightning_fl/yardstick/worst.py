@@ -17,8 +17,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregator
+from lightning_fl.arguments import settings
 from lightning_fl.errors import SettingError, check_whole, shown
-from lightning_fl.text import many, plain, settings, table
+from lightning_fl.tables import table
+from lightning_fl.text import many, plain
 from lightning_fl.theory.robustness import least_kappa
 from lightning_fl.updates.rows import check_rows
 from lightning_fl.yardstick.attacks import MEMBERS, NAME, UNBOUNDED

@@ -1,8 +1,14 @@
 """Where the rules say that their guarantees end."""
 
+import pytest
+
+from lightning_fl import Federation
 from lightning_fl.aggregator.arc import Arc
+from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.bucketing import Bucketing, Resampling
+from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.aggregator.gas import Gas
+from lightning_fl.aggregator.guarantee import not_guaranteed
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.nnm import Nnm
@@ -42,3 +48,24 @@ def test_mixing_guarantees_nothing_beyond_half_or_for_more_than_the_rule():
     assert Gas(Krum(1), 5, 10).guarantee(13, 3) == "no guarantee: asks for f = 5, the rule tolerates f = 1"
     inner = Bucketing(Krum(5), 1)
     assert Resampling(inner, 3, 2).guarantee(13, 3) == "no guarantee: f = 3 spoils 6 buckets, the rule tolerates f = 5"
+
+
+def test_more_attackers_than_the_rule_tolerates_are_told():
+    found = not_guaranteed(Nnm(Median(), 1), Federation(8, 2), 3)
+    assert found == "no guarantee: 2 clients attack, the rule tolerates f = 1"
+    assert not_guaranteed(Nnm(Median(), 2), Federation(8, 2), 3) is None
+
+
+@pytest.mark.parametrize(
+    ("honest", "rule", "told"), [(2, Median(), True), (3, Median(), False), (3, Krum(2), False), (2, Fltrust(), False)]
+)
+def test_half_of_the_clients_are_more_than_any_rule_tolerates_without_samples(honest, rule, told):
+    expected = "no guarantee: 2 clients attack, of 4" if told else rule.guarantee(honest + 2, 3)
+    assert not_guaranteed(rule, Federation(honest, 2), 3) == expected
+
+
+def test_what_a_rule_of_ones_own_calls_f_may_be_anything():
+    class Own(Average):
+        f = "auto"
+
+    assert not_guaranteed(Own(), Federation(8, 2), 3) is None

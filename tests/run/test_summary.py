@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from pytorch_lightning.loggers.logger import DummyLogger
 
-from lightning_fl import FederatedModule, Federation, Partition, __version__
+from lightning_fl import Federation, Partition, __version__
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.geometric_median import GeometricMedian
@@ -79,7 +79,6 @@ class Finished:
         self.client = Gradient()
         self.aggregator = Median(middle="upper")  # kappa 4 (1 + 1/2)^2 for 1 of 4
 
-    guarantee = FederatedModule.guarantee
     data = SimpleNamespace(
         federation=Federation(4, 1, "replacement", "samples"),
         clients=SimpleNamespace(sizes=[1, 2, 3, 4]),

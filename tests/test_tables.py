@@ -1,16 +1,6 @@
 """What a terminal shows."""
 
-from lightning_fl.adversary.ipm import Ipm
-from lightning_fl.aggregator.average import Average
-from lightning_fl.text import latex, markdown, settings, table
-
-
-def test_settings_show_what_a_thing_was_made_with():
-    class Wrapped(Average):
-        def __init__(self, rule, f, hidden):
-            self.rule, self.f = rule, f
-
-    assert settings(Wrapped(Ipm(2.0), 3, "x")) == "Wrapped(rule=Ipm(factor=2.0), f=3)"
+from lightning_fl.tables import latex, markdown, table
 
 
 def test_labels_are_what_latex_prints():
