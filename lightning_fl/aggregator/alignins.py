@@ -6,17 +6,17 @@ CVPR 2025. arXiv:2503.07978.
 
 from functools import partial
 from math import floor
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from annotated_types import Gt, Le
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.medians import MedianOf, median_of, usual
 from lightning_fl.aggregator.mixing import clipping_scales, finite_shares
-from lightning_fl.aggregator.rlr import sign_sums
-from lightning_fl.aggregator.signguard import middle
+from lightning_fl.aggregator.signs import sign_sums
 from lightning_fl.aggregator.trust import equal_shares
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
@@ -24,33 +24,6 @@ from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.ordered import largest_entries
 from lightning_fl.updates.threads import in_threads
 from lightning_fl.updates.updates import Updates
-
-MedianOf = Literal["middle", "lower"]
-# Relative size of a deviation, and of what a score lacks of its limit, that rounding alone can make.
-_FLAT, _SAME = 1e-12, 1e-9
-
-
-def median_of(norms: Float64[Tensor, " n"], median: MedianOf) -> Float64[Tensor, ""]:
-    """Return the mean of the middle two where n is even, or the lower one, as torch.median does."""
-    return middle(norms) if median == "middle" else norms.median()
-
-
-def usual(values: Float64[Tensor, "..."], limit: float) -> Bool[Tensor, "..."]:
-    """Find what is less than ``limit`` standard deviations from the median.
-
-    Args:
-        values: Finite, one row per client; each column is judged by itself.
-        limit: lambda.  All are usual where the deviation, over n, is rounding; a score that is lambda up to rounding is
-            not below it.
-
-    >>> usual(torch.tensor([1.0, 2.0, 3.0, 9.0]).double(), limit=1.0)
-    tensor([ True,  True,  True, False])
-    """
-    n, ordered = len(values), values.sort(0).values
-    away = (values - (ordered[(n - 1) // 2] / 2 + ordered[n // 2] / 2)).abs()
-    deviation = values.std(0, correction=0)
-    flat = deviation <= _FLAT * values.abs().amax(0)
-    return flat | (away < limit * (1 - _SAME) * deviation)
 
 
 def _agreement(rows: Float[Tensor, "m d"], signs: Float[Tensor, " d"], k: int) -> Float64[Tensor, " m"]:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.aggregator.ctma import nearest_weights
+from lightning_fl.aggregator.nearest import nearest_weights
 from lightning_fl.ranges import NonNegativeInt
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.updates import Updates

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation
 from lightning_fl.aggregator.clusters import Linkage, cosine_distances, larger_cluster
+from lightning_fl.aggregator.medians import middle
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.remembering import Remembering
-from lightning_fl.aggregator.signguard import middle
 from lightning_fl.aggregator.trust import equal_shares
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.clusters import agglomerate
+from lightning_fl.aggregator.medians import middle
 from lightning_fl.aggregator.mixing import clipping_scales
-from lightning_fl.aggregator.signguard import middle
 from lightning_fl.aggregator.trust import equal_shares
 from lightning_fl.errors import DivergedError, SettingError
 from lightning_fl.ranges import NonNegativeFloat

@@ -12,47 +12,17 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
+from lightning_fl.aggregator.majority import centre_on_majority
 from lightning_fl.ranges import Fraction
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
 from lightning_fl.updates.finite import among, finite_rows
-from lightning_fl.updates.products import by_parts, distances_of, equal_rows, merged, squared_distances
+from lightning_fl.updates.products import by_parts, distances_of
 from lightning_fl.updates.updates import Updates
 
-_ROUNDING = 1e-12  # half of the weight, added up, may come out above 1/2 by less
 _MOST_STEPS = 100  # 2 is usual; 10 were the most in 500 hostile problems
 # Rows up to which Newton's system is solved directly; beyond, the products at most and the residual left.
 _MOST_SOLVED, _MOST_PRODUCTS, _SOLVED = 1024, 50, 1e-8
-
-
-def centre_on_majority(
-    gram: Float64[Tensor, "n n"], weights: Float64[Tensor, " n"]
-) -> tuple[Float64[Tensor, "n n"], Float64[Tensor, " n"], float]:
-    """Move the origin to the row with the smallest ball around it that holds more than half of the weight.
-
-    Where more than half of the weight is honest, that radius is at most the honest rows' diameter, whatever the others
-    send.  Rows whose distance is rounding become one.
-
-    Args:
-        gram: Finite inner products.
-        weights: Positive, with sum 1.
-
-    Returns:
-        Inner products about that row, squared distances to it, and the radius.
-    """
-    gram = merged(gram, equal_rows(gram, gram.diagonal().clamp(min=0)))
-    distances = squared_distances(gram)
-    radii = by_parts(lambda rows: _radii(distances[rows], weights), torch.empty_like(weights))
-    row = int(radii.argmin())
-    distances = distances[row].clone()  # frees the others
-    return _about(gram, row), distances, radii[row].item()
-
-
-def _radii(distances: Tensor, weights: Tensor) -> Tensor:
-    """For each row the least distance within which more than half of the weight lies."""
-    order = distances.argsort(dim=1, stable=True)
-    majority = (weights[order].cumsum(1) > 0.5 + _ROUNDING).to(torch.uint8).argmax(1, keepdim=True)
-    return distances.gather(1, order.gather(1, majority)).flatten().sqrt()
 
 
 def geometric_median_weights(
@@ -89,13 +59,8 @@ def geometric_median_weights(
     return torch.zeros_like(weights, dtype=torch.float64).index_put((rows,), found / found.sum())
 
 
-def _about(gram: Tensor, row: int) -> Tensor:
-    """Inner products after the origin moved to a row."""
-    return (gram - gram[row]).sub_(gram[:, row : row + 1]).add_(gram[row, row])
-
-
 def _move(gram: Tensor, row: int) -> Tensor:
-    """`_about`, in place."""
+    """Move the origin of inner products to a row, in place."""
     across, down, square = gram[row].clone(), gram[:, row : row + 1].clone(), gram[row, row].clone()
     return gram.sub_(across).sub_(down).add_(square)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.aggregator.geometric_median import centre_on_majority
+from lightning_fl.aggregator.majority import centre_on_majority
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.finite import among, finite_rows

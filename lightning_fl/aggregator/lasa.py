@@ -14,8 +14,8 @@ from annotated_types import Ge, Lt
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from lightning_fl.aggregator.alignins import MedianOf, median_of, usual
 from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.medians import MedianOf, median_of, usual
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import PositiveFloat

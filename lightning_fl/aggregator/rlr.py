@@ -8,29 +8,14 @@ from collections.abc import Collection
 from math import ceil
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, aggregated
+from lightning_fl.aggregator.signs import sign_sums
 from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.updates import Updates
-
-# Entries whose signs are added up at a time.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**19, 2**26
-
-
-def sign_sums(rows: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
-    """Add up the signs of each column, exactly; NaN has none.
-
-    >>> sign_sums(torch.tensor([[2.0, -1.0], [0.5, torch.nan], [-3.0, -4.0]]))
-    tensor([ 1., -2.])
-    """
-    width = max(1, (_ENTRIES_CPU if rows.device.type == "cpu" else _ENTRIES_GPU) // len(rows))
-    blocks = rows.split(width, dim=1)
-    return torch.cat([block.sign().nan_to_num_(nan=0.0).sum(0, dtype=torch.float32) for block in blocks])
 
 
 class Rlr(Wrapper):

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.medians import middle
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.trust import equal_shares
 from lightning_fl.server_oracle import ServerOracle
@@ -74,12 +75,6 @@ def largest_cluster(points: Float64[Tensor, "n k"]) -> Bool[Tensor, " n"]:
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
     return (a[:, None] - b).square().sum(2).sqrt()
-
-
-def middle(norms: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
-    """Return the median, the mean of the middle two where n is even."""
-    ordered, n = norms.sort().values, len(norms)
-    return ordered[(n - 1) // 2] / 2 + ordered[n // 2] / 2
 
 
 def signguard_weights(

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from lightning_fl import DivergedError, Updates
-from lightning_fl.aggregator.alignins import Alignins, usual
+from lightning_fl.aggregator.alignins import Alignins
 from lightning_fl.server_oracle import GivenServer
 from lightning_fl.updates.ordered import largest_entries
 from tests.aggregator import reference
@@ -79,7 +79,6 @@ def test_of_equally_large_entries_the_first_count():
     row = torch.tensor([1.0, -3.0, 2.0, -2.0, 2.0])
     assert largest_entries(row, 3).tolist() == [False, True, True, True, False]
     assert largest_entries(row, 5).all()
-    assert usual(torch.tensor([2.0, 2.0]).double(), 1e-6).all()
 
 
 def test_a_majority_of_those_kept_sets_the_length():

@@ -5,7 +5,7 @@ import torch
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.aksel import Aksel
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.ctma import Ctma, nearest_weights
+from lightning_fl.aggregator.ctma import Ctma
 from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.median import Median
@@ -83,12 +83,6 @@ def test_after_a_rule_that_asks_the_server(draw):
     anchor = reference.server_mixture(x.double().numpy().mean(0), classes.double().numpy(), 0.25)
     kept = field.nearest(x.double().numpy(), anchor, 2)
     torch.testing.assert_close(Ctma(ServerMixture(Average()), 2)(x, classes), x[kept].mean(0))
-
-
-def test_a_broken_row_counts_among_the_f():
-    distances = torch.tensor([3.0, torch.nan, 1.0, 2.0, torch.inf]).double()
-    assert nearest_weights(distances, 1, "ctma").tolist() == [1 / 3, 0, 1 / 3, 1 / 3, 0]
-    assert nearest_weights(distances, 3, "ctma").tolist() == [0, 0, 0.5, 0.5, 0]
 
 
 def test_says_where_nothing_is_proven():
