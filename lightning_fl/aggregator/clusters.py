@@ -1,4 +1,4 @@
-"""Clusters of updates, joined one by one."""
+"""Clusters of updates: joined one by one, or two around means."""
 
 from collections.abc import Iterator
 from math import inf
@@ -6,13 +6,15 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from lightning_fl.updates.products import SAME
 
 Linkage = Literal["average", "single"]
 
+# Lloyd's steps at most; they end by themselves after a few.
+_STEPS = 100
 # How far, relatively, rounding alone can separate equal distances.
 _ROUNDING = 2.0**-40
 
@@ -69,3 +71,35 @@ def larger_cluster(distances: Float64[Tensor, "n n"], linkage: Linkage = "averag
         *_, label, _ = agglomerate(distances, linkage)
     first = label == label[0]
     return (first if 2 * first.sum() >= n else ~first).nonzero().flatten()
+
+
+def two_means(points: Float64[Tensor, "n p"]) -> Bool[Tensor, " n"]:
+    """Part points into two clusters with little squared distance to their means; True: not in the first one's cluster.
+
+    Lloyd's steps from every point and the one farthest from it; the best end counts.  Equal points are one cluster.
+
+    >>> two_means(torch.tensor([[0.0], [1.0], [9.0]]).double())
+    tensor([False, False,  True])
+    """
+    centred = points - points.mean(0)
+    gram = centred @ centred.T
+    squares = gram.diagonal()
+    apart = squares[:, None] + squares - 2 * gram
+
+    def nearer_second(parts: Float64[Tensor, "2 s n"]) -> tuple[Bool[Tensor, "s n"], Float64[Tensor, " s"]]:
+        """Whether each point is nearer to the second of two means, and the sum of squared distances to the nearer."""
+        shares = parts / parts.sum(2, keepdim=True)
+        products = shares @ gram
+        away = squares - 2 * products + (products * shares).sum(2, keepdim=True)
+        return away[1] < away[0], away.amin(0).sum(1)
+
+    starts = torch.eye(len(points)).to(points)
+    parts, before = torch.stack([starts, starts[apart.argmax(1)]]), None
+    for _ in range(_STEPS):
+        second, cost = nearer_second(parts)
+        if before is not None and second.equal(before):
+            break
+        parts, before = torch.stack([~second, second]).to(points), second
+        parts = torch.where(parts.sum(2, keepdim=True) > 0, parts, 1)  # of equal points
+    best = second[cost.argmin()]
+    return best ^ best[0]
