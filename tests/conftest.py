@@ -11,53 +11,23 @@ import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a
 # isort: split
 
 from collections import Counter
-from io import BytesIO
-from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
 from hydra._internal.hydra import Hydra
-from matplotlib.figure import Figure
 
-from lightning_fl import plot
-from lightning_fl.run import page
+from tests.blank import leave_blank
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 
-def _blank():
-    file = BytesIO()
-    Figure(figsize=(1, 1)).savefig(file)
-    return file.getvalue()
-
-
-BLANK = _blank()
-
-
 @pytest.fixture(autouse=True)
 def _pictures_stay_blank(request, monkeypatch):
-    """Leave pictures undrawn: of a small run they take ten times as long as its rounds; marked ``drawn``: as ever."""
-    if request.node.get_closest_marker("drawn") is not None:
-        return
-
-    def save(figure, target, **settings):
-        if isinstance(target, BytesIO):
-            target.write(BLANK)
-        else:
-            Path(target).write_bytes(BLANK)
-
-    class Plot:
-        """Instead of what a run's page draws by."""
-
-        save, LEGIBLE = staticmethod(plot.save), plot.LEGIBLE
-
-        def __getattr__(self, name):
-            return lambda *_, **__: Figure(figsize=(1, 1))
-
-    monkeypatch.setattr(Figure, "savefig", save)
-    monkeypatch.setattr(page, "plot", Plot())
+    """Leave pictures undrawn; marked ``drawn``: as ever."""
+    if request.node.get_closest_marker("drawn") is None:
+        leave_blank(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session", autouse=True)

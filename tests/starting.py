@@ -14,14 +14,19 @@ from tempfile import NamedTemporaryFile
 
 import torch
 
+from tests.blank import leave_blank
+
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["lightning_fl.run.command", "lightning_fl.run.train", "lightning_fl.commands.train"])
+_CONTEXT.set_forkserver_preload(
+    ["lightning_fl.run.command", "lightning_fl.run.train", "lightning_fl.commands.train", "tests.blank"]
+)
 
 
 class Started:
     """What `subprocess.Popen` of a command line of Python's is, without the seconds that imports take.
 
-    Python, its options and what the environment says when torch is imported are those of the tests.
+    Python, its options and what the environment says when torch is imported are those of the tests.  Pictures
+    stay blank.
 
     Args:
         words: A script, -m and a module, or -c and code; then arguments.
@@ -70,6 +75,7 @@ def _become(words: list[str], cwd: str, environment: dict[str, str], names: list
         torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
     if "PYTHONWARNINGS" in environment:
         warnings.simplefilter(environment["PYTHONWARNINGS"])
+    leave_blank()
     sys.orig_argv[1:] = words
     what, *rest = words[1:] if words[0] in ("-m", "-c") else words
     sys.argv = [what, *rest]

@@ -20,6 +20,7 @@ from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
 from lightning_fl.run.lock import held
 from lightning_fl.study import processes, sweep, sweep_file
+from lightning_fl.study.runner import Runner
 from tests.commands.command import outcome
 from tests.logger import offline
 
@@ -214,6 +215,21 @@ def test_several_at_once_and_equal_draws_are_trained_once(command, tmp_path, tra
     assert command(file, "--workers", "3", "--trials", "7")[0] == 0
     assert len(trained[0]) == 2
     assert len(table(tmp_path / "runs/sweeps/x")) == 2
+
+
+def test_its_runs_are_trained_where_it_is_told(command, trained, monkeypatch):
+    asked = []
+
+    class Here(Runner):
+        def _engine(self, fresh):
+            asked.append((self.workers, self.on))
+            return Runner(self.workers)._engine(fresh)
+
+    monkeypatch.setattr(script, "Runner", Here)
+    code, out, err = command(content(parameters={"seed": {"values": [1, 2]}}), "--on", "ray", "--workers", "2")
+    assert code == 0, err
+    assert asked == [(2, "ray")]
+    assert out.count("completed") == 2
 
 
 def test_failed_and_diverged_runs_are_told_and_only_failed_ones_tried_again(command, tmp_path, trained):

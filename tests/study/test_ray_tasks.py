@@ -15,7 +15,6 @@ import pytest
 from filelock import FileLock, Timeout
 
 from lightning_fl import SettingError
-from lightning_fl.commands import sweep
 from lightning_fl.commands import train as train_command
 from lightning_fl.run.config import compose
 from lightning_fl.run.identity import identity
@@ -184,24 +183,6 @@ def test_closing_stops_the_runs_after_their_round_and_they_go_on(cluster, tmp_pa
     assert (long.folder / "checkpoints" / "last.ckpt").exists()
     with held(long.folder):
         pass
-
-
-@needs_ray
-@pytest.mark.slow
-def test_a_sweep_on_ray(cluster, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "stop_when_told", lambda: None)
-    (tmp_path / "small.yaml").write_text(
-        "program: train.py\nmethod: grid\nmetric: {name: accuracy, goal: maximize}\nparameters:\n"
-        "  data: {value: synthetic}\n  data.n_train: {value: 300}\n  trainer.max_steps: {value: 3}\n"
-        "  trainer.accelerator: {value: cpu}\n  aggregator: {values: [median, boba]}\n"
-    )
-    monkeypatch.setattr(sys, "argv", ["sweep.py", "small.yaml", "--on", "ray", "--workers", "2"])
-    code, out, err = outcome(sweep.main, capsys)
-    assert code == 0, err
-    assert out.count("completed") == 2
-    runs = [path.parent for path in (tmp_path / "runs" / "sweeps" / "small").glob("*/summary.json")]
-    assert sorted(SavedRun.read(run).topics[0].split("(")[0] for run in runs) == ["boba", "median"]
 
 
 @needs_ray
