@@ -17,6 +17,7 @@ import pytest
 import torch
 from hydra._internal.hydra import Hydra
 
+import tests.starting  # noqa: F401  (decides what processes are forked from)
 from tests.blank import leave_blank
 
 if "PYTEST_XDIST_WORKER" in os.environ:

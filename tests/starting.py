@@ -9,17 +9,16 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping
+from multiprocessing import forkserver
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import torch
 
-from tests.blank import leave_blank
-
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    ["lightning_fl.run.command", "lightning_fl.run.train", "lightning_fl.commands.train", "tests.blank"]
-)
+_preload = forkserver.set_forkserver_preload
+forkserver.set_forkserver_preload = lambda modules: _preload([*modules, "tests.forked"])  # a runner's workers, too
+_CONTEXT.set_forkserver_preload(["lightning_fl.run.command"])
 
 
 class Started:
@@ -75,7 +74,6 @@ def _become(words: list[str], cwd: str, environment: dict[str, str], names: list
         torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
     if "PYTHONWARNINGS" in environment:
         warnings.simplefilter(environment["PYTHONWARNINGS"])
-    leave_blank()
     sys.orig_argv[1:] = words
     what, *rest = words[1:] if words[0] in ("-m", "-c") else words
     sys.argv = [what, *rest]
