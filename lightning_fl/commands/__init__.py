@@ -4,8 +4,10 @@ import os
 import re
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from lightning_fl.errors import SettingError
+from lightning_fl.files import explained
 from lightning_fl.run.config import spell
 
 os.environ["MPLBACKEND"] = "agg"  # commands open no window; a notebook's own backend may not be installed here
@@ -23,11 +25,15 @@ def parser_of(documentation: str | None) -> ArgumentParser:
 
 
 def out_folder(out: str | Path) -> Path:
-    """Check where a command is to write.
+    """Check where a command is to write, before it computes anything.
 
     Raises:
         SettingError: If a file is there.
+        DataError: If nothing can be written there.
     """
-    if Path(out).is_file():
+    folder = Path(out)
+    if folder.is_file():
         raise SettingError(f"--out needs a folder, got the file {out}.")
-    return Path(out)
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    with explained(folder), TemporaryFile(dir=there):
+        return folder

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from lightning_fl.commands import out_folder, parser_of
+from lightning_fl.errors import SettingError
 from lightning_fl.run.explain import explained
 from lightning_fl.text import shown
 
@@ -27,6 +28,8 @@ def audit(folder: Path, names: list[str], f: int, out: Path) -> None:
     rules = {name: make(compose([f"aggregator={name}", f"f={f}"]).aggregator) for name in names}
     found = audited(kept_rounds(folder), rules)
     print(found)
+    if not found.weights:
+        raise SettingError(f"audit has no rule left of {', '.join(names)}; name others by --rules.")
     parts = [f"<h1>{escape(str(folder))}</h1>", page.table(*found.cells), *(f"<p>{escape(n)}</p>" for n in found.notes)]
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in found.weights.items():

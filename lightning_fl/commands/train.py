@@ -66,8 +66,8 @@ def _missing(folder: Path) -> list[Path]:
 
 def _leave_nothing() -> None:
     """Remove the folders that Hydra has made for a run that never began, as far as they are empty."""
-    own = HydraConfig.get().runtime.output_dir if HydraConfig.initialized() else None
-    for folder in [*([Path(own)] if own else []), *_made]:
+    of_sweep = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+    for folder in [*([Path(HydraConfig.get().runtime.output_dir)] if of_sweep else []), *_made]:
         with suppress(OSError):
             if [path.name for path in folder.iterdir()] == ["multirun.yaml"]:  # of -m
                 (folder / "multirun.yaml").unlink()

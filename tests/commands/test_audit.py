@@ -27,3 +27,13 @@ def test_refuses_a_folder_without_rounds(tmp_path, monkeypatch, capsys):
     code, _, err = outcome(audit.main, capsys)
     assert code == 2
     assert "an audit needs kept rounds" in err
+
+
+def test_fails_where_no_rule_is_left(tmp_path, monkeypatch, capsys):
+    rounds(tmp_path, "gram")
+    monkeypatch.setattr(sys, "argv", ["lightning-fl audit", str(tmp_path), "--rules", "median"])
+    code, out, err = outcome(audit.main, capsys)
+    assert code == 2
+    assert "median left out" in out
+    assert "audit has no rule left of median; name others by --rules" in err
+    assert not (tmp_path / "audit.html").exists()

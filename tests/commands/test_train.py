@@ -360,6 +360,13 @@ def test_a_refused_start_leaves_the_earlier_run_as_it_is(command, tmp_path):
     assert summary(folder)["rounds"] == 3
 
 
+def test_a_refused_run_leaves_an_empty_folder_of_its_users(command, tmp_path):
+    (tmp_path / "mine").mkdir()
+    for folder in ("mine", "new/inner"):
+        assert command("aggregator=krum", "aggregator.f=999", f"hydra.run.dir={folder}")[0] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_a_run_leaves_nothing_of_one_before_it_in_its_folder(command, tmp_path):
     command("aggregator=krum", "aggregator.f=1", "trainer.max_steps=1", "hydra.run.dir=x")
     ours = {"weights.csv", "weights.png", "clients.png"}

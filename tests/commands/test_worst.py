@@ -62,3 +62,14 @@ def test_refuses(command, rule, error):
     code, _, err = command(rule)
     assert code == 2
     assert error in err
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_search(command, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lightning_fl.commands.TemporaryFile", full)
+    code, out, err = command("theirs.py:middle", "--out", "there/far")
+    assert (code, out) == (2, "")
+    assert "there/far cannot be written: No space left on device" in err
+    assert not (tmp_path / "there").exists()
