@@ -23,6 +23,8 @@ from tests.blank import leave_blank
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
+collect_ignore = ["forked.py"]  # whoever imports it draws no more
+
 
 @pytest.fixture(autouse=True)
 def _pictures_stay_blank(request, monkeypatch):
