@@ -4,9 +4,11 @@ Edward J. Hu, Yelong Shen, Phillip Wallis, Zeyuan Allen-Zhu, Yuanzhi Li, Shean W
 Low-Rank Adaptation of Large Language Models. ICLR 2022. arXiv:2106.09685.
 """
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lightning_fl.errors import MissingError, SettingError, install
 from lightning_fl.ranges import Checked, PositiveInt
@@ -26,6 +28,7 @@ class LoraText(Checked, nn.Module):
         heads: Of each attention.
         rank: r, of the change of each layer's queries and values.
         n_classes: Length of the output.
+        checkpointing: Whether each layer is computed once more for its gradient, rather than remembered.
 
     Raises:
         SettingError: If heads do not divide the width.
@@ -41,6 +44,7 @@ class LoraText(Checked, nn.Module):
         heads: PositiveInt = 6,
         rank: PositiveInt = 4,
         n_classes: PositiveInt = 4,
+        checkpointing: bool = False,
     ):
         super().__init__()
         if width % heads:
@@ -66,6 +70,9 @@ class LoraText(Checked, nn.Module):
             r=rank, lora_alpha=2 * rank, target_modules=["query", "value"], modules_to_save=["classifier"]
         )
         self.model: Any = get_peft_model(BertForSequenceClassification(config), changes)
+        if checkpointing:
+            for layer in self.model.base_model.model.bert.encoder.layer:
+                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Classify (batch, length) token numbers."""

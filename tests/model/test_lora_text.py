@@ -14,9 +14,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:Futu
 D = 2 * 2 * (2 * 8 + 8 * 2) + 8 * 3 + 3
 
 
-def small():
+def small(**settings):
     torch.manual_seed(0)
-    return LoraText(vocabulary=9, length=5, width=8, layers=2, heads=2, rank=2, n_classes=3)
+    return LoraText(vocabulary=9, length=5, width=8, layers=2, heads=2, rank=2, n_classes=3, **settings)
 
 
 def test_rows_are_as_long_as_what_trains_and_the_rest_stays():
@@ -28,6 +28,20 @@ def test_rows_are_as_long_as_what_trains_and_the_rest_stays():
     assert run.summary["communication"]["floats_up"] == 2 * 4 * D
     for (name, before), after in zip(model.named_parameters(), run.model.model.parameters(), strict=True):
         assert torch.equal(before, after) != before.requires_grad or "lora_A" in name, name
+
+
+def test_what_is_computed_once_more_is_the_same():
+    x = torch.arange(1, 61).reshape(12, 5) % 8 + 1
+    data = fl.TensorData((x, torch.arange(12) % 3), (x, torch.arange(12) % 3), n_clients=4, server_samples=0)
+    ends = []
+    for checkpointing in (False, True):
+        calls, model = [], small(checkpointing=checkpointing)
+        model.model.base_model.model.bert.encoder.layer[0].attention.register_forward_hook(lambda *_, c=calls: c.append(1))
+        run = fl.train(model, data, fl.aggregator.Median(), rounds=2, lr=0.1, progress=False)
+        ends.append((len(calls), [value for value in run.model.model.parameters() if value.requires_grad]))
+    assert ends[1][0] > ends[0][0]
+    for plain, again in zip(ends[0][1], ends[1][1], strict=True):
+        torch.testing.assert_close(again, plain)
 
 
 def test_padding_changes_nothing():
