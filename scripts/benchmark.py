@@ -229,10 +229,13 @@ def floor_of(rule: Aggregator, times: dict[str, float]) -> dict[str, float]:
 
 
 def layers(d: int) -> Layout:
-    """The default model's tensors, scaled to d columns in all."""
+    """The default model's tensors, scaled to d columns in all, each a multiple of ten classes."""
     layout = layout_of(trainable(make_model(compose([]))))
-    whole = layout[-1].stop
-    return tuple(replace(layer, start=layer.start * d // whole, stop=layer.stop * d // whole) for layer in layout)
+
+    def scaled(column: int) -> int:
+        return column * d // layout[-1].stop // 10 * 10
+
+    return tuple(replace(layer, start=scaled(layer.start), stop=scaled(layer.stop)) for layer in layout)
 
 
 def byzfl_rules(f: int) -> dict[str, Callable[[torch.Tensor], Any]]:

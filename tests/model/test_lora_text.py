@@ -36,7 +36,8 @@ def test_what_is_computed_once_more_is_the_same():
     ends = []
     for checkpointing in (False, True):
         calls, model = [], small(checkpointing=checkpointing)
-        model.model.base_model.model.bert.encoder.layer[0].attention.register_forward_hook(lambda *_, c=calls: c.append(1))
+        first = model.model.base_model.model.bert.encoder.layer[0]
+        first.attention.register_forward_hook(lambda *_, calls=calls: calls.append(1))
         run = fl.train(model, data, fl.aggregator.Median(), rounds=2, lr=0.1, progress=False)
         ends.append((len(calls), [value for value in run.model.model.parameters() if value.requires_grad]))
     assert ends[1][0] > ends[0][0]
