@@ -218,7 +218,7 @@ def floor_of(rule: Aggregator, times: dict[str, float]) -> dict[str, float]:
     parts = {
         "Average Normalized ClippedSum ServerOnly SignVote Crfl": ["mean"],
         "Rlr": ["signs", "mean"],
-        "Fedseca": ["Gram matrix", columns],
+        "Fedseca": ["Gram matrix", "partition of rows", columns],
         "Median TrimmedMean Meamed Phocas Bulyan": [columns],
         "Lasa": ["partition of rows", "weighted sum"],
         "Alignins": ["signs", "partition of rows", "weighted sum"],
