@@ -21,6 +21,8 @@ from hydra._internal.config_repository import CachingConfigRepository, ConfigRep
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import _utils, base
 
+from lightning_fl.network.threads import n_cores
+
 _jaxtyped = jaxtyping.jaxtyped
 _load, _loaded = ConfigRepository.load_config, {}
 _merge, _merged = ConfigLoaderImpl._compose_config_from_defaults_list, {}
@@ -113,7 +115,7 @@ defaults_list._create_interpolation_map = _choices_where_asked
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Start a worker more than there are cores: one often waits for processes that its test has started."""
-    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", len(os.sched_getaffinity(0)) + 1))
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", n_cores() + 1))
 
 
 @pytest.hookimpl(hookwrapper=True)
