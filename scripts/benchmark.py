@@ -215,16 +215,17 @@ def floor_of(rule: Aggregator, times: dict[str, float]) -> dict[str, float]:
     """
     columns = min((name for name in times if name.startswith("columns")), key=times.__getitem__)
     inside = rule.rule if isinstance(rule, RememberingWrapper) else rule
-    parts = {
-        "Average Normalized ClippedSum ServerOnly SignVote Crfl": ["mean"],
+    one_pass = ("Average", "Normalized", "ClippedSum", "ServerOnly", "SignVote", "Crfl")
+    by_columns = ("Median", "TrimmedMean", "Meamed", "Phocas", "Bulyan")
+    work = {
+        **{name: ["mean"] for name in one_pass},
+        **{name: [columns] for name in by_columns},
         "Rlr": ["signs", "mean"],
         "Fedseca": ["Gram matrix", "partition of rows", columns],
-        "Median TrimmedMean Meamed Phocas Bulyan": [columns],
         "Lasa": ["partition of rows", "weighted sum"],
         "Alignins": ["signs", "partition of rows", "weighted sum"],
     }
-    name = type(inside).__name__
-    least = next((work for names, work in parts.items() if name in names.split()), ["Gram matrix", "weighted sum"])
+    least = work.get(type(inside).__name__, ["Gram matrix", "weighted sum"])
     return {part: times[part] for part in [*["momenta"] * isinstance(rule, DelayedMomentum), *least]}
 
 

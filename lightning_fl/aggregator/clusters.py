@@ -85,21 +85,15 @@ def two_means(points: Float64[Tensor, "n p"]) -> Bool[Tensor, " n"]:
     gram = centred @ centred.T
     squares = gram.diagonal()
     apart = squares[:, None] + squares - 2 * gram
-
-    def nearer_second(parts: Float64[Tensor, "2 s n"]) -> tuple[Bool[Tensor, "s n"], Float64[Tensor, " s"]]:
-        """Whether each point is nearer to the second of two means, and the sum of squared distances to the nearer."""
+    second = apart[apart.argmax(1)] < apart  # a row for each start
+    for _ in range(_STEPS):
+        parts = torch.stack([~second, second]).to(points)
+        parts = torch.where(parts.sum(2, keepdim=True) > 0, parts, 1)  # of equal points
         shares = parts / parts.sum(2, keepdim=True)
         products = shares @ gram
-        away = squares - 2 * products + (products * shares).sum(2, keepdim=True)
-        return away[1] < away[0], away.amin(0).sum(1)
-
-    starts = torch.eye(len(points)).to(points)
-    parts, before = torch.stack([starts, starts[apart.argmax(1)]]), None
-    for _ in range(_STEPS):
-        second, cost = nearer_second(parts)
-        if before is not None and second.equal(before):
+        away = squares - 2 * products + (products * shares).sum(2, keepdim=True)  # squared distances to both means
+        before, second = second, away[1] < away[0]
+        if second.equal(before):
             break
-        parts, before = torch.stack([~second, second]).to(points), second
-        parts = torch.where(parts.sum(2, keepdim=True) > 0, parts, 1)  # of equal points
-    best = second[cost.argmin()]
+    best = second[away.amin(0).sum(1).argmin()]
     return best ^ best[0]

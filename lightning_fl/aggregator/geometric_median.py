@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
-from lightning_fl.aggregator.majority import centre_on_majority
+from lightning_fl.aggregator.majority import centre_on_majority, move_origin
 from lightning_fl.ranges import Fraction
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.theory.robustness import median_kappa
@@ -52,17 +52,11 @@ def geometric_median_weights(
     alpha = weights[rows].double() / weights[rows].double().sum()
     gram, distances, radius = centre_on_majority(among(gram, rows), alpha)
     if radius:
-        gram = _move(gram, _best_row(gram, alpha))  # in place: it is no longer the one that was given
+        gram = move_origin(gram, _best_row(gram, alpha))  # in place: it is no longer the one that was given
         found = _minimise(gram, alpha, eps * radius)
     else:  # more than half of the weight lies on one point, which is the median
         found = alpha * (distances == 0)
     return torch.zeros_like(weights, dtype=torch.float64).index_put((rows,), found / found.sum())
-
-
-def _move(gram: Tensor, row: int) -> Tensor:
-    """Move the origin of inner products to a row, in place."""
-    across, down, square = gram[row].clone(), gram[:, row : row + 1].clone(), gram[row, row].clone()
-    return gram.sub_(across).sub_(down).add_(square)
 
 
 def _best_row(gram: Tensor, alpha: Tensor) -> int:

@@ -4,7 +4,6 @@ Najeeb Moharram Jebreel, Josep Domingo-Ferrer, David Sánchez, Alberto Blanco-Ju
 Label-flipping Attack in Federated Learning. Neural Networks 170, 2024.
 """
 
-import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
@@ -43,6 +42,7 @@ def less_alike(points: Float64[Tensor, "m p"]) -> Bool[Tensor, " m"]:
 
     Of a cluster of m_k, (m_k / m) (1 - mean_i min_j cos(x_i, x_j)), cosines above 0 counting as 0.
 
+    >>> import torch
     >>> less_alike(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-9.0, -9.0]]).double())
     tensor([ True,  True,  True, False])
     """
@@ -81,8 +81,7 @@ class Lfighter(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        norms = updates.squares
-        rows = finite_rows(norms, "lfighter")
+        rows = finite_rows(updates.squares, "lfighter")
         matrix, bias, c = output_layer(updates.layout, server.n_classes)
         part = updates.columns(slice(matrix.start, (bias or matrix).stop)).rows[rows].double().cpu()
         by_class = part[:, : matrix.size].unflatten(1, (c, -1))
@@ -90,7 +89,6 @@ class Lfighter(Aggregator):
         if bias is not None:
             change += part[:, matrix.size :].abs().sum(0)
         kept = rows[less_alike(by_class[:, change.topk(min(2, c)).indices].flatten(1)).to(rows.device)]
-        weights = torch.zeros_like(norms)
-        weights[kept] = finite_shares(updates.data_weights, kept)[kept]
-        weights /= weights.sum()
+        shares = finite_shares(updates.data_weights, kept)
+        weights = shares / shares.sum()
         return Aggregation(updates.combination(weights), weights, {"kept": len(kept)})

@@ -29,7 +29,7 @@ def centre_on_majority(
     radii = by_parts(lambda rows: _radii(distances[rows], weights), torch.empty_like(weights))
     row = int(radii.argmin())
     distances = distances[row].clone()  # frees the others
-    return _about(gram, row), distances, radii[row].item()
+    return move_origin(gram.clone(), row), distances, radii[row].item()
 
 
 def _radii(distances: Tensor, weights: Tensor) -> Tensor:
@@ -39,6 +39,7 @@ def _radii(distances: Tensor, weights: Tensor) -> Tensor:
     return distances.gather(1, order.gather(1, majority)).flatten().sqrt()
 
 
-def _about(gram: Tensor, row: int) -> Tensor:
-    """Inner products after the origin moved to a row."""
-    return (gram - gram[row]).sub_(gram[:, row : row + 1]).add_(gram[row, row])
+def move_origin(gram: Float64[Tensor, "n n"], row: int) -> Float64[Tensor, "n n"]:
+    """Move the origin of inner products to a row, in place."""
+    across, down, square = gram[row].clone(), gram[:, row : row + 1].clone(), gram[row, row].clone()
+    return gram.sub_(across).sub_(down).add_(square)

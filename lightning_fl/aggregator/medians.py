@@ -10,9 +10,9 @@ MedianOf = Literal["middle", "lower"]
 _FLAT, _SAME = 1e-12, 1e-9
 
 
-def middle(norms: Float64[Tensor, " n"]) -> Float64[Tensor, ""]:
-    """Return the median, the mean of the middle two where n is even."""
-    ordered, n = norms.sort().values, len(norms)
+def middle(values: Float64[Tensor, "..."]) -> Float64[Tensor, "..."]:
+    """Return the median over the first dimension, the mean of the middle two where n is even."""
+    ordered, n = values.sort(0).values, len(values)
     return ordered[(n - 1) // 2] / 2 + ordered[n // 2] / 2
 
 
@@ -33,8 +33,7 @@ def usual(values: Float64[Tensor, "..."], limit: float) -> Bool[Tensor, "..."]:
     >>> usual(torch.tensor([1.0, 2.0, 3.0, 9.0]).double(), limit=1.0)
     tensor([ True,  True,  True, False])
     """
-    n, ordered = len(values), values.sort(0).values
-    away = (values - (ordered[(n - 1) // 2] / 2 + ordered[n // 2] / 2)).abs()
+    away = (values - middle(values)).abs()
     deviation = values.std(0, correction=0)
     flat = deviation <= _FLAT * values.abs().amax(0)
     return flat | (away < limit * (1 - _SAME) * deviation)
