@@ -22,7 +22,7 @@ from lightning_fl.updates.threads import in_threads, numpy_multiplies
 # many times as many as they go into 128.  A GPU wants more.
 _COLUMNS_CPU, _ROWS_CPU, _ENTRIES_GPU = 2**12, 128, 2**24
 # Columns for which a further thread pays.
-_SHARE = 4 * _COLUMNS_CPU
+_SHARE = 3 * _COLUMNS_CPU
 # Rows of the Gram matrix at a time: at least this many, in at most this many parts.  A product of torch's does all of
 # the work of a part on the diagonal, so that small ones save half of it; on a GPU fewer products count for more.
 _ROWS, _ROWS_TORCH_CPU, _PARTS = 512, 32, 64
