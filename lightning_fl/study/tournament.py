@@ -199,7 +199,7 @@ class Entries:
             tuning=ours["tuning"],
             base=[*(part for text in parts for part in shlex.split(text)), *more],
             again=float(ours["again"] if again is None else again),
-            told=(1.0,) if told is None else told,
+            told=ours.get("told", (1.0,)) if told is None else told,
             protocol=protocol,
             cost=ours.get("cost"),
             **values,

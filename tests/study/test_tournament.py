@@ -9,6 +9,7 @@ from lightning_fl import SettingError
 from lightning_fl.aggregator import median
 from lightning_fl.aggregator.median import Median
 from lightning_fl.errors import MissingError
+from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
 from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
@@ -74,9 +75,11 @@ def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_p
     played = Tournament(entries, tmp_path)
     assert (played.kept == module.KEPT) == (protocol == "2025")
     assert "none" in entries.tuning
-    config = checked(played.cell(Place("krum", "ipm", "pathological", entries.byzantine[0], 0.1), 0).command)
+    skew, b, told = first = played.panels()[0]
+    config = checked(played.cell(Place("krum", "ipm", skew, b, 0.1, told), 0).command)
     assert config.trainer.max_steps == config.trainer.val_check_interval
-    assert config.f == entries.byzantine[0]
+    assert config.f == first.f
+    make(config.aggregator).check(make(config.federation).n, 10)
 
 
 @pytest.mark.parametrize(
