@@ -118,14 +118,34 @@ def test_asking_twice_gives_the_same_answer(name):
     assert torch.equal(apply(rule, rows), first)
 
 
-def rounds(rule: Aggregator, numbers: Iterable[int], device: torch.device = world.CPU) -> list[torch.Tensor]:
-    """What the rule makes of the rounds of these numbers."""
+def rounds(
+    rule: Aggregator, numbers: Iterable[int], device: torch.device = world.CPU, tried: bool = False
+) -> list[torch.Tensor]:
+    """What the rule makes of the rounds of these numbers; tried with other rows before each."""
     found = []
     for t in numbers:
-        rows = Updates(world.honest_updates(H, seed=t).to(device), ids=range(H))
-        found.append(rule.aggregate(rows, world.oracle(index=t, device=device)).update.clone())
+        rows, server = world.honest_updates(H, seed=t).to(device), world.oracle(index=t, device=device)
+        if tried:
+            rule.aggregate(Updates(-9 * rows.flip(0), ids=range(H)), server)
+        found.append(rule.aggregate(Updates(rows, ids=range(H)), server).update.clone())
         rule.on_train_batch_end(None, None, None, None, t)
     return found
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_trial_leaves_no_trace(name):
+    """An adaptive attacker's, with rows that are not sent."""
+    plain, tried = rounds(make(name), range(3)), rounds(make(name), range(3), tried=True)
+    assert all(map(torch.equal, tried, plain))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_weights_make_the_update(name):
+    """And what the server's own rows add."""
+    rule, rows = make(name), world.honest_updates(H)
+    found = rule.aggregate(Updates(rows, ids=range(H)), world.oracle())
+    if found.weights is not None and not rule.needs_server:
+        torch.testing.assert_close(found.weights.to(rows) @ rows, found.update, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -333,13 +353,17 @@ def test_says_what_it_needs_of_the_server(name):
 
 @pytest.mark.parametrize("name", RULES)
 def test_refuses_only_broken_rows(name):
-    """Nothing can be made of NaN alone: a named error; a rule without a defence may show it."""
-    rule, update = make(name), None
-    with suppress(SettingError) if rule.reads_updates else nullcontext():
+    """Nothing can be made of NaN alone: an error that says what is needed; a rule without a defence may show it."""
+    rule, said, update = make(name), "", None
+    try:
         update = apply(rule, torch.full((H, world.D), torch.nan))
+    except SettingError as error:
+        said = str(error)
     if update is None:
-        return
-    assert not rule.reads_updates or (update.isnan().all() and not rule.robust)
+        assert rule.reads_updates
+        assert "needs at least one" in said
+    else:
+        assert not rule.reads_updates or (update.isnan().all() and not rule.robust)
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if "f" in conf.compose(f"aggregator={name}").aggregator])
@@ -352,7 +376,7 @@ def test_f_out_of_range_raises_before_training(name):
 @pytest.mark.parametrize("name", those(lambda rule: rule.exact))
 def test_equal_rows_win(name):
     """N - f of them, for the smallest n with a guarantee; both ends of the order are hostile in turn."""
-    for bad, values in list(BAD.items())[1:]:
+    for bad, values in [*list(BAD.items())[1:], ("a little off", [7.0, 7.0, -7.0])]:
         f, row = len(values), world.honest_updates(1)
         rule = make(name, f)
         n = next(n for n in range(f + 3, 20) if 2 * f < n and not rule.guarantee(n, world.CLASSES))

@@ -5,7 +5,7 @@ import torch
 from lightning_fl.aggregator.aksel import Aksel, aksel_weights
 from tests.aggregator import reference
 
-N, D, F = 9, 5, 3
+N, F = 9, 3
 X = torch.tensor(reference.X)
 
 

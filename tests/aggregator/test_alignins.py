@@ -2,22 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fl import DivergedError, Updates
+from lightning_fl import Updates
 from lightning_fl.aggregator.alignins import Alignins
-from lightning_fl.server_oracle import GivenServer
 from lightning_fl.updates.ordered import largest_entries
 from tests.aggregator import reference
 from tests.aggregator import reference_field as field
-
-
-class Server(GivenServer):
-    """A server with a model."""
-
-    parameters = None
-
-    def __init__(self, w):
-        super().__init__(None)
-        self.parameters = torch.as_tensor(w)
+from tests.aggregator.server import Server
 
 
 def ask(x, w, weights=None, **settings):
@@ -86,13 +76,3 @@ def test_a_majority_of_those_kept_sets_the_length():
     x = np.array([[1.0, 0.1], [1.0, -1.0], [1.0, 3.0], [1e6, 1e6], [1e6, 1e6]])
     found = ask(x, np.array([1.0, 1.0]), sparsity=0.5)
     assert found.update.norm() > 1e5
-
-
-def test_broken_rows_are_left_out():
-    x = np.random.default_rng(0).standard_normal((9, 20))
-    w = np.ones(20)
-    expected = ask(x[2:], w).update
-    x[0, 3], x[1] = np.nan, np.inf
-    torch.testing.assert_close(ask(x, w).update, expected)
-    with pytest.raises(DivergedError, match="alignins needs at least one update"):
-        ask(x[:2], w)

@@ -4,14 +4,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.adversary.mimic import Mimic
 from lightning_fl.aggregator.boba import Boba, boba_solution
-from lightning_fl.contract import hostile
 from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
@@ -51,16 +48,6 @@ def test_agrees_with_an_svd_of_the_columns(seed, attack):
     np.testing.assert_allclose(solution.label_distributions.numpy(), p_hat, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "options", [{"stage_1": "exhaustive"}, {"stage_1": "none"}, {"stage_2": False}, {"p_min": 0.0}]
-)
-@pytest.mark.parametrize("seed", range(0, 8, 4))
-def test_ablations_agree_with_the_loop(seed, options):
-    x, classes, f = problem(seed, "ipm")
-    expected, *_ = reference.boba(x, classes, f, **options)
-    np.testing.assert_allclose(Boba(f, **options)(x, classes), expected, rtol=1e-6, atol=1e-9)
-
-
 def test_known_answer():
     """By hand; spec 1.7.  Rejecting the attacker instead of projecting it would give (0.45, 0.55)."""
     torch.testing.assert_close(Boba(1)(CLIENTS, torch.eye(2, dtype=torch.float64)), torch.tensor([0.56, 0.44]).double())
@@ -89,22 +76,16 @@ def test_accepts_the_same_clients_at_any_scale(scale):
     torch.testing.assert_close(there.label_distributions, here.label_distributions, rtol=1e-6, atol=1e-6)
 
 
-def test_trusts_whom_it_accepts():
-    x, classes, f = problem(3, "ipm")
-    server = SimpleNamespace(class_updates=classes)
-    found = Boba(f).aggregate(Updates(x), server)
-    accepted = solve(x, classes, f).accepted
-    torch.testing.assert_close(found.trust, accepted.double() / accepted.sum())
-
-
 @pytest.mark.parametrize(
     ("seed", "options"),
     [
+        *[(seed, options) for seed in (0, 4) for options in ({"p_min": 0.0}, {"stage_1": "none"}, {"stage_2": False})],
         (2, {"p_min": 0.0}),  # 10 clients are as near; n - f = 21 are taken
         (2, {"max_iter": 1}),
         (2, {"stage_1": "none"}),
         (2, {"stage_2": False}),
         (0, {"stage_1": "exhaustive"}),
+        (4, {"stage_1": "exhaustive"}),
     ],
 )
 def test_the_class_agrees_with_the_loop_in_any_setting_and_reports_its_weights(seed, options):
@@ -174,17 +155,6 @@ def test_coefficients_sum_to_one():
     assert abs(solution.coefficients.sum().item() - 1) < 1e-9
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 30), hostile.lists(5), st.sampled_from([1, None]))
-def test_hostile_rows_do_not_break_it(seed, values, entries):
-    """Accepted clients lie within a few simplex widths of the classes, so the result stays in their reach."""
-    x, classes, _ = problem(seed, "none", torch.float32)
-    result = Boba(f=len(values))(hostile.rows(x, values, entries), classes)
-    reach = max(x.norm(dim=1).max(), classes.norm(dim=1).max())
-    assert result.isfinite().all()
-    assert result.norm() <= 10 * reach
-
-
 @pytest.mark.parametrize("p_min", [-0.5, -torch.inf])
 def test_a_non_finite_client_is_not_accepted(p_min):
     x = CLIENTS.clone()
@@ -211,35 +181,14 @@ def test_degenerate_rows_give_their_common_value(rows):
 
 
 @pytest.mark.parametrize(
-    ("f", "options", "message"),
+    ("rule", "x", "classes", "message"),
     [
-        (4, {}, r"boba needs .*n >= f \+ c updates, got n=5, f=4 and c=2"),
-        (-1, {}, "boba needs f >= 0, got -1"),
-        (1, {"p_min": 0.1}, "boba needs p_min <= 0, got 0.1"),
-        (1, {"p_min": float("nan")}, "p_min"),
-        (1, {"max_iter": 0}, "max_iter >= 1"),
-        (1, {"stage_1": "greedy"}, "alternating, exhaustive, none, got 'greedy'"),
+        (Boba(1), CLIENTS.float(), [[1.0, 0.0], [torch.nan, 1.0]], r"classes \[1\]"),
+        (Boba(10, stage_1="exhaustive"), torch.ones(40, 3), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], r"C\(40, 10\)"),
+        (Boba(1), torch.eye(3), [[1.0] * 3], "boba needs at least 2 classes, got 1"),
+        (Boba(1), CLIENTS.float(), [[1.0] * 3] * 3, "length 2, got 3"),
     ],
 )
-def test_refuses_settings_out_of_range(f, options, message):
+def test_refuses_what_it_cannot_fit(rule, x, classes, message):
     with pytest.raises(SettingError, match=message):
-        Boba(f, **options)(CLIENTS, torch.eye(2).double())
-
-
-def test_refuses_what_nobody_can_aggregate():
-    with pytest.raises(SettingError, match="at least one finite update"):
-        Boba(1)(torch.full((4, 2), torch.nan), torch.eye(2))
-    with pytest.raises(SettingError, match=r"classes \[1\]"):
-        Boba(1)(CLIENTS.float(), torch.tensor([[1.0, 0.0], [torch.nan, 1.0]]))
-    with pytest.raises(SettingError, match=r"C\(40, 10\)"):
-        Boba(10, stage_1="exhaustive")(torch.randn(40, 3), torch.randn(2, 3))
-
-
-def test_refuses_a_single_class():
-    with pytest.raises(SettingError, match="boba needs at least 2 classes, got 1"):
-        Boba(1)(torch.eye(3), torch.ones(1, 3))
-
-
-def test_refuses_rows_of_another_length():
-    with pytest.raises(SettingError, match="length 2, got 3"):
-        Boba(1)(CLIENTS, torch.eye(3).double())
+        rule(x, torch.tensor(classes))

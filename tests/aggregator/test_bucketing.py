@@ -1,17 +1,14 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lightning_fl import Aggregation, Aggregator, SettingError, Updates
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.bucketing import Bucketing, Resampling, bucket_matrix, draw_buckets, resample_buckets
-from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.normalized import Normalized
-from lightning_fl.contract import conf, hostile, world
+from lightning_fl.contract import conf, world
 from lightning_fl.updates.mixed import mix
 from tests.aggregator import reference
 
@@ -59,17 +56,6 @@ def test_agrees_with_the_loop(name, s, leftover):
     order = torch.randperm(N, generator=generator()).tolist()
     expected = reference.bucket_means(x.numpy(), order, s, leftover == "keep")
     np.testing.assert_allclose(bucketing(x, s, generator(), leftover).numpy(), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_keeps_dtype_argument_and_global_randomness(dtype):
-    x = problem("random", dtype)
-    before, state = x.clone(), torch.random.get_rng_state()
-    assert bucketing(x, 2, generator()).dtype == dtype
-    assert torch.equal(x, before)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert torch.equal(bucketing(x, 2, generator()), bucketing(x, 2, generator()))
-    assert not torch.equal(bucketing(x, 2, generator(1)), bucketing(x, 2, generator()))
 
 
 def test_literal_leftover():
@@ -196,36 +182,6 @@ def test_resampling_agrees_with_the_loop():
         assert listener.updates.data_weights.tolist() == pytest.approx([1 / N] * N)
     Resampling(listener, f=1, s=2).check(9, 4)
     assert listener.checked == (9, 4)
-    assert Resampling(Krum(2), f=1, s=2).guarantee(7, 3) is None
-    assert Resampling(Krum(2), f=1, s=2).guarantee(6, 3) == "no guarantee: needs n >= 2f + 3, has 6 buckets for f = 2"
-    with pytest.raises(SettingError, match="resampling needs s <= n, got s=10 and n=9; lower"):
-        Resampling(listener, f=1, s=10).check(9, 4)
-    with pytest.raises(SettingError, match="resampling needs s >= 1, got 0"):
-        Resampling(listener, f=1, s=0)
-
-
-@settings(max_examples=60, deadline=None)
-@given(values=hostile.lists(3, least=0), seed=st.integers(0, 10**6), entries=st.sampled_from([2, None]))
-def test_hostile_rows_leave_bucketed_krum_near_the_honest(values, seed, entries):
-    """19 clients make 9 pairs, which suffice for Krum with f = 3 (n' >= 2f + 3), however many buckets are spoilt."""
-    honest = torch.randn(19 - len(values), D, generator=generator(seed))
-    x = hostile.rows(honest, values, entries)
-    aggregation = Bucketing(Krum(3), 2, "drop").aggregate(Updates(x), world.oracle())
-    assert aggregation.update.isfinite().all()
-    assert aggregation.update.norm() <= 3 * honest.norm(dim=1).max()
-    assert (aggregation.weights[~x.isfinite().all(1)] == 0).all()
-
-
-def test_errors():
-    x = problem("random")
-    with pytest.raises(SettingError, match=f"bucketing needs s <= n, got s={N + 1} and n={N}; lower"):
-        Bucketing(Average(), N + 1).check(N, 3)
-    with pytest.raises(SettingError, match="bucketing needs s >= 1, got 0"):
-        Bucketing(Average(), 0)
-    with pytest.raises(SettingError, match="leftover must be one of drop, keep, got 'burn'"):
-        Bucketing(Average(), 2, "burn")
-    with pytest.raises(SettingError, match="at least one update without NaN"):
-        Bucketing(Krum(1), 2, "drop").aggregate(Updates(x * torch.nan), world.oracle())
 
 
 def test_checks_the_rule_for_the_number_of_buckets():
@@ -236,20 +192,6 @@ def test_checks_the_rule_for_the_number_of_buckets():
     assert listener.checked == (58, 10)
     with pytest.raises(SettingError, match=r"krum needs .* got n=5 and f=3.* 5 buckets: 11 clients, 2 in each"):
         Bucketing(Krum(3), 2, "drop").check(N, 3)
-
-
-def test_a_rule_that_remembers_still_does():
-    """ByGARS steps by the first round's rate ever after."""
-    rule = Bucketing(Bygars(3, 0.05, False), 2, "drop")
-    rule.aggregate(world.updates(N), world.oracle(0.1))
-    assert rule.state_dict() == {}
-    rule.on_train_batch_end(None, None, None, None, 0)
-    resumed = Bucketing(Bygars(3, 0.05, False), 2, "drop")
-    resumed.load_state_dict(rule.state_dict())
-    ours, theirs = (r.aggregate(world.updates(N), world.oracle(0.05)).update for r in (resumed, rule))
-    assert torch.equal(ours, theirs)
-    fresh = Bucketing(Bygars(3, 0.05, False), 2, "drop").aggregate(world.updates(N), world.oracle(0.05)).update
-    assert not torch.allclose(ours, fresh)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("krum", Krum), ("multi_krum", MultiKrum)])

@@ -7,7 +7,7 @@ from lightning_fl.contract import world
 from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
-N, D, F = 9, 5, 3
+F = 3
 X = torch.tensor(reference.X)
 
 STEPS = [
@@ -62,11 +62,9 @@ def test_three_huge_rows_take_at_most_as_many_steps_as_rows():
     assert (weights[:3] < 1e-6).all()
 
 
-def test_reports_its_weights_and_steps():
+def test_reports_its_steps():
     updates = world.updates()
     aggregation = Caf(F).aggregate(updates, world.oracle())
-    assert aggregation.weights.sum().item() == pytest.approx(1)
-    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
     _, steps = caf_weights(updates.centred.gram, F)
     assert aggregation.diagnostics == {"steps": len(steps), "variance": min(value for _, value in steps)}
     assert Caf(0).aggregate(updates, world.oracle()).diagnostics == {"steps": 0}

@@ -40,8 +40,3 @@ def test_of_equally_long_rows_the_first_count_and_broken_ones_never():
     x = torch.tensor([[torch.nan, 0.0], [0.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [5.0, 0.0]])
     assert Cge(2)(x).tolist() == [0, pytest.approx(1 / 3)]
     assert Cge(3)(x).tolist() == [0.5, 0.5]
-
-
-def test_promises_nothing_beside_a_majority():
-    assert Cge(2).guarantee(5, 3) is None
-    assert "needs n >= 2f + 1" in Cge(2).guarantee(4, 3)

@@ -1,13 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lightning_fl import SettingError, Updates
+from lightning_fl import Updates
 from lightning_fl.aggregator.clipped_clustering import ClippedClustering
 from lightning_fl.aggregator.clusters import cosine_distances
-from lightning_fl.contract import hostile, world
+from lightning_fl.contract import world
 from lightning_fl.updates.products import gram_matrix
 from tests import training
 from tests.aggregator import reference
@@ -85,32 +83,12 @@ def test_a_zero_row_is_far_from_every_direction():
     assert clipped_clustering(torch.zeros(4, 2)).tolist() == [0, 0]
 
 
-def test_non_finite_rows_and_their_norms_are_left_out(draw):
-    x = torch.randn(N, D, generator=draw)
-    keep = [i for i in range(N) if i not in (3, 5)]
-    expected = clipped_clustering(x[keep])
+def test_norms_of_broken_rows_are_not_remembered(draw):
+    x, rule = torch.randn(N, D, generator=draw), ClippedClustering("average", 1e5)
     x[3, 1], x[5] = torch.nan, torch.inf
-    torch.testing.assert_close(clipped_clustering(x), expected)
-    rule = ClippedClustering("average", 1e5)
-    aggregation = rule.aggregate(Updates(x), world.oracle())
-    assert aggregation.weights[[3, 5]].tolist() == [0, 0]
+    rule.aggregate(Updates(x), world.oracle())
     rule.on_train_batch_end(None, None, None, None, 0)
     assert len(rule.state_dict()["norms"]) == N - 2
-
-
-def test_how_huge_a_row_is_does_not_matter(draw):
-    x, results = torch.randn(13, D, generator=draw), []
-    for huge in [1e6, 1e30]:
-        x[2], x[7] = huge, -huge
-        results.append(clipped_clustering(x))
-    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-7)
-
-
-@settings(max_examples=60, deadline=None)
-@given(hostile.lists(5, least=0), st.integers(0, 99), st.sampled_from([1, None]))
-def test_is_no_longer_than_an_honest_update(values, seed, entries):
-    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
-    assert clipped_clustering(hostile.rows(honest, values, entries)).norm() <= honest.norm(dim=1).max() * (1 + 1e-5)
 
 
 def test_rounds_remember_norms_and_trials_do_not(draw):
@@ -128,32 +106,7 @@ def test_rounds_remember_norms_and_trials_do_not(draw):
         seen += [peers.length(row) for row in x.double().numpy()]
 
 
-def test_a_checkpoint_brings_the_norms_back(draw):
-    rule, resumed = (ClippedClustering("average", 1e5) for _ in range(2))
-    rule.aggregate(Updates(torch.full((4, D), 0.01)), world.oracle())
-    assert not rule.state_dict()  # the round is not over
-    rule.on_train_batch_end(None, None, None, None, 0)
-    resumed.load_state_dict(rule.state_dict())
-    resumed.on_train_batch_end(None, None, None, None, 1)  # a round that ended before it asked the rule
-    updates = Updates(torch.randn(5, D, generator=draw))
-    ours, theirs = (r.aggregate(updates, world.oracle()).update for r in (resumed, rule))
-    assert torch.equal(ours, theirs)
-    assert not torch.allclose(ours, clipped_clustering(updates.rows))
-
-
 def test_a_run_remembers_every_norm_once():
     rule = ClippedClustering("average", 1e5)
     training.fit(training.trainer([rule], rounds=3))
     assert len(rule.state_dict()["norms"]) == 3 * 4
-
-
-def test_errors():
-    x = torch.randn(N, D)
-    with pytest.raises(SettingError, match="linkage must be one of average, single, got 'ward'"):
-        clipped_clustering(x, linkage="ward")
-    with pytest.raises(SettingError, match="max_radius > 0, got 0"):
-        ClippedClustering("average", 0)
-    with pytest.raises(SettingError, match="clipped_clustering needs at least one update without NaN"):
-        clipped_clustering(x * torch.nan)
-    with pytest.raises(SettingError, match="floating point"):
-        clipped_clustering(torch.ones(3, 3, dtype=torch.int64))

@@ -5,24 +5,15 @@ import torch
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.crfl import Crfl
-from lightning_fl.round import Round
-from lightning_fl.server_oracle import GivenServer
+from tests.aggregator.server import Server
 
 W = torch.tensor([1.5, -2.0, 0.5, 1.0]).double()
 UPDATE = torch.tensor([[0.5, 1.0, -2.0, 0.25]]).double()
 
 
-class Server(GivenServer):
-    parameters = None
-
-    def __init__(self, t, rate=0.4):
-        super().__init__(None)
-        self.parameters, self.round = W, Round(t - 1, rate, 0)
-
-
 def after(rule, t):
     """The model after a plain server's step."""
-    return W - 0.4 * rule.aggregate(Updates(UPDATE), Server(t)).update
+    return W - 0.4 * rule.aggregate(Updates(UPDATE), Server(W, t - 1, 0.4)).update
 
 
 @pytest.mark.parametrize(("t", "limit"), [(1, 2.1), (3, 2.3)])
@@ -49,4 +40,4 @@ def test_noise_comes_after_clipping_in_all_rounds_but_the_last():
 
 def test_a_server_that_stands_still_cannot_be_clipped():
     with pytest.raises(SettingError, match=r"crfl needs a finite learning rate above 0, got 0\.0; change"):
-        Crfl(Average()).aggregate(Updates(UPDATE), Server(1, 0.0))
+        Crfl(Average()).aggregate(Updates(UPDATE), Server(W, 0, 0.0))

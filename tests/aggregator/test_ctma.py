@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fl import SettingError, Updates
+from lightning_fl import Updates
 from lightning_fl.aggregator.aksel import Aksel
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.ctma import Ctma
@@ -83,10 +83,3 @@ def test_after_a_rule_that_asks_the_server(draw):
     anchor = reference.server_mixture(x.double().numpy().mean(0), classes.double().numpy(), 0.25)
     kept = field.nearest(x.double().numpy(), anchor, 2)
     torch.testing.assert_close(Ctma(ServerMixture(Average()), 2)(x, classes), x[kept].mean(0))
-
-
-def test_says_where_nothing_is_proven():
-    assert Ctma(GeometricMedian(), 2).guarantee(9, 3) is None
-    assert "the rule tolerates f = 1" in Ctma(TrimmedMean(1), 2).guarantee(9, 3)
-    with pytest.raises(SettingError, match=r"ctma needs f >= 0 and n >= 2f \+ 1 updates, got n=4 and f=2"):
-        Ctma(Median(), 2).check(4, 3)

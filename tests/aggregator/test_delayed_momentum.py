@@ -1,5 +1,3 @@
-from copy import deepcopy
-
 import numpy as np
 import pytest
 import torch
@@ -99,12 +97,3 @@ def test_a_broken_row_counts_as_not_sent():
     without = [ROUNDS[0], {2: (1.0, 2.0)}]
     for one, other in zip(play(of_four(Average()), rows), play(of_four(Average()), without), strict=True):
         torch.testing.assert_close(one.update, other.update)
-
-
-def test_a_checkpoint_keeps_the_momenta():
-    rule, later = of_four(Average()), of_four(Average())
-    play(rule, ROUNDS[:2])
-    later.load_state_dict(deepcopy(rule.state_dict()))
-    torch.testing.assert_close(play(rule, ROUNDS[2:])[0].update, play(later, ROUNDS[2:])[0].update)
-    with pytest.raises(SettingError, match="delayed_momentum remembers clients and needs their numbers"):
-        rule.aggregate(Updates(torch.eye(2)), SERVER)

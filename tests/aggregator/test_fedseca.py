@@ -1,10 +1,8 @@
-from copy import deepcopy
-
 import numpy as np
 import pytest
 import torch
 
-from lightning_fl import DivergedError, SettingError, Updates
+from lightning_fl import Updates
 from lightning_fl.aggregator.fedseca import Fedseca
 from lightning_fl.contract import world
 from tests.aggregator import reference
@@ -60,23 +58,3 @@ def test_an_elected_zero_moves_nobody():
     found = Fedseca(0.0, 0.0).aggregate(Updates(torch.tensor([[1.0, -2.0], [-1.0, 2.0]])), world.oracle())
     assert found.update.tolist() == [0, 0]
     assert found.trust.tolist() == [0, 0]
-
-
-def test_trials_leave_the_momentum_alone_and_a_checkpoint_keeps_it():
-    rule, other = Fedseca(0.5), Fedseca(0.5)
-    ask(rule, field.V)
-    for _ in range(3):
-        rule.aggregate(Updates(torch.as_tensor(field.Z[:, :2].repeat(5, 1))), world.oracle())
-    other.load_state_dict(deepcopy(rule.state_dict()))
-    torch.testing.assert_close(ask(rule, field.V).update, ask(other, field.V).update, rtol=0, atol=0)
-    with pytest.raises(SettingError, match="fedseca remembers an update of length 10, got updates of length 3"):
-        ask(rule, field.Z)
-
-
-def test_broken_rows_are_left_out():
-    x = np.random.default_rng(0).standard_normal((9, 20))
-    expected = Fedseca(0.5)(torch.as_tensor(x[2:]))
-    x[0, 3], x[1] = np.nan, np.inf
-    torch.testing.assert_close(Fedseca(0.5)(torch.as_tensor(x)), expected)
-    with pytest.raises(DivergedError, match="fedseca needs at least one update"):
-        Fedseca()(torch.as_tensor(x[:2]))

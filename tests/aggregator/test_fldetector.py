@@ -1,4 +1,3 @@
-from copy import deepcopy
 from math import inf, isnan
 
 import numpy as np
@@ -17,8 +16,8 @@ from lightning_fl.aggregator.fldetector import (
 from lightning_fl.aggregator.krum import Krum
 from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
-from lightning_fl.server_oracle import GivenServer
 from tests.aggregator import reference_field as field
+from tests.aggregator.server import Server
 
 MOVES = np.array([[0.5, -0.2, 0.1], [-0.1, 0.4, 0.2]])
 CHANGES = np.array([[0.9, -0.1, 0.3], [0.1, 1.1, 0.5]])
@@ -33,17 +32,6 @@ DRAWN = np.array(
 )
 APART = np.array([0.10, 0.12, 0.11, 0.13, 0.40, 0.42, 0.09])
 TOGETHER = np.array([0.10, 0.15, 0.20, 0.12, 0.18, 0.13, 0.165])
-
-
-class Server(GivenServer):
-    """A server with a model, in some round."""
-
-    parameters = None
-
-    def __init__(self, w, index=0):
-        super().__init__(None)
-        self.parameters = torch.as_tensor(w)
-        self.round = type(self.round)(index, 0.1, 0)
 
 
 @pytest.mark.parametrize("pairs", [slice(0, 2), slice(1, 2), slice(0, 1)])
@@ -178,19 +166,7 @@ def test_the_others_are_aggregated_with_a_lower_f():
     assert found.weights.tolist() == pytest.approx([0, *[1 / 7] * 6, 0, 1 / 7])
 
 
-def test_a_checkpoint_keeps_everything():
-    whole, _ = play(Fldetector(Average(), start=5), 9, liars=(0, 7))
-    _, first = play(Fldetector(Average(), start=5), 5, liars=(0, 7))
-    later = Fldetector(Average(), start=5)
-    later.load_state_dict(deepcopy(first.state_dict()))
-    found = later.aggregate(Updates(torch.randn(9, 4).double(), ids=range(9)), Server(torch.ones(4).double(), 5))
-    assert whole[5] == 2
-    assert "detected" in found.diagnostics
-
-
-def test_errors():
-    with pytest.raises(SettingError, match="fldetector remembers clients and needs their numbers"):
-        Fldetector(Average()).aggregate(Updates(torch.eye(3)), Server(torch.zeros(3)))
+def test_its_rule_needs_enough_of_those_left():
     rule = Fldetector(Krum(1))
     rule.load_state_dict({"own": {"excluded": [0, 1, 2]}, "rule": {}})
     with pytest.raises(SettingError, match="fldetector needs 3 updates for its rule, got 1 of clients"):

@@ -4,12 +4,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_fl import Federation, SettingError, Updates
+from lightning_fl import Updates
 from lightning_fl.aggregator import foolsgold as module
 from lightning_fl.aggregator.foolsgold import Foolsgold, foolsgold_weights
 from lightning_fl.contract import world
 from lightning_fl.updates.products import gram_matrix
-from tests import training
 from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
@@ -145,37 +144,3 @@ def test_a_broken_update_does_not_stay_in_memory(draw):
     assert history[4].tolist() == pytest.approx([3e38] * D)
     for client, row in clean.state_dict()["history"].items():
         assert torch.equal(history[client], row)
-
-
-def test_a_checkpoint_brings_the_histories_back(draw):
-    rule, resumed = (Foolsgold(1.0, False) for _ in range(2))
-    rule.aggregate(Updates(torch.randn(5, D, generator=draw), ids=range(5)), world.oracle())
-    assert rule.state_dict() == {"history": {}}
-    end(rule)
-    resumed.load_state_dict(rule.state_dict())
-    end(resumed)  # a round that ended before it asked the rule
-    updates = Updates(torch.randn(5, D, generator=draw), ids=range(5))
-    ours, theirs = (r.aggregate(updates, world.oracle()).update for r in (resumed, rule))
-    assert torch.equal(ours, theirs)
-    assert not torch.allclose(ours, foolsgold(updates.rows, updates.rows))
-
-
-def test_remembers_where_clients_come_and_go():
-    rule = Foolsgold(1.0, True)
-    federation = Federation(8, 0, "replacement", "uniform", participation=0.5)
-    module = training.fit(training.trainer([rule], rounds=4), data_=training.data(federation))
-    assert module.diverged is None
-    present = {i for round_ in range(4) for group in federation.participants(round_) for i in group}
-    assert set(rule.state_dict()["history"]) == present
-
-
-def test_errors():
-    x = torch.randn(N, D)
-    with pytest.raises(SettingError, match="confidence > 0, got 0"):
-        Foolsgold(0.0, False)
-    with pytest.raises(SettingError, match="foolsgold needs at least one update without NaN"):
-        Foolsgold()(x * torch.nan)
-    with pytest.raises(SettingError, match="floating point"):
-        Foolsgold()(torch.ones(3, 3, dtype=torch.int64))
-    with pytest.raises(SettingError, match="remembers clients and needs their numbers, got rows that are not single"):
-        Foolsgold(1.0, False).aggregate(world.updates(), world.oracle())

@@ -6,12 +6,17 @@ from lightning_fl import Federation
 from lightning_fl.aggregator.arc import Arc
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.bucketing import Bucketing, Resampling
+from lightning_fl.aggregator.cge import Cge
+from lightning_fl.aggregator.ctma import Ctma
+from lightning_fl.aggregator.dnc import Dnc
 from lightning_fl.aggregator.fltrust import Fltrust
 from lightning_fl.aggregator.gas import Gas
+from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.guarantee import not_guaranteed
-from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.nnm import Nnm
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import conf, world
 
 
@@ -34,6 +39,33 @@ def test_guarantees_end_where_the_bounds_do():
     }
     for (name, n, f), text in expected.items():
         assert conf.make("aggregator", name, f=f).guarantee(n, world.CLASSES) == text
+
+
+@pytest.mark.parametrize(
+    ("rule", "n", "text"),
+    [
+        (Cge(2), 5, None),
+        (Cge(2), 4, "needs n >= 2f + 1, has 4 updates for f = 2"),
+        (Ctma(GeometricMedian(), 2), 9, None),
+        (Ctma(TrimmedMean(1), 2), 9, "asks for f = 2, the rule tolerates f = 1"),
+        (Dnc(1), 11, None),
+        (Dnc(5), 11, "beside one large update a smaller one may pass"),
+        (Dnc(6), 11, "needs n >= 2f + 1, has 11 updates for f = 6"),
+        (Dnc(3, 0.5), 11, "drops 1 updates per iteration for f = 3"),
+        (Krum(3), 9, None),
+        (Krum(3), 8, "needs n >= 2f + 3, has 8 updates for f = 3"),
+        (Krum(3, "n-f-1"), 7, None),
+        (Krum(3, "n-f-1"), 6, "needs n >= 2f + 1, has 6 updates for f = 3"),
+        (MultiKrum(3, None), 9, None),
+        (MultiKrum(3, 6), 9, None),
+        (MultiKrum(3, 7), 9, "needs m <= n - f, has 9 updates for f = 3 and m = 7"),
+        (Resampling(Krum(2), f=1, s=2), 7, None),
+        (Resampling(Krum(2), f=1, s=2), 6, "needs n >= 2f + 3, has 6 buckets for f = 2"),
+    ],
+)
+def test_a_guarantee_ends_where_a_setting_says(rule, n, text):
+    rule.check(n, 3)
+    assert rule.guarantee(n, 3) == (text and f"no guarantee: {text}")
 
 
 def test_mixing_guarantees_nothing_beyond_half_or_for_more_than_the_rule():

@@ -197,3 +197,24 @@ def test_agrees_with_the_loop(given):
             expected = given.loop(*(rows.double().numpy() for rows in (x, *server)))
             tolerance = given.tolerance[dtype == torch.float64]
             np.testing.assert_allclose(result.numpy(), expected, rtol=tolerance, atol=tolerance * given.size)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("rule", "loop"),
+    [
+        (Bulyan(15), lambda x: peers.bulyan(x, 15)[0]),
+        (Meamed(15), lambda x: peers.mean_around_median(x, 15)),
+        (Phocas(15), lambda x: peers.phocas(x, 15)),
+        (TrimmedMean(15), lambda x: reference.trimmed_mean(x, 15)),
+    ],
+)
+def test_agrees_with_the_loop_in_16_bits(rule, loop, dtype, draw):
+    x = torch.randn(115, 50, generator=draw).to(dtype)
+    before, found = x.clone(), rule(x)
+    assert found.dtype == dtype
+    assert torch.equal(x, before)
+    tolerance = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        found, torch.as_tensor(loop(x.double().numpy())).to(dtype), rtol=tolerance, atol=tolerance
+    )

@@ -81,8 +81,6 @@ def test_draws_which_of_equal_subsets_counts():
     aggregation = Mda(F).aggregate(updates, world.oracle())
     order = draw_order(updates, seeding.derive_seed(0, "server", "ties", 0))
     assert torch.equal(aggregation.weights, minimum_diameter_weights(updates.centred.gram, F, order))
-    assert aggregation.weights.sum().item() == pytest.approx(1)
-    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
 
 
 def test_a_search_that_takes_too_long_is_an_error(monkeypatch):

@@ -6,6 +6,7 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.arc import Arc
+from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.clipping import Clipping
@@ -15,6 +16,9 @@ from lightning_fl.aggregator.mixing import Mixing, finite_shares
 from lightning_fl.aggregator.monna import Monna
 from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.contract import world
+from lightning_fl.contract.case import case
+from lightning_fl.updates.mixed import mix
+from tests.aggregator import reference
 
 X = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0], [4.0, -1.0, 0.0], [-2.0, 2.0, 5.0]])
 # Two averages, a row scaled down, one taken from another, and nothing at all.
@@ -22,6 +26,30 @@ M = np.array([[0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25], [0, 0, 0.1, 0], [0, -1
 SHARES = np.array([0.1, 0.2, 0.3, 0.4, 0.0])
 WEIGHTS = np.array([0.4, 0.3, 0.2, 0.05, 0.05])
 TRUST = np.array([0.5, 0.25, 0.125, 0.1, 0.025])
+
+
+MIXING = {
+    "arc": (lambda f: Arc(Average(), f), reference.adaptive_clipping, (0, 1, 3, 5)),
+    "clipping": (lambda radius: Clipping(Average(), radius), reference.clipped, (0.0, 0.5, 2.0, 1e9)),
+    "nnm": (lambda f: Nnm(Average(), f), reference.nearest_neighbor_mixing, (0, 3, 10)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("problem", reference.PROBLEMS)
+@pytest.mark.parametrize("name", MIXING)
+def test_what_the_rule_sees_agrees_with_the_loop(name, problem, dtype):
+    make, loop, settings = MIXING[name]
+    for setting in settings:
+        x = torch.as_tensor(reference.problem(problem, 11, 6), dtype=dtype)
+        before, rows = x.clone(), Updates(x)
+        found = mix(rows, make(setting).mix(rows, world.oracle())[0]).rows
+        with case(setting):
+            expected = loop(x.double().numpy(), setting)
+            tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-12}
+            np.testing.assert_allclose(found.numpy(), expected, **tolerance)
+            assert found.dtype == dtype
+            assert torch.equal(x, before)
 
 
 class Given(Mixing):

@@ -47,9 +47,6 @@ def test_hostile_rows_stay_out(bad):
 
 
 def test_errors():
-    for rule in [Monna(4, 0), Monna(4)]:
-        with pytest.raises(SettingError, match=r"monna needs .*n >= 2f \+ 1 updates, got n=7 and f=4"):
-            rule(X, X[0])
     with pytest.raises(SettingError, match="needs the update of client 7, got a round without it"):
         Monna(2, 7)(X)
     broken = X.clone()
@@ -60,11 +57,6 @@ def test_errors():
         Monna(2)(X, broken[0])
     with pytest.raises(SettingError, match="length 2, got 3"):
         Monna(2)(X, torch.zeros(3))
-    for wrong in ["me", None, 1.5, -1, True]:
-        with pytest.raises(SettingError, match=f"trusted.*, got {wrong!r}"):
-            Monna(2, wrong)
-    with pytest.raises(SettingError, match="at least one update without NaN"):
-        Monna(1)(torch.full((6, 2), torch.nan), torch.zeros(2))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

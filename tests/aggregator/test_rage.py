@@ -1,12 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lightning_fl import SettingError
 from lightning_fl.aggregator.rage import Rage, rage_weights
-from lightning_fl.contract import hostile, world
 from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 
@@ -64,55 +60,3 @@ def test_a_step_that_would_leave_nobody_is_not_taken():
     assert Rage(1, centred=True)(x[:2]).item() == 1.5
     assert torch.equal(Rage(4)(torch.ones(5, 3)), torch.ones(3))
     assert torch.equal(Rage(4, centred=True)(torch.zeros(5, 3)), torch.zeros(3))
-
-
-def test_centred_scores_move_with_a_shift(draw):
-    x, shift = torch.randn(N, D, generator=draw).double(), torch.randn(D, generator=draw).double()
-    torch.testing.assert_close(Rage(3, True)(x + shift), Rage(3, True)(x) + shift)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 30), hostile.lists(4), st.sampled_from([1, None]), st.booleans())
-def test_hostile_rows_do_not_break_it(seed, values, entries, centred):
-    """As many steps as hostile rows take the huge ones out; what stays is a convex combination."""
-    honest = torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
-    result = Rage(len(values), centred)(hostile.rows(honest, values, entries))
-    assert result.isfinite().all()
-    assert result.norm() <= 1.001 * honest.norm(dim=1).max()
-
-
-def test_a_non_finite_row_takes_one_step():
-    x = torch.as_tensor(reference.problem("random", N, D))
-    x[2], x[5] = torch.nan, torch.inf
-    rest = x[x.isfinite().all(1)]
-    for steps in [1, 2, 5]:
-        torch.testing.assert_close(Rage(steps)(x), Rage(max(steps - 2, 0))(rest))
-    torch.testing.assert_close(Rage(0)(x), rest.mean(0))
-
-
-@pytest.mark.parametrize("centred", [False, True])
-def test_weights_make_the_update(centred):
-    updates = world.updates()
-    aggregation = Rage(3, centred).aggregate(updates, world.oracle())
-    assert aggregation.weights.sum().item() == pytest.approx(1)
-    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
-
-
-def test_refuses_settings_out_of_range():
-    with pytest.raises(SettingError, match="rage needs n_iterations >= 0, got -1"):
-        Rage(-1)
-    message = r"n >= n_iterations \+ 1 updates, got n=6 and n_iterations=6; change n_iterations"
-    with pytest.raises(SettingError, match=message):
-        Rage(6)(torch.randn(6, 2))
-    with pytest.raises(SettingError, match=message):
-        Rage(6).check(6, 3)
-    Rage(5, False).check(6, 3)
-
-
-def test_refuses_what_no_rule_can_serve():
-    with pytest.raises(SettingError, match="at least one update without NaN"):
-        Rage(1)(torch.full((6, 2), torch.nan))
-    with pytest.raises(SettingError, match=r"\(n, d\)"):
-        Rage(0)(torch.zeros(0, 3))
-    with pytest.raises(SettingError, match="floating point"):
-        Rage(1)(torch.ones(6, 3, dtype=torch.int64))

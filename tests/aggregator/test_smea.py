@@ -121,12 +121,8 @@ def test_of_subsets_with_equal_eigenvalues_the_first_counts(unit):
     np.testing.assert_allclose(Smea(1)(triples).numpy(), expected)
 
 
-def test_gives_the_weights_and_says_that_all_subsets_were_tried():
-    updates = world.updates()
-    aggregation = Smea(F).aggregate(updates, world.oracle())
-    assert aggregation.weights.sum().item() == pytest.approx(1)
-    torch.testing.assert_close(aggregation.weights.float() @ updates.rows, aggregation.update)
-    assert aggregation.diagnostics == {"exact": 1}
+def test_says_that_all_subsets_were_tried():
+    assert Smea(F).aggregate(world.updates(), world.oracle()).diagnostics == {"exact": 1}
 
 
 def test_up_to_50_000_subsets_are_all_tried(monkeypatch):

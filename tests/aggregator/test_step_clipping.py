@@ -1,5 +1,3 @@
-from copy import deepcopy
-
 import numpy as np
 import pytest
 import torch
@@ -9,22 +7,14 @@ from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.geometric_median import GeometricMedian
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.step_clipping import StepClipping
-from lightning_fl.server_oracle import GivenServer
 from tests.aggregator import reference_field as field
+from tests.aggregator.server import Server
 
 ROUNDS = [
     np.array([[1.0, 0], [3, 4], [-1, 1]]),
     np.array([[2.0, 2], [1, 1], [-9, 12]]),
     np.array([[0.0, 1], [1, 0], [4, 4]]),
 ]
-
-
-class Server(GivenServer):
-    parameters = None
-
-    def __init__(self, w):
-        super().__init__(None)
-        self.parameters = torch.as_tensor(w)
 
 
 def play(rule, rounds, rate, w=None):
@@ -86,10 +76,3 @@ def test_after_a_step_of_length_0_the_last_limit_stays():
     found = rule.aggregate(Updates(torch.as_tensor(ROUNDS[2]) * 5), Server(still[1])).update
     assert rule._last["limit"] == limit > 0
     assert not torch.allclose(found, still[0])
-
-
-def test_a_checkpoint_keeps_answer_and_limit():
-    rule, later = StepClipping(Average()), StepClipping(Average())
-    w = play(rule, ROUNDS[:2], 0.5)[-1][1]
-    later.load_state_dict(deepcopy(rule.state_dict()))
-    assert torch.equal(play(rule, ROUNDS[2:], 0.5, w)[0][0], play(later, ROUNDS[2:], 0.5, w)[0][0])

@@ -1,0 +1,114 @@
+"""The contract's laws where conf has a rule with other settings, and that they find out who breaks them."""
+
+import pytest
+
+from lightning_fl import Federation
+from lightning_fl.adversary.adaptive import Adaptive
+from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.bucketing import Bucketing
+from lightning_fl.aggregator.bygars import Bygars
+from lightning_fl.aggregator.centred_clipping import CentredClipping, SequentialCentredClipping
+from lightning_fl.aggregator.foolsgold import Foolsgold
+from lightning_fl.aggregator.gas import Gas
+from lightning_fl.aggregator.krum import Krum, MultiKrum
+from lightning_fl.aggregator.layerwise import Layerwise
+from lightning_fl.aggregator.median import Median
+from lightning_fl.aggregator.rage import Rage
+from lightning_fl.aggregator.server_mixture import ServerMixture
+from lightning_fl.aggregator.trimmed_mean import TrimmedMean
+from lightning_fl.contract import test_aggregator as laws
+from tests import training
+
+
+@pytest.fixture
+def hold(monkeypatch):
+    """Hold a rule to a law."""
+
+    def hold(make, law, *args):
+        monkeypatch.setattr(laws, "make", lambda name, f=laws.F: make(f))
+        law("mine", *args)
+
+    return hold
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda f: Bygars(carry_over=True),
+        lambda f: CentredClipping(0.3, 4),
+        lambda f: SequentialCentredClipping(0.3),
+        lambda f: Bucketing(Bygars()),
+        lambda f: Layerwise(CentredClipping(0.5)),
+        lambda f: ServerMixture(Bygars(carry_over=True)),
+    ],
+)
+def test_what_it_remembers_is_saved_and_no_trial_counts(make, hold):
+    rule = make(laws.F)
+    laws.rounds(rule, [0])
+    assert rule.state_dict()
+    hold(make, laws.test_its_memory_goes_on_from_a_checkpoint)
+    hold(make, laws.test_a_trial_leaves_no_trace)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda f: Gas(Median(), f, 3),
+        lambda f: Gas(TrimmedMean(f), f, 3),
+        lambda f: Krum(f, "n-f-1"),
+        lambda f: MultiKrum(f, None, "n-f-1"),
+    ],
+)
+def test_equal_rows_win(make, hold):
+    hold(make, laws.test_equal_rows_win)
+
+
+def test_centred_scores_move_with_a_shift(hold):
+    hold(lambda f: Rage(f, centred=True), laws.test_moves_with_the_rows, "shift")
+
+
+class Momentum(Average):
+    """Averaging with momentum, which it remembers from round to round, and saves or not; maybe trials, too."""
+
+    def __init__(self, saves=True, tries=False):
+        self.saves, self.tries, self.m, self.last = saves, tries, 0, 0
+
+    def aggregate(self, updates, server):
+        result = super().aggregate(updates, server)
+        self.last = 0.5 * self.m + result.update
+        if self.tries:
+            self.m = self.last
+        return type(result)(self.last)
+
+    def on_train_batch_end(self, *args):
+        self.m = self.last
+
+    def state_dict(self):
+        return {"m": self.m} if self.saves else {}
+
+    def load_state_dict(self, state):
+        self.m = state.get("m", 0)
+
+
+def test_a_rule_that_remembers_without_saving_it_is_found_out(hold):
+    hold(lambda f: Momentum(), laws.test_its_memory_goes_on_from_a_checkpoint)
+    with pytest.raises(AssertionError):
+        hold(lambda f: Momentum(saves=False), laws.test_its_memory_goes_on_from_a_checkpoint)
+
+
+def test_a_rule_that_remembers_a_trial_is_found_out(hold):
+    hold(lambda f: Momentum(), laws.test_a_trial_leaves_no_trace)
+    with pytest.raises(AssertionError):
+        hold(lambda f: Momentum(tries=True), laws.test_a_trial_leaves_no_trace)
+
+
+@pytest.mark.parametrize(
+    ("rule", "remembered", "others"),
+    [(Foolsgold(normalize=True), "history", []), (Bygars(carry_over=True), "trust", [Adaptive(90, 2.0, "distance")])],
+)
+def test_clients_come_and_go(rule, remembered, others):
+    federation = Federation(8, 2 * len(others), "replacement", "uniform", participation=0.5)
+    module = training.fit(training.trainer([rule, *others], rounds=4), data_=training.data(federation))
+    assert module.diverged is None
+    present = {i for round_ in range(4) for group in federation.participants(round_) for i in group}
+    assert set(rule.state_dict()[remembered]) == present
