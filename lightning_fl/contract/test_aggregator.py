@@ -121,10 +121,16 @@ def test_asking_twice_gives_the_same_answer(name):
 def rounds(
     rule: Aggregator, numbers: Iterable[int], device: torch.device = world.CPU, tried: bool = False
 ) -> list[torch.Tensor]:
-    """What the rule makes of the rounds of these numbers; tried with other rows before each."""
+    """What the rule makes of the rounds of these numbers, of which every second one moves the model.
+
+    Tried with other rows before each, as an adaptive attacker does.
+    """
     found = []
     for t in numbers:
         rows, server = world.honest_updates(H, seed=t).to(device), world.oracle(index=t, device=device)
+        with torch.no_grad():
+            for parameter in server.model.parameters():
+                parameter += 0.1 * ((t + 1) // 2)
         if tried:
             rule.aggregate(Updates(-9 * rows.flip(0), ids=range(H)), server)
         found.append(rule.aggregate(Updates(rows, ids=range(H)), server).update.clone())
