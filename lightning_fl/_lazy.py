@@ -18,7 +18,7 @@ def attach(
     Args:
         package: Name of the group's package.
         file: Its ``__init__.py``.
-        functions: By the names of modules, functions in them that stand beside the classes.
+        functions: Names of functions that stand beside the classes, by module.
 
     Returns:
         The package's ``__getattr__``, ``__dir__`` and ``__all__``.

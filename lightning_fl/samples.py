@@ -136,8 +136,8 @@ class ClientBatch:
 
     Args:
         samples: The samples of all clients.
-        indices: For each client the samples it holds.
-        ids: For each client its number in the federation; virtual clients of the server have negative ones.
+        indices: The samples that each client holds.
+        ids: Each client's number in the federation; virtual clients of the server have negative ones.
         drawing: The round, and the number of a client's step in it, on which dropout's draws depend.  None: not
             known.
     """

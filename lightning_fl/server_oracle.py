@@ -106,7 +106,7 @@ class GivenServer(ServerOracle):
 
     Args:
         vectors: (c, d) class updates or the (d,) server update.  None: neither.
-        seed: Of what the rule draws.
+        seed: Seed of what the rule draws.
     """
 
     def __init__(self, vectors: Tensor | None, seed: int = 0):

@@ -262,7 +262,7 @@ def _confirmed(harms: Sequence[_Harm], estimates: _Tried, climbed: int) -> tuple
     An estimate that is nearly right speaks for all of its line.
 
     Args:
-        harms: By place, for each line.
+        harms: The harm at each place, for each line.
         estimates: What was tried.
         climbed: How many places farther out on the best line to ask about, where a cliff may be beyond its estimate.
 

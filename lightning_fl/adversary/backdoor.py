@@ -68,7 +68,7 @@ class Backdoor(Trained):
         Args:
             inputs: (k, ...) as they are stored; left unchanged.
             client: Whose they are.  None: test samples.
-            generator: For random triggers.
+            generator: Draws random triggers.
 
         Returns:
             (k, ...) inputs with the trigger.

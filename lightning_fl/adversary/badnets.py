@@ -21,8 +21,8 @@ class Badnets(Backdoor):
     """Train on images with a white square in the bottom right corner, or on texts that begin with a word.
 
     Args:
-        size: Of images: side of the square, in pixels.
-        word: Of texts: the word, one that the data know.  None: the data are images.
+        size: Side of the square on images, in pixels.
+        word: The word before texts, one that the data know.  None: the data are images.
         backdoor: Settings of `lightning_fl.adversary.backdoor.Backdoor`: target, source, share and momentum.
 
     >>> Badnets(size=1).patch(2, 3)

@@ -207,7 +207,7 @@ class Adversary(Checked, pl.Callback, ABC):
                 one.  None: equal.
             previous_update: What the rule made of the round before, for an attack that goes by it.  None: there was no
                 such round.
-            seed: Of what the attack draws.
+            seed: Seed of what the attack draws.
 
         Returns:
             One forged update per row; where all are one vector, an expanded view.

@@ -53,7 +53,7 @@ class Poisonedfl(Memory, Adversary):
     Args:
         factor: c at first, > 0: 8 in the authors' scripts.
         period: Rounds between two looks at the movement, at least 1.
-        shrink: In (0, 1).
+        shrink: Factor of c after a look that shows no effect, in (0, 1).
         least: c does not shrink below this, > 0.
         window: See `Adversary`.
 

@@ -79,12 +79,13 @@ class SparseHybrid(Memory, Adversary):
     the first model attacked, F the mean loss over the attackers' own samples; no biases, no norms.
 
     Args:
-        scale: In the sensitive weights.
+        scale: Standard deviations from the mean in the sensitive weights.
         factor: z.  None: LIE's own.
-        share: Of the weights that are sensitive, 0 < share <= 1.
+        share: Share of the weights that are sensitive, 0 < share <= 1.
         mask: "local": that share of each tensor of two or more dimensions; "global": of all of these together.
         sign: e_j: "inv_std": 1; "inv_mean": the mean's sign.
-        cap: Of the sensitive weights' deviations: "none", "iqr": q75 + 1.5 (q75 - q25), "z_score": mean + 2 deviations.
+        cap: Largest deviation of a sensitive weight: "none", "iqr": q75 + 1.5 (q75 - q25), "z_score": mean + 2
+            deviations.
         optimised: Take the largest z with which the update is as near to the honest ones, by the sum of squared
             distances, as the nearest of these is.
         window: See `Adversary`.

@@ -46,8 +46,8 @@ class Alignins(Aggregator):
         lambda_c: Limit on TDA, > 0.
         lambda_s: Limit on MPSA, > 0.
         sparsity: Share of the entries that are looked at for MPSA, 0 < sparsity <= 1.
-        median: Of the norms: "middle", the mean of the middle two of an even number, or "lower", as the authors' code
-            takes it.
+        median: Median of the norms: "middle", the mean of the middle two of an even number, or "lower", as the authors'
+            code takes it.
 
     Note:
         Where nobody stays the update is zero, as in the authors' code; ``aggregator/kept`` counts those that stay.  A

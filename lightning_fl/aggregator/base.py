@@ -121,7 +121,7 @@ class Aggregator(Checked, pl.Callback, ABC):
                 whatever can compute losses.
             weights: Data weight of each client, at least 0 with a positive sum.  None: equal.
             ids: Number of each row's client, for a rule that remembers clients.  None: the row's.
-            seed: Of what the rule draws.
+            seed: Seed of what the rule draws.
 
         Returns:
             The aggregated update.

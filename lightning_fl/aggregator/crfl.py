@@ -34,9 +34,9 @@ class Crfl(Wrapper):
 
     Args:
         rule: The rule; the certificate holds for the average.
-        slope: Of rho_t, at least 0: 0.1 for MNIST, 0.025 for LOAN, 0.25 for EMNIST.
-        offset: Of rho_t, > 0: 2 for MNIST and LOAN, 4 for EMNIST.
-        cap: Of rho_t, > 0.
+        slope: Slope of rho_t, at least 0: 0.1 for MNIST, 0.025 for LOAN, 0.25 for EMNIST.
+        offset: Offset of rho_t, > 0: 2 for MNIST and LOAN, 4 for EMNIST.
+        cap: Largest rho_t, > 0.
         sigma: Standard deviation of the noise in every parameter, at least 0.
         n_rounds: T, in which no noise is added, as the vote adds it.  None: noise in every round.
 

@@ -106,9 +106,9 @@ def malicious(scores: Float64[Tensor, " n"], references: Float64[Tensor, "r n"],
     """Find who is in the cluster of larger mean, if there are several; see `Fldetector`.
 
     Args:
-        scores: Of the clients that are judged.
+        scores: Scores of the clients that are judged.
         references: Uniform numbers in [0, 1].
-        most: Of clusters that are tried.  None: min(7, n - 1).
+        most: Largest number of clusters that is tried.  None: min(7, n - 1).
 
     >>> malicious(torch.tensor([0.1, 0.4, 0.1, 0.4, 0.1]).double(), torch.linspace(0, 1, 10).double().view(2, 5))
     [1, 3]

@@ -20,7 +20,7 @@ class FromKrum:
     """Rows' distances from what Krum, or Multi-Krum, answers in several groups at once; see `Krum` and `MultiKrum`.
 
     Args:
-        f: As the rule's.
+        f: The rule's f.
         m: How many to average; None: n - f.
         neighbours: How many others count in a score.
 

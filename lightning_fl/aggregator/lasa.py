@@ -108,7 +108,7 @@ class Lasa(Aggregator):
         sparsity: Share of the entries that become 0, 0 <= sparsity < 1; 0 zeroes none.
         aggregate: What is averaged: "sparse", as title and abstract say, and as the authors' code computes, whose masks
             are written into the same tensors; "dense", the clipped updates.
-        median: Of the norms: "middle", the mean of the middle two of an even number, or "lower", as in the code.
+        median: Median of the norms: "middle", the mean of the middle two of an even number, or "lower", as in the code.
 
     Note:
         A tensor of zeros has purity 0; in the authors' code it makes all of that tensor's scores NaN, so that everybody

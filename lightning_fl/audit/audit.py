@@ -27,12 +27,12 @@ class Audit:
     """What the rounds of a run tell; prints as a table.
 
     Args:
-        apart: By client, its median distance to the others over the usual one of the round, the median over rounds; inf
+        apart: Each client's median distance to the others over the usual one of the round, the median over rounds; inf
             where it sent NaN or inf in most.
-        weights: By rule, rows as those of a run's ``weights.csv``: the round, and what each client would have weighed.
-        moved: By rule and client, how far the answer would have moved in a round if the client had told the worst of
+        weights: For each rule, rows as in a run's ``weights.csv``: the round, and what each client would have weighed.
+        moved: For each rule and client, how far the answer would have moved in a round had the client told the worst of
             three lies, in units of the updates' spread; the mean over at most 10 rounds.
-        skipped: By rule, why it was left out.
+        skipped: Why a rule was left out, by its name.
     """
 
     apart: dict[int, float] = field(default_factory=dict)
@@ -74,8 +74,8 @@ def audited(rounds: Iterable[KeptRound], rules: Mapping[str, Aggregator]) -> Aud
     """Ask rules about rounds that were kept.
 
     Args:
-        rounds: In order.
-        rules: By name.  Of rounds that kept inner products alone, those can be asked that go by these alone (they move
+        rounds: The rounds, in order.
+        rules: The rules by name.  Where rounds kept inner products alone, those that go by these alone (they move
             with rotations) and need neither the server nor the model.
     """
     everything = list(rounds)

@@ -27,7 +27,7 @@ def keep_round(folder: Path, number: int, updates: Updates, keep: Keep) -> None:
     Args:
         folder: The run's.
         number: From 1.
-        updates: Of the round.
+        updates: The round's updates.
         keep: "gram": the (n, n) inner products.  "updates": the (n, d) updates.
     """
     held = updates.gram if keep == "gram" else updates.rows.cpu()

@@ -189,7 +189,7 @@ class Client(Checked, nn.Module, ABC):
         """What is proven of a client's privacy: epsilon, delta and the number of its uploads; None: nothing.
 
         Args:
-            rounds: In how many rounds it took part.
+            rounds: Number of rounds in which it took part.
         """
         return None
 

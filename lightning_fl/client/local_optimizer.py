@@ -27,7 +27,7 @@ class LocalOptimizer(LocalSteps):
         steps: K, at least 1.
         epochs: E, in place of steps: each client goes E times through all its samples.  None: steps.
         batch_size: Samples of a mini-batch, drawn anew in each step; a client with fewer uses all.  None: all.
-        learning_rate: Of the local steps, above 0.  None: the server's rate of the round.
+        learning_rate: Rate of the local steps, above 0.  None: the server's rate of the round.
         sampling: How mini-batches are drawn; see `minibatches`.
         client_chunk: See `Client`.
 

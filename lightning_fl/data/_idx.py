@@ -17,8 +17,8 @@ def read(
 
     Args:
         folder: Where the four files are.
-        checksums: Of the files, by name.
-        mean: Of the training images, scaled to [0, 1].
+        checksums: Checksums of the files, by name.
+        mean: Mean of the training images, scaled to [0, 1].
         std: Likewise.
         standardize: Whether a batch is standardised by them; otherwise it is in [0, 1].
 

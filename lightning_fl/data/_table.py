@@ -48,8 +48,8 @@ class Table(Checked, FederatedDataModule):
     Args:
         test_share: Share of the samples, drawn by ``partition_seed``, for evaluation, where there is no test split.
         standardize: Whether inputs, images by channel, are standardised by mean and deviation of the training samples.
-        vocabulary: Of texts, largest number of different tokens: padding, unknown, and the most frequent ones.
-        length: Of texts, tokens that each is clipped or padded to.
+        vocabulary: Largest number of different tokens in texts: padding, unknown, and the most frequent ones.
+        length: Number of tokens that each text is clipped or padded to.
         tokens: What is a token of a text: lower-case words and runs of punctuation, or characters.
         settings: See the base class.
     """

@@ -45,7 +45,7 @@ def add_noise(pixels: Float[Tensor, "k ch h w"], kind: str, generator: Generator
     """Add noise of severity 3 and clip to [0, 1].
 
     Args:
-        pixels: In [0, 1].
+        pixels: Pixels in [0, 1].
         kind: ``gaussian``: x + N(0, 0.08²).  ``shot``: Poisson(100 x) / 100.  ``impulse``: each value becomes 0 or 1
             with probability 0.015 each.  ``speckle``: x + x N(0, 0.12²).
         generator: Where the noise comes from.
@@ -62,10 +62,10 @@ def corrupt(images: UInt8[Tensor, "k 3 h w"], kind: str, severity: int, seed: in
     """Corrupt images in one of the `COMMON` ways; what is random differs from image to image.
 
     Args:
-        images: Of 32 x 32 pixels.
+        images: Images of 32 x 32 pixels.
         kind: One of `COMMON`.
         severity: 1 to 5.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
         New images; fractions of a byte are cut off, as in CIFAR-10-C.
@@ -99,9 +99,9 @@ def corrupt_clients(
 
     Args:
         inputs: Images of 32 x 32 pixels.
-        parts: For each client the numbers of its images; no image belongs to two clients.
+        parts: The numbers of each client's images; no image belongs to two clients.
         severity: 1 to 5.
-        seed: Of what clients draw and of the corruptions' own draws.
+        seed: Seed of what clients draw and of the corruptions' own draws.
         cache: Folder for corrupted images, created if needed.
 
     Returns:

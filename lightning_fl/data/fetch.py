@@ -62,10 +62,10 @@ def fetch(
     have passed their checksums.
 
     Args:
-        name: Of the data set, for messages.
+        name: Name of the data set, for messages.
         folder: Where the files belong.
-        checksums: Of each file, by name; see `verify`.
-        sources: By description, in the order to try them.
+        checksums: Checksums of the files, by name; see `verify`.
+        sources: The sources by description, in the order in which to try them.
         fallback: What to use instead when no source answers, for the message.
 
     Returns:

@@ -94,7 +94,7 @@ class TensorData(FederatedDataModule):
                 dictionary of whole columns.  Inputs have one shape and type, as tensors, arrays or images (PIL's become
                 bytes, channels first); targets are class numbers from 0.  Each item is read once, so transforms that
                 draw at random are drawn once.  Names of classes are taken over.
-            test: For evaluation.  None: a share of the samples is drawn from ``dataset`` by the seed.
+            test: Samples for evaluation.  None: a share of the samples is drawn from ``dataset`` by the seed.
             test_share: That share, in (0, 1).
             input: Which part of an item is the input: its key or number.  None: the first, or the only one left.
             target: Which part is the class.  None: the second, or the one that is named label, target or y.

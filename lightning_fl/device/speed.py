@@ -123,9 +123,9 @@ def rounds_of(
     """Time rounds of a federation on random pictures, without evaluations and files.
 
     Args:
-        shape: Of a sample.
-        n_samples: For training.
-        overrides: As for train.
+        shape: Shape of a sample.
+        n_samples: Number of training samples.
+        overrides: Overrides as for train.
         accelerator: Lightning's name of the device.
         seconds: How long, beside what starts and warms up.
         begin: Called when the rounds are about to be timed.

@@ -46,7 +46,7 @@ class Liar:
         samples: Gives the client's samples, for such attacks.
         client: How clients train, for such attacks.  None: one gradient of all samples.
         claim: What ``num-examples`` in the reply is multiplied by.
-        seed: Of the attack's draws.  Liars of one seed draw the same.
+        seed: Seed of the attack's draws.  Liars of one seed draw the same.
 
     Raises:
         SettingError: If the attack needs what the client does not know.
@@ -157,7 +157,7 @@ class LyingGrid:
         nodes: Who lies: the ids of nodes, or how many, those with the largest ids.
         rule: What the server aggregates by, for attacks that ask it.
         learning_rate: eta, the clients' rate; see `RobustStrategy`.
-        seed: Of the attack's draws.
+        seed: Seed of the attack's draws.
 
     Raises:
         SettingError: If the attack trains on data of its own, or asks a rule that is not given; in a round, if too few

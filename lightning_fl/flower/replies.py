@@ -35,10 +35,10 @@ class Layout:
     """The arrays that make the model: names, shapes, and which of them hold the numbers that clients train.
 
     Args:
-        shapes: Of all arrays, by name.
+        shapes: Shapes of all arrays, by name.
         trained: Names of those that hold floating-point numbers, in the order of an update's numbers.
         statistics: Names of those that hold running means and variances, which are measured, not trained.
-        dtype: Of an update.
+        dtype: Type of an update's numbers.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -88,9 +88,9 @@ def read(array: Array, shape: tuple[int, ...], name: str) -> np.ndarray:
     Unlike ``Array.numpy`` it allocates nothing, whatever size the bytes claim, and opens no archives.
 
     Args:
-        array: As a client sent it.
+        array: The array as a client sent it.
         shape: Which it must have.
-        name: For the reason.
+        name: Name of the array, for the reason.
 
     Raises:
         Refused: If it is not such an array.
@@ -124,7 +124,7 @@ class Answers:
         claims: (n,) weight of each; None: all equal.
         refused: Why, by node id.
         absent: Nodes that were asked and take no part, with the reason.
-        contents: Of the replies that were not refused.
+        contents: Contents of the replies that were not refused.
     """
 
     nodes: list[int]
@@ -158,7 +158,7 @@ def answering(
     """Sort replies by node, in the order of node ids; say why the other nodes that were asked take no part.
 
     Args:
-        replies: In any order, which decides nothing.  Those of nodes that were not asked are left out.
+        replies: The replies, in any order, which decides nothing.  Those of nodes that were not asked are left out.
         asked: Ids of the nodes that were asked.
         group: The round's group id, which its messages carry.
     """
@@ -195,7 +195,7 @@ def gather(
         layout: The model's.
         sent: The numbers of the global model.
         learning_rate: See `RobustStrategy`.
-        keys: Of the array record, and of the metric that says on how many samples a client trained.
+        keys: Keys of the array record, and of the metric that says on how many samples a client trained.
         most_examples: See `RobustStrategy`.
     """
     by_node, absent = answering(replies, asked, group)

@@ -87,7 +87,7 @@ class RobustStrategy(FedAvg):
             unless the client has its own.  None: one gradient of all samples.
         most_examples: None: all clients weigh the same, whatever they claim.  A number: a client weighs what its metric
             ``num-examples`` claims, but no more than this, which an honest client may hold.
-        seed: Of the rule's draws.
+        seed: Seed of the rule's draws.
         folder: Where the strategy saves itself after each round; another process that starts with the same folder goes
             on from there.  A round counts once its update is saved; if the server is killed before the clients have
             evaluated it, they do so after the restart.  None: nothing is saved.
@@ -100,8 +100,8 @@ class RobustStrategy(FedAvg):
             None: nobody is excluded.
         on_no_guarantee: What happens in a round whose n and f are beyond what is proven of the rule.  "warn": the log
             says so.  "stop": the run stops before the step.
-        settings: Of Flower's ``FedAvg``.  ``min_train_nodes`` and ``min_available_nodes`` are by default as many as the
-            rule needs, so a run waits for them.
+        settings: Settings of Flower's ``FedAvg``.  ``min_train_nodes`` and ``min_available_nodes`` are by default as
+            many as the rule needs, so a run waits for them.
 
     Raises:
         SettingError: If settings are out of range, do not fit each other or the rule.
@@ -231,7 +231,7 @@ class RobustStrategy(FedAvg):
         Args:
             grid: As there, like the others.
             initial_arrays: The initial model; a saved one replaces it.
-            num_rounds: Of the whole run, those before a restart included.
+            num_rounds: Number of rounds of the whole run, those before a restart included.
             timeout: Seconds after which a client that has not replied takes no part in a round.
             train_config: Sent to clients that train.
             evaluate_config: Sent to clients that evaluate.
@@ -292,7 +292,7 @@ class RobustStrategy(FedAvg):
 
         Args:
             server_round: From 1.
-            replies: In any order.
+            replies: The replies, in any order.
 
         Returns:
             The new model, None if the round is skipped, and the round's metrics.
@@ -358,8 +358,8 @@ class RobustStrategy(FedAvg):
 
         Args:
             server_round: From 1; 0 for the last round of a process before this one.
-            replies: In any order.  Errors, late replies and those of nodes that were not asked are left out, and so is
-                a node that sends several different ones.
+            replies: The replies, in any order.  Errors, late replies and those of nodes that were not asked are left
+                out, and so is a node that sends several different ones.
         """
         if not self._asked:
             return None

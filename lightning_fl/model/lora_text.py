@@ -23,9 +23,9 @@ class LoraText(Checked, nn.Module):
     Args:
         vocabulary: Different tokens; number 0 is padding.
         length: Tokens of a text at most.
-        width: Of a token's state; a multiple of heads.
-        layers: Of the transformer.
-        heads: Of each attention.
+        width: Width of a token's state; a multiple of heads.
+        layers: Number of the transformer's layers.
+        heads: Number of heads of each attention.
         rank: r, of the change of each layer's queries and values.
         n_classes: Length of the output.
         checkpointing: Whether each layer is computed once more for its gradient, rather than remembered.

@@ -126,8 +126,8 @@ def stepping(rate: float, scale: float = 1.0) -> Iterator[None]:
     """Let statistics that are coordinates of a row follow the batches inside, in steps of this rate.
 
     Args:
-        rate: Of the step that is taken along the gradient.
-        scale: By what gradients are scaled until then.
+        rate: Rate of the step that is taken along the gradient.
+        scale: Factor by which gradients are scaled until then.
     """
     before = _per_rate.set(scale / rate if rate else 0.0)
     try:

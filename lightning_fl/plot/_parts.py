@@ -152,8 +152,8 @@ def pieces(columns: Sequence[T], letters: int, width: float) -> list[list[T]]:
 
     Args:
         columns: The columns.
-        letters: Of the longest line in a cell.
-        width: Of a piece, in inches.
+        letters: Number of letters of the longest line in a cell.
+        width: Width of a piece, in inches.
 
     >>> pieces([1, 2, 3, 4, 5], letters=8, width=2.5)
     [[1, 2, 3], [4, 5]]

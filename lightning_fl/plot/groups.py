@@ -35,7 +35,7 @@ def grouped(
     """Draw a heat map per panel; the numbers are written into the cells, so that it can be read in black and white.
 
     Args:
-        shown: By panel, row and column the mean (None: no result) and what to write into the cell.
+        shown: For each panel, row and column the mean (None: no result) and what to write into the cell.
         across: The columns, in order; many are spread over several maps.
         rows: What the rows are.
         columns: What the columns are.
@@ -77,7 +77,7 @@ def grouped_curves(
     A reader can tell `MOST_LINES` rows in one picture apart.
 
     Args:
-        curves: By panel, row and column: the points of each run, and whether it diverged.
+        curves: For each panel, row and column the points of each run, and whether it diverged.
         rows: What the lines are.
         unit: What the numbers are.
         quantile: Student's t by degrees of freedom.

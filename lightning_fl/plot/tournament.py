@@ -26,7 +26,7 @@ def outcomes(
     """Draw mean accuracies as a heat map with their numbers, so that it reads in black and white.
 
     Args:
-        table: By rule, in the order of the rows, and column the accuracies over seeds in percent; none: not measured.
+        table: Accuracies over seeds in percent, by rule, in the order of the rows, and column; none: not measured.
         attacks: The columns.
         apart: Further columns, set apart.
         title: What it is.
@@ -56,7 +56,7 @@ def worst_over_skew(
     """Draw the accuracy under the worst attack over degrees of label skew, with intervals.
 
     Args:
-        lines: By rule and skew mean, low and high, in percent.
+        lines: Mean, low and high in percent, by rule and skew.
         skews: The places on the x axis, from no skew to the most.
         title: What it is.
     """
@@ -90,7 +90,8 @@ def over_told(
     """Draw what rules lose by a wrong f, and their measured kappa beside theory's least.
 
     Args:
-        panels: By what is measured, rule and multiple of the true number that the rule was told; the last is kappa.
+        panels: Values by what is measured, rule and multiple of the true number that the rule was told; the last is
+            kappa.
         bound: Theory's least kappa by multiple.
         title: What it is.
     """

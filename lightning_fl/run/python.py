@@ -56,7 +56,7 @@ class Run:
         model: The final model, on the CPU.
         status: "completed", "stopped early" (by a callback), "interrupted" or "diverged"; ``summary["reason"]`` says
             why a run ended early.
-        accuracy: Of the last evaluation, in [0, 1].  None: the run diverged.
+        accuracy: Accuracy at the last evaluation, in [0, 1].  None: the run diverged.
         recall: Recall of each class, in [0, 1]; None for a class without test samples.  None: the run diverged.
         metrics: One record per round; if evaluated, with accuracy and recall.  ``pandas.DataFrame`` takes it.
         weights: One record per round with the rule's weight of each client, by number; empty for a rule that is not a

@@ -59,7 +59,7 @@ def summarise(
         module: The trained module.
         record: Its rows.
         status: "completed", "stopped early", "interrupted" or "diverged".
-        version: Of the code that trained it.
+        version: Version of the code that trained it.
         reason: Why it ended early, where that is known.
 
     Returns:

@@ -81,7 +81,7 @@ class Sites:
         """Make samples of each class, one site's after the other's, and those of the test.
 
         Args:
-            seed: Of draws.
+            seed: Seed of all draws.
             images: Class z is MNIST's digit z, 400 images that recur where the sites hold more.  False: clouds around a
                 point of each class.
 
@@ -128,9 +128,9 @@ class Advice:
         sites: Whose.
         f: How many sites may lie.
         liars: Which sites lie, by what they are called.
-        accuracy: By rule and weights: if nobody lies, and the worse of two attacks by each group of liars.
-        safe: By rule and weights, the largest f with a proof for as many sites; None where none is known.
-        left_out: By rule, why it cannot serve these sites.
+        accuracy: Accuracies by rule and weights: if nobody lies, and the worse of two attacks by each group of liars.
+        safe: The largest f with a proof for as many sites, by rule and weights; None where none is known.
+        left_out: Why a rule cannot serve these sites, by its name.
     """
 
     sites: Sites
@@ -204,7 +204,7 @@ def advise(
         f: How many may lie, from 1, fewer than half.
         rules: Their names.
         make: Makes a rule of its name and f.
-        rounds: Of each run.
+        rounds: Number of rounds of each run.
         seeds: How many runs each number is a mean of.
         images: See `Sites.samples`.
 

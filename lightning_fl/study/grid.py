@@ -85,8 +85,8 @@ class Grid(Study):
         table: Which table.
         scale: Factor for the rounds.
         more: Further overrides of every run.
-        seeds: Of every cell; those that are measured join them.
-        folder: Of runs and reports.
+        seeds: Seeds of every cell; those that are measured join them.
+        folder: Folder of runs and reports.
         kept_only: Whether to know what scripts/tables/measured has of the table and nothing else.
         told: f of every run, as a multiple of how many attack in a round; rounded, halves up.  None: the table's.
     """

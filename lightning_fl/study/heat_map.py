@@ -36,7 +36,7 @@ class HeatMap:
         rows: Setting of the rows, such as f.
         columns: Setting of the columns, such as partition.gamma.
         panels: Settings that make several maps; others that differ do, too.
-        metric: As of `compare`.
+        metric: Name of what is compared, as in `compare`.
 
     Raises:
         SettingError: If the rows or columns are missing, are the rule or the attack, or no setting of the runs.

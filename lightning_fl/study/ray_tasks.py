@@ -152,7 +152,7 @@ class Tasks:
     Args:
         workers: How many share the cluster's cores and GPUs.
         fresh: Whether each call has a process of its own; a run needs one.
-        address: Of the cluster, such as ray://HOST:10001.  None: the one that Ray finds, or this machine.
+        address: Address of the cluster, such as ray://HOST:10001.  None: the one that Ray finds, or this machine.
 
     Raises:
         SettingError: If there is no Ray or no such cluster.

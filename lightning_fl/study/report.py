@@ -25,7 +25,7 @@ class Section:
     """A table, and what stands around it; either may be missing.
 
     Args:
-        heading: Of the section.
+        heading: Heading of the section.
         header: Names of the columns.
         rows: Cells.
         best: Places of the cells that stand out.
@@ -48,7 +48,7 @@ class Report:
     """Tables with text around them, numbers and pictures.
 
     Args:
-        title: Of the whole.
+        title: Title of the whole.
         paragraphs: What to know before reading a table.
         sections: The tables.
         records: What a program reads: the columns' names, then the rows.
@@ -116,7 +116,7 @@ class Report:
 
         Args:
             folder: The folder.
-            name: Of the files, which end in .md, .csv, .tex and .html.
+            name: Name of the files, which end in .md, .csv, .tex and .html.
             brief: What LaTeX has in its place.
 
         Returns:

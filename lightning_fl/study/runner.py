@@ -93,7 +93,7 @@ class Runner:
         """Call a function with each of many arguments, in workers that stay; a single worker is this process.
 
         Args:
-            function: Of a module that can be imported.
+            function: A function of a module that can be imported.
             calls: Arguments.
 
         Yields:

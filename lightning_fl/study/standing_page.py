@@ -40,9 +40,9 @@ def standing_page(
     Args:
         tournament: What was played.
         panels: The standing at each of them.
-        titles: Of the tabs, one per panel.
+        titles: Titles of the tabs, one per panel.
         how: What to say of the measurement, a paragraph each.
-        pages: By the names of conf/aggregator addresses of their pages, if there are any.
+        pages: Addresses of rules' pages, if there are any, by the names of conf/aggregator.
     """
     leagues: list[dict[str, Any]] = [
         {"title": title, "rules": [_rule(tournament, one, panel, pages or {}) for one in found if one.played]}

@@ -72,7 +72,7 @@ class Standing:
         clean: Accuracy without an attack.
         worst: Accuracy under the worst attack, over the seeds in which every attack of theirs has been played.
         worst_recall: Recall of the least recognised class, under the attack that hurts it most.
-        attack: Of those played at all of these seeds the one with the least mean accuracy.
+        attack: The attack with the least mean accuracy, of those played at all of these seeds.
         kappa: Largest mean over rounds and seeds of the measured kappa, over attacks.
         rule_ms: Mean time of the rule per round, in milliseconds.
         refused: Why the rule cannot be run.

@@ -17,7 +17,7 @@ class Study(ABC):
     """Cells and their records, found by what a cell asks for; what tables and tournaments have in common.
 
     Args:
-        path: Of the records of runs trained here; several processes may add to them.
+        path: File of the records of runs trained here; several processes may add to it.
         fields: Their columns.
     """
 

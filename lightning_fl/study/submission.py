@@ -39,7 +39,7 @@ class Submission:
     """What is submitted.
 
     Args:
-        name: Of a file of one's own in conf/aggregator, or, of an attack, in conf/adversary.
+        name: Name of a file of one's own in conf/aggregator, or, of an attack, in conf/adversary.
         lowers: The rule that an attack lowers.  None: the submission is a rule.
         selection: Options of ``lightning-fl tournament`` that choose what is played, and the protocol.
 
@@ -145,7 +145,7 @@ def apart(tournament: Tournament, folder: Path, error: float) -> tuple[str, bool
     """Compare runs with those that were submitted.
 
     Args:
-        tournament: As it was played again, perhaps at other rates.
+        tournament: The tournament as it was played again, perhaps at other rates.
         folder: The submission.
         error: Points that 95 % of the runs may be apart.
 

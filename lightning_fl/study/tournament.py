@@ -89,12 +89,12 @@ class Entries:
     """What competes.
 
     Args:
-        rules: By label the overrides that make the rule, of the client, too, where it needs another one.
+        rules: The overrides that make each rule, of the client, too, where it needs another one; by label.
         attacks: Names of conf/adversary; ``none`` is always there.
         skew: Partitions: a name of conf/partition, or the alpha of a Dirichlet partition.
         byzantine: Numbers of Byzantine clients.
-        seeds: Of every cell.
-        rates: Of the server, to choose from.
+        seeds: Seeds of every cell.
+        rates: Rates of the server, to choose from.
         tuning: Attacks under which they are chosen, by the accuracy on validation samples; see ``cost``.
         base: Overrides of every run.
         again: Seeds after the first play the attacks that cost a rule at least this share, in [0, 1], of the accuracy
@@ -245,7 +245,7 @@ class Tournament(Study):
 
     Args:
         entries: What competes.
-        folder: Of ``cells.csv`` and the report.
+        folder: Folder of ``cells.csv`` and the report.
     """
 
     labels = Place._fields
@@ -461,7 +461,7 @@ class Tournament(Study):
         Args:
             cells: Which ones, in this order.
             runner: Trains them.
-            version: Of the code that trains them.
+            version: Version of the code that trains them.
 
         Yields:
             Each result as it comes, that of a run that `FAILED` with the error's "trace"; None for one that another
@@ -511,7 +511,7 @@ def best_rate(found: Mapping[float, Mapping[str, float]], cost: float | None) ->
     """Choose a rate; of equal ones the first.
 
     Args:
-        found: By rate and attack the accuracy on validation samples, in [0, 1].
+        found: Accuracies on validation samples, in [0, 1], by rate and attack.
         cost: See `Entries`.
 
     >>> found = {0.1: {"none": 0.90, "ipm": 0.60}, 0.2: {"none": 0.91, "ipm": 0.50}, 0.01: {"none": 0.70, "ipm": 0.65}}
@@ -563,7 +563,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     """Train a run and take from it what a tournament shows; what an equal run has measured is taken over.
 
     Args:
-        overrides: As for train.py.
+        overrides: Overrides as for train.py.
         folder: The tournament's: has ``cells.csv``, and loggers write there, if there are any.
         title: What loggers call it.
 

@@ -56,8 +56,8 @@ def trigger_radius(
         n_steps: tau, local steps.
         poisoned: q/n, share of a batch that is poisoned.
         factor: gamma, by which attackers scale what they send.
-        sigma: Of the training's noise.
-        sigma_of_votes: Of the noisy copies that vote.
+        sigma: Deviation of the training's noise.
+        sigma_of_votes: Deviation of the noise of the copies that vote.
 
     Returns:
         The length, inf where p_a = 1 and p_b = 0; not guaranteed where p_a <= p_b: then the vote abstains.

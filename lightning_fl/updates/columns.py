@@ -16,7 +16,7 @@ class Layer:
     """One trained tensor.
 
     Args:
-        name: In the model, such as "conv1.weight".
+        name: Name in the model, such as "conv1.weight".
         start: Its first column.
         stop: The one after its last.
         dimensions: How many it has: a bias 1, a matrix 2, a convolution 4.

@@ -62,7 +62,7 @@ def quick_deviation(
         updates: The round.
         answer: The vector, see `deviation`, or the combination that it is.
         h: See `deviation`.
-        moments: Of the first h rows, as the attack has asked for them.  None: not known.
+        moments: Moments of the first h rows, as the attack has asked for them.  None: not known.
 
     Returns:
         The three numbers.  They are worth nothing if the second is 0 or one of them is not finite.

@@ -187,7 +187,7 @@ class Block(columns.Columns):
 
         Args:
             rows: Those of this process.
-            parts: For each process, the places of its rows.
+            parts: The places of each process's rows.
             out: One row for each place.
         """
         others = [() if r == self.rank else part for r, part in enumerate(parts)]

@@ -22,7 +22,7 @@ def mix(updates: Updates, matrix: Float[Tensor, "m n"], data_weights: Float[Tens
     Args:
         updates: The rows.
         matrix: M.  A diagonal one scales them, which remain those of their clients.
-        data_weights: Of the mixed rows.  None: as before for a diagonal matrix, else equal shares.
+        data_weights: Data weights of the mixed rows.  None: as before for a diagonal matrix, else equal shares.
 
     Returns:
         The mixed rows; ``ids`` is None unless M is diagonal.  ``rows`` is computed on demand.

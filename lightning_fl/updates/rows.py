@@ -95,7 +95,7 @@ def combine_rows(rows: Float[Tensor, "n d"], weights: Float[Tensor, " n"]) -> Fl
 
     Args:
         rows: The rows, on any device.
-        weights: Of the rows' type, on the CPU, lest a GPU be waited for.
+        weights: Weights of the rows' type, on the CPU, lest a GPU be waited for.
     """
     used = weights.nonzero().flatten()
     if len(used) == len(rows):

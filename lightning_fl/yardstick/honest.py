@@ -64,6 +64,6 @@ def drawn(family: str, h: int, f: int, d: int, seed: int = 0) -> Float[Tensor, "
         h: Honest rows.
         f: Byzantine ones.
         d: Length.
-        seed: Of the draw.
+        seed: Seed of the draw.
     """
     return FAMILIES[family](h, f, d, seeding.generator(seed, "honest", family))

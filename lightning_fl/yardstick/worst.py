@@ -130,7 +130,7 @@ def worst(rule: Rule, honest: Any, f: int, *, seed: int = 0, budget: int = BUDGE
         rule: Any rule: of this library, of another one, or a function.
         honest: (h, d) the honest rows, of torch or NumPy, finite.
         f: How many rows are forged, at least 1.
-        seed: Of what the attacks draw.
+        seed: Seed of what the attacks draw.
         budget: How often to ask the rule at most.  The literature's attacks and searches take about 400
             questions; a walk from the worst rows takes the rest.
 
@@ -203,7 +203,7 @@ def kappa(rule: Rule, n: int, f: int, d: int, *, seed: int = 0, budget: int = BU
         n: Rows in all.
         f: How many of them are forged, at least 1, n - f at least 2.
         d: Their length.
-        seed: Of honest rows and attacks.
+        seed: Seed of honest rows and attacks.
         budget: How often to ask the rule at most on each family.
 
     Raises:

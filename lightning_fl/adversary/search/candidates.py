@@ -47,7 +47,7 @@ class Candidates:
         rows: x.
         vectors: v.
         copies: How many rows are y.
-        data_weights: Of the rows and the copies.
+        data_weights: Data weights of the rows and the copies.
 
     >>> candidates = Candidates(Updates(torch.tensor([[3.0]])), torch.tensor([[1.0], [5.0]]), 2, torch.ones(3))
     >>> candidates.by([2.0, 0.0]).rows.flatten(), candidates.by([0.0, 1.0]).gram[0]

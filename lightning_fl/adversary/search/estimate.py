@@ -43,7 +43,7 @@ def sample_columns(vectors: Float[Tensor, "m d"], k: int) -> Sample | None:
     stands for max(1, 1 / (k q_j)) columns.
 
     Args:
-        vectors: In whose directions the columns matter.
+        vectors: Directions in which the columns matter.
         k: How many columns at most.
 
     Returns:

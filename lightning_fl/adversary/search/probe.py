@@ -154,7 +154,7 @@ def climb(value: Callable[[float], float], evaluations: int, start: float, step:
         start: The first point.
         step: First step; doubled after each success until the first failure, then multiplied by ``ratio`` after each
             try.
-        ratio: In (0, 1).
+        ratio: The factor, in (0, 1).
 
     Returns:
         The best point tried; only points ahead of the best so far are tried, and of equal values the first counts.
