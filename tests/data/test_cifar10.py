@@ -3,7 +3,6 @@
 import os
 import shutil
 import tarfile
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +45,8 @@ def tiny(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_original_batches_are_read_as_they_are(tiny, capsys):
-    data = make(tiny)
-    data.prepare_data()  # nothing to fetch, nothing to say
-    assert capsys.readouterr().out == ""
-    train, test = data.load()
+def test_original_batches_are_read_as_they_are(tiny):
+    train, test = make(tiny).load()
     assert train.inputs.shape == (10, 3, 32, 32)
     assert train.inputs.dtype == torch.uint8
     assert train.targets.tolist() == list(range(10))
@@ -73,28 +69,6 @@ def test_a_batch_that_is_not_the_original_is_never_unpickled(tiny, step):
     (folder / "data_batch_3").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     with pytest.raises(DataError, match="data_batch_3 is corrupt"):
         getattr(make(tiny), step)()
-
-
-@pytest.mark.parametrize("step", ["prepare_data", "load"])
-def test_swapped_batches_are_named(tiny, step):
-    folder = tiny / "cifar-10-batches-py"
-    for old, new in pairwise(["x", "test_batch", "data_batch_1", "x"]):
-        (folder / new).rename(folder / old)
-    with pytest.raises(DataError, match="data_batch_1 is corrupt"):
-        getattr(make(tiny), step)()
-
-
-def test_torchvisions_mirror(tiny, monkeypatch, capsys):
-    shutil.rmtree(tiny / "cifar-10-batches-py")
-    monkeypatch.setattr(cifar10, "TorchvisionCIFAR10", refuse)
-    with pytest.raises(DataError, match=r"CIFAR-10 could not be fetched(.|\n)*or use data.tree=FOLDER"):
-        make(tiny).prepare_data()
-    monkeypatch.setattr(
-        cifar10, "TorchvisionCIFAR10", lambda root, download: write(Path(root) / "cifar-10-batches-py", batches())
-    )
-    make(tiny).prepare_data()
-    assert "fetched from torchvision's mirror" in capsys.readouterr().out
-    assert len(make(tiny).load()[0]) == 10
 
 
 def plant(folder, train=2, test=1):

