@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one thread for each of the processes side by side, and for what they start
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -19,6 +20,7 @@ from hydra._internal.hydra import Hydra
 
 import tests.starting  # noqa: F401  (decides what processes are forked from)
 from tests.blank import leave_blank
+from tests.commands.command import outcome
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
@@ -80,3 +82,16 @@ def _shapes_are_checked_by_the_contract():
 def draw():
     """A seeded generator for random problems."""
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def typed(tmp_path, monkeypatch, capsys):
+    """Type a command line in an empty folder; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+
+    def typed(main, *words):
+        monkeypatch.setattr(sys, "argv", list(map(str, words)))
+        return outcome(main, capsys)
+
+    return typed

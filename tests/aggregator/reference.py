@@ -279,9 +279,14 @@ Z = np.array(
 )
 
 
+def length(row):
+    """||row||."""
+    return float(np.sqrt(sum(float(value) ** 2 for value in row)))
+
+
 def distance(a, b):
     """||a - b||."""
-    return np.sqrt(sum((float(p) - float(q)) ** 2 for p, q in zip(a, b, strict=True)))
+    return length([float(p) - float(q) for p, q in zip(a, b, strict=True)])
 
 
 def mean_of(x, rows):

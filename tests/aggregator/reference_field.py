@@ -1,12 +1,11 @@
-"""Rules of 2020 to 2026 as slow float64 loops, typed from their equations; imports nothing of the project."""
+"""Rules of 2020 to 2026 as slow float64 loops, typed from their equations; of the project they import nothing."""
 
 import numpy as np
 
-X = np.array([[0, 0], [1, 0.5], [0.2, 2], [2, 1.3], [1.1, 3], [0.7, 1.1], [10, -9]])
+from tests.aggregator.reference import clip, length
+from tests.aggregator.reference_peers import middle
+
 U = np.array([[0, 0], [1, 0.5], [0.2, 2], [4, 1.3], [1.1, 5], [-3, 1.1], [10, -9]])
-Z = np.array(
-    [[1, 2, -1], [1.5, 1.8, -0.6], [0.4, 2.5, -1.2], [0.9, 1.2, 0.1], [1.2, 2.2, -2], [-3, 0.5, 4], [-2.9, 0.6, 4.2]]
-)
 V = np.array(
     [
         [0.9, -0.4, 0.3, 1.2, -0.7, 0.2, 0.5, -0.3, 0.8, -0.6],
@@ -19,11 +18,6 @@ V = np.array(
 )
 W10 = np.array([0.5, -0.2, 0.1, 0.3, -0.4, 0.6, 0, 0.2, -0.1, 0.4])
 S = np.array([[1, -2, 0, 3], [2, 1, -1, 0], [-1, 2, 2, 1], [3, -1, 1, -2], [0.5, 0, -3, 1]])
-
-
-def length(row):
-    """Euclidean norm."""
-    return float(np.sqrt(sum(float(value) ** 2 for value in row)))
 
 
 def sign(value):
@@ -59,9 +53,7 @@ def robust_learning_rate(x, answer, threshold):
 
 def median(values, kind="middle"):
     """Mean of the middle two of an even number, or the lower one."""
-    values = sorted(float(value) for value in values)
-    low, high = values[(len(values) - 1) // 2], values[len(values) // 2]
-    return low if kind == "lower" else (low + high) / 2
+    return float(sorted(values)[(len(values) - 1) // 2]) if kind == "lower" else float(middle(values))
 
 
 def z_scores(values):
@@ -96,11 +88,6 @@ def alignins(x, w, lambda_c=1.0, lambda_s=1.0, sparsity=0.3, kind="middle", weig
     c = median([length(x[i]) for i in kept], kind)
     share = sum(alpha[i] for i in kept)
     return sum(alpha[i] / share * clip(x[i], c) for i in kept), found | {"c": c}
-
-
-def clip(row, radius):
-    """No longer than the radius."""
-    return row * min(1.0, radius / length(row)) if length(row) else row
 
 
 def lasa(x, layout, lambda_n=1.0, lambda_s=1.0, sparsity=0.3, aggregate="sparse", kind="middle"):

@@ -1,23 +1,17 @@
-"""The field's rules as slow float64 loops, typed from their equations; imports nothing of the project."""
+"""The field's rules as slow float64 loops, typed from their equations; of the project they import nothing."""
 
 from itertools import combinations
 from math import floor, log
 
 import numpy as np
 
-X = [[0, 0], [1, 0.5], [0.2, 2], [2, 1.3], [1.1, 3], [0.7, 1.1], [10, -9]]
-Z = [[1, 2, -1], [1.5, 1.8, -0.6], [0.4, 2.5, -1.2], [0.9, 1.2, 0.1], [1.2, 2.2, -2], [-3, 0.5, 4], [-2.9, 0.6, 4.2]]
+from tests.aggregator.reference import length
 
 
 def middle(values):
     """Median; the mean of the middle two of an even number."""
     values = sorted(values)
     return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
-
-
-def length(row):
-    """Euclidean norm."""
-    return float(np.sqrt(sum(float(value) ** 2 for value in row)))
 
 
 def near_mean(column, centre, k):

@@ -17,7 +17,7 @@ def ask(x, w, weights=None, **settings):
 
 
 PROBLEMS = {
-    "a": (field.Z, np.ones(3), {"sparsity": 0.7}),
+    "a": (reference.Z, np.ones(3), {"sparsity": 0.7}),
     "b": (field.V, field.W10, {"sparsity": 0.3}),
     "c": (field.V[:5], field.W10, {}),
     "c, lower": (field.V[:5], field.W10, {"median": "lower"}),
@@ -40,10 +40,10 @@ def test_small_problems(name):
 
 def test_literal():
     """Rows 5 and 6 of Z point away from w; p = (1, 1, -1), and of two entries their largest have the wrong sign."""
-    _, found = field.alignins(field.Z, np.ones(3), sparsity=0.7)
+    _, found = field.alignins(reference.Z, np.ones(3), sparsity=0.7)
     assert (found["p"], found["k"], found["mpsa"]) == ([1, 1, -1], 2, [1, 1, 1, 1, 1, 0, 0])
     assert found["tda"][0] == pytest.approx(2 / 18**0.5)
-    kept = ask(field.Z, np.ones(3), sparsity=0.7).trust.nonzero().flatten().tolist()
+    kept = ask(reference.Z, np.ones(3), sparsity=0.7).trust.nonzero().flatten().tolist()
     assert not {5, 6} & set(kept)
 
 

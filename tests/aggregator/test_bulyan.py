@@ -26,8 +26,8 @@ def test_literal():
     The scores' order at once is 5, 1, 2, 3, 0, and (0.6333, 0.9667) follows; a mean of the selection is (0.6, 1.32), a
     mean of distances to the median (0.2, 0.5).
     """
-    x = torch.tensor(peers.X, dtype=torch.float64)
-    assert peers.bulyan(peers.X, 1)[1] == [5, 1, 4, 2, 0]
+    x = torch.tensor(reference.X, dtype=torch.float64)
+    assert peers.bulyan(reference.X, 1)[1] == [5, 1, 4, 2, 0]
     distances = squared_distances(gram_matrix(x))
     assert bulyan_selection(distances, 1).tolist() == [5, 1, 4, 2, 0]
     assert bulyan_selection(distances, 1, once=True).tolist() == [5, 1, 2, 3, 0]

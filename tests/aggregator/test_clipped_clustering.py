@@ -39,8 +39,8 @@ def test_literal():
 
     Without clipping (1, 1.94, -0.94) follows, with the mean of the norms 3.21 as tau too.
     """
-    z = torch.tensor(peers.Z, dtype=torch.float64)
-    result, found = peers.clipped_clustering(peers.Z)
+    z = torch.tensor(reference.Z, dtype=torch.float64)
+    result, found = peers.clipped_clustering(reference.Z)
     assert found["kept"] == [0, 1, 2, 3, 4]
     assert found["tau"] == pytest.approx(7.85**0.5)
     np.testing.assert_allclose(result, [0.9697247, 1.8844952, -0.8895411], atol=1e-7)

@@ -35,7 +35,9 @@ ANCHORS = {
 
 @pytest.mark.parametrize("f", [1, 2, 3])
 @pytest.mark.parametrize("anchor", ANCHORS)
-@pytest.mark.parametrize("x", [field.X, field.U, reference.problem("random", 9, 5), reference.problem("offset", 9, 5)])
+@pytest.mark.parametrize(
+    "x", [reference.X, field.U, reference.problem("random", 9, 5), reference.problem("offset", 9, 5)]
+)
 def test_agrees_with_the_loop(anchor, f, x):
     inner, loop = ANCHORS[anchor]
     kept = field.nearest(x, loop(x, f), f)

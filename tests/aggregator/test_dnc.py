@@ -39,9 +39,9 @@ def test_literal():
 
     With c = 1.5 the third to go is row 1, then 4, then 4 again, and 0, 2, 3 remain; on all coordinates it is 4.
     """
-    z = torch.tensor(peers.Z, dtype=torch.float64)
+    z = torch.tensor(reference.Z, dtype=torch.float64)
     sets = [[0, 1], [1, 2], [0, 2]]
-    _, scores, _ = peers.dnc(peers.Z, 2, sets)
+    _, scores, _ = peers.dnc(reference.Z, 2, sets)
     np.testing.assert_allclose(scores[0], [1.47872, 2.63433, 0.66041, 0.7392, 2.16225, 9.33055, 8.56954], atol=1e-5)
     for columns, expected in zip(sets, scores, strict=True):
         found = dnc_scores(gram_matrix(z[:, columns]))

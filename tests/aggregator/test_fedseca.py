@@ -17,7 +17,7 @@ def ask(rule, x):
 
 @pytest.mark.parametrize("median", ["middle", "lower"])
 @pytest.mark.parametrize("variant", ["code", "paper"])
-@pytest.mark.parametrize(("x", "gamma"), [(field.V, 0.7), (field.S, 0.0), (field.V, 0.9), (field.Z, 0.5)])
+@pytest.mark.parametrize(("x", "gamma"), [(field.V, 0.7), (field.S, 0.0), (field.V, 0.9), (reference.Z, 0.5)])
 def test_small_problems(x, gamma, variant, median):
     """Of two rounds, the second with rows that are 0.2 less."""
     rule = Fedseca(gamma, 0.5, variant, median)

@@ -34,8 +34,8 @@ def test_literal():
     By the cosine of the updates instead of the models row 3 would join before row 4; of the four only row 4 is longer
     than the median.
     """
-    z = torch.tensor(peers.Z, dtype=torch.float64)
-    result, found = peers.flame(peers.Z, [1, 1, 1], 0.1)
+    z = torch.tensor(reference.Z, dtype=torch.float64)
+    result, found = peers.flame(reference.Z, [1, 1, 1], 0.1)
     assert found["admitted"] == [0, 1, 2, 4]
     assert found["S"] == pytest.approx(0.1 * 7.85**0.5)
     assert found["joined"] == pytest.approx(0.00152954, rel=1e-5)

@@ -38,8 +38,8 @@ def test_literal():
     Without pardoning rows 0 to 4 would all count fully; divided by the weights' sum 4.02 it is (0.9757,
     1.9011, -0.8036).  In the second round the histories are much more alike.
     """
-    z = torch.tensor(peers.Z, dtype=torch.float64)
-    result, w = peers.foolsgold(peers.Z, peers.Z)
+    z = torch.tensor(reference.Z, dtype=torch.float64)
+    result, w = peers.foolsgold(reference.Z, reference.Z)
     np.testing.assert_allclose(w, [0.5103136, 1, 1, 1, 0.5103136, 0, 0], atol=1e-7)
     np.testing.assert_allclose(result, [3.92269, 7.6433172, -3.2309409], atol=1e-6)
     np.testing.assert_allclose(foolsgold_weights(gram_matrix(z)), w, rtol=1e-9)

@@ -58,9 +58,9 @@ def test_literal():
 
     Krum's choice for all columns at once is row 0.
     """
-    z = torch.tensor(peers.Z, dtype=torch.float64)
+    z = torch.tensor(reference.Z, dtype=torch.float64)
     groups = [[0], [1], [2]]
-    result, found = peers.gradient_splitting(peers.Z, 2, groups, lambda rows: reference.krum(rows, 2))
+    result, found = peers.gradient_splitting(reference.Z, 2, groups, lambda rows: reference.krum(rows, 2))
     assert [answer.tolist() for answer in found["answers"]] == [[1.2], [2.2], [-0.6]]
     np.testing.assert_allclose(found["scores"], [0.8, 0.7, 1.7, 2.0, 1.4, 10.5, 10.5], atol=1e-12)
     assert found["kept"] == [0, 1, 2, 3, 4]

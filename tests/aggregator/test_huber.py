@@ -8,14 +8,14 @@ from lightning_fl.updates.products import gram_matrix
 from tests.aggregator import reference
 from tests.aggregator import reference_field as field
 
-X = torch.as_tensor(field.X)
+X = torch.as_tensor(reference.X)
 
 
 @pytest.mark.parametrize("weights", [[1.0] * 7, [1.0] * 6 + [5.0]])
 @pytest.mark.parametrize("radius", [0.5, 1.0, 3.0, 1e6])
 def test_agrees_with_the_loop(radius, weights):
     alpha = np.array(weights) / sum(weights)
-    expected = field.huber(field.X, [radius] * 7, alpha)
+    expected = field.huber(reference.X, [radius] * 7, alpha)
     found = Huber(radius)(X, weights=torch.tensor(weights).double())
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-7)
 
@@ -32,10 +32,10 @@ def test_a_radius_by_samples():
     given = torch.as_tensor(radii)
     for alpha in (samples / samples.sum(), np.full(7, 1 / 7)):
         a = huber_weights(gram_matrix(X), torch.as_tensor(alpha), given)
-        np.testing.assert_allclose(a @ X, field.huber(field.X, radii, alpha), atol=1e-6)
+        np.testing.assert_allclose(a @ X, field.huber(reference.X, radii, alpha), atol=1e-6)
     radius = 2 / samples.mean() ** 0.5
     found = Huber(radius, by_samples=True)(X, weights=torch.as_tensor(samples))
-    np.testing.assert_allclose(found, field.huber(field.X, radii, samples / samples.sum()), atol=1e-6)
+    np.testing.assert_allclose(found, field.huber(reference.X, radii, samples / samples.sum()), atol=1e-6)
 
 
 @pytest.mark.parametrize("problem", ["random", "tied", "offset"])

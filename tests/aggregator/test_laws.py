@@ -1,22 +1,26 @@
 """The contract's laws where conf has a rule with other settings, and that they find out who breaks them."""
 
 import pytest
+import torch
 
-from lightning_fl import Federation
+from lightning_fl import Federation, SettingError, Updates
 from lightning_fl.adversary.adaptive import Adaptive
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.bucketing import Bucketing
 from lightning_fl.aggregator.bygars import Bygars
 from lightning_fl.aggregator.centred_clipping import CentredClipping, SequentialCentredClipping
+from lightning_fl.aggregator.fedseca import Fedseca
 from lightning_fl.aggregator.foolsgold import Foolsgold
 from lightning_fl.aggregator.gas import Gas
 from lightning_fl.aggregator.krum import Krum, MultiKrum
 from lightning_fl.aggregator.layerwise import Layerwise
 from lightning_fl.aggregator.median import Median
 from lightning_fl.aggregator.rage import Rage
+from lightning_fl.aggregator.rosdhb import Rosdhb
 from lightning_fl.aggregator.server_mixture import ServerMixture
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.contract import test_aggregator as laws
+from lightning_fl.server_oracle import GivenServer
 from tests import training
 
 
@@ -38,6 +42,7 @@ def hold(monkeypatch):
         lambda f: CentredClipping(0.3, 4),
         lambda f: SequentialCentredClipping(0.3),
         lambda f: Bucketing(Bygars()),
+        lambda f: Foolsgold(normalize=True),
         lambda f: Layerwise(CentredClipping(0.5)),
         lambda f: ServerMixture(Bygars(carry_over=True)),
     ],
@@ -48,6 +53,19 @@ def test_what_it_remembers_is_saved_and_no_trial_counts(make, hold):
     assert rule.state_dict()
     hold(make, laws.test_its_memory_goes_on_from_a_checkpoint)
     hold(make, laws.test_a_trial_leaves_no_trace)
+
+
+@pytest.mark.parametrize("rule", [Foolsgold(), Rosdhb(Average()), Bygars(carry_over=True)])
+def test_who_remembers_clients_needs_their_numbers(rule):
+    with pytest.raises(SettingError, match=f"{rule.spelled()} .*(needs their numbers|by client)"):
+        rule.aggregate(Updates(torch.eye(3)), GivenServer(None))
+
+
+@pytest.mark.parametrize("rule", [CentredClipping(), Fedseca()])
+def test_what_is_remembered_has_the_updates_length(rule):
+    laws.rounds(rule, [0])
+    with pytest.raises(SettingError, match=f"{rule.spelled()} remembers an update of length 9, got .* of length 2"):
+        rule.aggregate(Updates(torch.eye(2)), GivenServer(None))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import torch
 
 from lightning_fl.aggregator.meamed import Meamed
-from tests.aggregator import reference_peers as peers
+from tests.aggregator import reference
 
 
 def test_literal():
@@ -10,7 +10,7 @@ def test_literal():
 
     The trimmed mean of all seven is (0.9333, 0.9667); the mean of distances to the median (0.48, 0.58).
     """
-    x = torch.tensor(peers.X, dtype=torch.float64)
+    x = torch.tensor(reference.X, dtype=torch.float64)
     torch.testing.assert_close(Meamed(2)(x), torch.tensor([0.6, 0.98]).double(), rtol=1e-7, atol=0)
     torch.testing.assert_close(Meamed(1)(x[:6]), torch.tensor([0.6, 0.98]).double(), rtol=1e-7, atol=0)
 

@@ -1,7 +1,7 @@
 import torch
 
 from lightning_fl.aggregator.phocas import Phocas
-from tests.aggregator import reference_peers as peers
+from tests.aggregator import reference
 
 
 def test_literal():
@@ -9,7 +9,7 @@ def test_literal():
 
     f = 1: trimmed means 1 (2 is as near as 0, 10 is not) and 0.98; all but 10, all but -9.
     """
-    x = torch.tensor(peers.X, dtype=torch.float64)
+    x = torch.tensor(reference.X, dtype=torch.float64)
     torch.testing.assert_close(Phocas(2)(x), torch.tensor([0.6, 0.98]).double(), rtol=1e-7, atol=0)
     torch.testing.assert_close(Phocas(1)(x), torch.tensor([5 / 6, 7.9 / 6]).double(), rtol=1e-7, atol=0)
 

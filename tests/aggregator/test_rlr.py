@@ -40,7 +40,7 @@ def test_literal(threshold, expected):
 
 def test_the_threshold_may_be_reached_exactly():
     """In Z the signs leave 3, 7 and 1 over."""
-    z = torch.as_tensor(field.Z)
+    z = torch.as_tensor(reference.Z)
     mean = z.mean(0)
     torch.testing.assert_close(Rlr(Average(), 3.0)(z), mean * torch.tensor([1, 1, -1]))
     torch.testing.assert_close(Rlr(Average(), 5.0)(z), mean * torch.tensor([-1, 1, -1]))

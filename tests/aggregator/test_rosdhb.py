@@ -39,7 +39,7 @@ def play(rule, rounds, first=0, ids=None):
     ("rounds", "masks", "beta", "inner", "loop"),
     [
         ([field.S, 1 - field.S], [[0, 2], [1, 2]], 0.9, TrimmedMean(1), lambda m: reference.trimmed_mean(m, 1)),
-        ([field.X, field.X - 1], [[1], [0]], 0.5, Median("mean"), lambda m: np.median(m, axis=0)),
+        ([reference.X, reference.X - 1], [[1], [0]], 0.5, Median("mean"), lambda m: np.median(m, axis=0)),
     ],
 )
 def test_small_problems(rounds, masks, beta, inner, loop):
@@ -75,15 +75,15 @@ def test_the_mask_is_common_or_own_and_another_one_each_round():
 
 def test_absent_clients_keep_their_momenta():
     rule = Given(Average(), [[0], [1], [0]])
-    play(rule, [field.X])
+    play(rule, [reference.X])
     before = rule._remembered["momenta"][6].clone()
-    play(rule, [field.X[:3]], 1, ids=[0, 1, 2])
+    play(rule, [reference.X[:3]], 1, ids=[0, 1, 2])
     assert torch.equal(rule._remembered["momenta"][6], before)
     assert len(rule._remembered["momenta"]) == 7
 
 
 def test_broken_rows_renew_nothing():
-    x, rule = field.X.copy(), Given(Median(), [[0], [1]])
+    x, rule = reference.X.copy(), Given(Median(), [[0], [1]])
     play(rule, [x])
     x[2] = np.nan
     play(rule, [x], 1)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from lightning_fl.aggregator import sign_vote as module
 from lightning_fl.aggregator.sign_vote import SignVote
 from lightning_fl.contract import hostile
+from tests.aggregator import reference
 from tests.aggregator import reference_peers as peers
 
 D = 6
@@ -13,7 +14,7 @@ D = 6
 
 def test_literal():
     """The last coordinate of Z is -1, -0.6, -1.2, 0.1, -2, 4, 4.2: its sum is positive, its vote negative."""
-    x, z = torch.tensor(peers.X), torch.tensor(peers.Z)
+    x, z = torch.tensor(reference.X), torch.tensor(reference.Z)
     assert SignVote()(x).tolist() == [1, 1]
     assert SignVote()(z).tolist() == [1, 1, -1]
     assert SignVote()(z[:4]).tolist() == [1, 1, -1]

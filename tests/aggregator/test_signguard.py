@@ -65,8 +65,8 @@ def test_literal():
     All are between 0.28 and 8.41 long.  The third neighbours are 0 away, of row 3 sqrt(2)/3: bandwidth sqrt(2)/21.
     Rows 4, 5 and 6 are clipped to 2.80; without clipping (-0.3, 1.6, 0.5667) follows, with row 3 (0.2278, ...).
     """
-    z = torch.tensor(peers.Z, dtype=torch.float64)
-    result, found = peers.signguard(peers.Z, range(3))
+    z = torch.tensor(reference.Z, dtype=torch.float64)
+    result, found = peers.signguard(reference.Z, range(3))
     assert found["M"] == pytest.approx(7.85**0.5)
     assert found["bandwidth"] == pytest.approx(2**0.5 / 21)
     assert found["chosen"] == [0, 1, 2, 4, 5, 6]

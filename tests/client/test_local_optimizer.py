@@ -5,19 +5,12 @@ from copy import deepcopy
 import pytest
 import torch
 
-from lightning_fl import ClientBatch, Round, SettingError
+from lightning_fl import SettingError
 from lightning_fl.client.local_optimizer import LocalOptimizer
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.contract import world
 from lightning_fl.network.parameters import flatten, trainable
-
-ROUND = Round(2, 0.3, 0)
-
-
-def clients():
-    data = world.samples(8)
-    draw = torch.Generator().manual_seed(1)
-    return ClientBatch(data, list(torch.randperm(24, generator=draw).split([5, 8, 1, 10])), range(4))
+from tests.client.test_local_sgd import ROUND, clients
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,9 @@ from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
 from lightning_fl.network.facts import numbers_per_sample
 from lightning_fl.network.parameters import flatten, trainable
+from tests.client.test_base import seeded
 
 C = 3
-
-
-def seeded(make, seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return make()
 
 
 def clients(shape, sizes=(3, 1, 4, 4, 2), tokens=None, dtype=torch.float64, seed=0):

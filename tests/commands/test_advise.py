@@ -1,15 +1,11 @@
 """lightning-fl advise on a table of sites."""
 
-import sys
-
 from lightning_fl.commands import advise
 from lightning_fl.study.advise import Advice, Sites
-from tests.commands.command import outcome
 
 
-def test_prints_and_writes_a_page(tmp_path, monkeypatch, capsys):
+def test_prints_and_writes_a_page(tmp_path, monkeypatch, typed):
     (tmp_path / "sites.csv").write_text("site,a,b\n<One>,6,4\nTwo,3,0\nThree,2,8\n")
-    monkeypatch.setattr(sys, "argv", ["lightning-fl advise", str(tmp_path / "sites.csv"), "--out", str(tmp_path)])
 
     def played(sites: Sites, f, rules, make, *, rounds, seeds, images):
         assert make("trimmed_mean", f).f == 1
@@ -21,14 +17,13 @@ def test_prints_and_writes_a_page(tmp_path, monkeypatch, capsys):
         return found
 
     monkeypatch.setattr("lightning_fl.study.advise.advise", played)
-    code, out, err = outcome(advise.main, capsys)
+    code, out, err = typed(advise.main, "lightning-fl advise", "sites.csv", "--out", ".")
     assert (code, err) == (0, "")
     assert "least harm in the worst case: median with weights=uniform" in out
     assert "&lt;One&gt; (43.5% of the samples)" in (tmp_path / "advice.html").read_text()
 
 
-def test_refuses_what_is_no_file(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["lightning-fl advise", str(tmp_path / "nowhere.csv")])
-    code, _, err = outcome(advise.main, capsys)
+def test_refuses_what_is_no_file(typed):
+    code, _, err = typed(advise.main, "lightning-fl advise", "nowhere.csv")
     assert code == 2
     assert "advise cannot read" in err

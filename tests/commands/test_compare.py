@@ -1,25 +1,15 @@
 """scripts/compare.py as a user types it; plot of many runs; the table of train -m."""
 
-import sys
-
 import pytest
 
 from lightning_fl.commands import compare, plot, train
 from tests import saved
-from tests.commands.command import outcome
 from tests.commands.test_plot import QUIET, SMALL
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Run a command line in an empty folder; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(main, *arguments: str):
-        monkeypatch.setattr(sys, "argv", ["command", *arguments])
-        return outcome(main, capsys)
-
-    return run
+def command(typed):
+    return lambda main, *words: typed(main, "command", *words)
 
 
 def test_table_of_train_and_of_compare(command, tmp_path):

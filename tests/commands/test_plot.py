@@ -1,7 +1,7 @@
 """scripts/plot.py as a user types it, on runs of train.py and on folders of runs."""
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,6 @@ from lightning_fl.commands import train
 from lightning_fl.contract import conf
 from lightning_fl.run.config import default_settings
 from tests import saved
-from tests.commands.command import outcome
 
 SMALL = [
     *("data=synthetic", "data.features=6", "data.n_train=240", "data.n_test=30", "data.classes=3"),
@@ -24,25 +23,14 @@ QUIET = ["trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "logger
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Run a command line in an empty folder; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str):
-        monkeypatch.setattr(sys, "argv", ["plot.py", *arguments])
-        return outcome(script.main, capsys)
-
-    return run
+def command(typed):
+    return partial(typed, script.main, "plot.py")
 
 
 @pytest.mark.drawn
-def test_two_runs_of_train(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["train.py", *SMALL, *QUIET, "-m", "aggregator=boba,median", "reference=run", "hydra.sweep.dir=many"],
-    )
-    train.main()
+def test_two_runs_of_train(command, typed, tmp_path):
+    several = ["-m", "aggregator=boba,median", "reference=run", "hydra.sweep.dir=many"]
+    assert typed(train.main, "train.py", *SMALL, *QUIET, *several)[0] == 0
     one = tmp_path / "many/0"
     summary = json.loads((one / "summary.json").read_text())
     confusion = np.array(summary["confusion"])
@@ -55,7 +43,6 @@ def test_two_runs_of_train(command, tmp_path, monkeypatch, capsys):
 
     at_the_end = (one / "report.html").read_text()
     assert "<tr><td>aggregator</td><td>boba: f=3, " in at_the_end
-    capsys.readouterr()
     code, out, err = command("many/0")
     assert (code, err) == (0, "")
     names = [

@@ -4,7 +4,6 @@ import csv
 import json
 import re
 import shlex
-import sys
 from concurrent.futures import wait
 
 import pytest
@@ -15,7 +14,7 @@ from tests.study.small import SMALL, finish
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
+def command(tmp_path, monkeypatch, typed):
     """Run a command line with the small table alone."""
     tables = tmp_path / "tables"
     tables.mkdir()
@@ -24,17 +23,7 @@ def command(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(module, "TABLES", tables)
 
     monkeypatch.setattr(reproduce, "stop_when_told", lambda: None)
-
-    def run(*arguments: str):
-        monkeypatch.setattr(sys, "argv", ["reproduce.py", *arguments, "--folder", str(tmp_path / "runs")])
-        try:
-            reproduce.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return run
+    return lambda *words: typed(reproduce.main, "reproduce.py", *words, "--folder", tmp_path / "runs")
 
 
 def test_the_list_and_a_dry_run(command, tmp_path):

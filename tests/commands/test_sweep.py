@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import re
-import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 
@@ -21,7 +20,6 @@ from lightning_fl.run.config import spelled
 from lightning_fl.run.lock import held
 from lightning_fl.study import processes, sweep, sweep_file
 from lightning_fl.study.runner import Runner
-from tests.commands.command import outcome
 from tests.logger import offline
 
 SMALL = {
@@ -48,16 +46,14 @@ def content(method="grid", parameters=None, **more):
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Run sweep.py on a file of this content in an empty folder; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
+def command(tmp_path, monkeypatch, typed):
+    """Run sweep.py on a file of this content."""
     monkeypatch.setattr(script, "stop_when_told", lambda: None)
 
     def run(file, *arguments):
         if file is not None:
             (tmp_path / "x.yaml").write_text(file if isinstance(file, str) else yaml.safe_dump(file, sort_keys=False))
-        monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", *arguments])
-        return outcome(script.main, capsys)
+        return typed(script.main, "sweep.py", "x.yaml", *arguments)
 
     return run
 
@@ -159,16 +155,13 @@ def test_settings_are_chosen_on_validation_samples_where_there_are_some(command,
         assert "needs samples for validation" in err
 
 
-def test_metrics_are_what_train_logs(tmp_path, monkeypatch):
+def test_metrics_are_what_train_logs(typed, monkeypatch):
     names = set()
     monkeypatch.setattr(CSVLogger, "log_metrics", lambda self, metrics, step=None: names.update(metrics))
     logger = ["logger=none", "++logger._target_=pytorch_lightning.loggers.CSVLogger", "++logger.save_dir=x"]
     settings = [*(f"{name}={spec['value']}" for name, spec in SMALL.items()), "reference=run", "hydra.run.dir=y"]
     settings.append("data.validation_share=0.2")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
-    monkeypatch.setattr(sys, "argv", ["train.py", *settings, "aggregator=boba", *logger])
-    train.main()
+    assert typed(train.main, "train.py", *settings, "aggregator=boba", *logger)[0] == 0
     assert set(sweep_file.METRICS) <= names
 
 

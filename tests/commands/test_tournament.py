@@ -1,14 +1,13 @@
 """The tournament's command line: what it plays, in which order, what it says; the training replaced."""
 
 import re
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lightning_fl.commands import tournament as script
 from lightning_fl.study import tournament as module
-from tests.commands.command import outcome
 
 SMALL = ["model=logistic", "--rules", "average,krum", "--attacks", "ipm,lie", "--skew", "iid", "--rates", "0.1"]
 
@@ -20,9 +19,8 @@ def played():
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys, played):
-    """Run tournament.py in an empty folder; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
+def command(tmp_path, monkeypatch, typed, played):
+    """Run tournament.py in an empty folder."""
     monkeypatch.setattr(module, "KEPT", tmp_path / "kept.csv")
     monkeypatch.setattr(script, "stop_when_told", lambda: None)
     level = {"none": 0.9, "ipm": 0.6, "lie": 0.8}
@@ -36,12 +34,7 @@ def command(tmp_path, monkeypatch, capsys, played):
 
     monkeypatch.setattr(module, "_played", play)
     monkeypatch.setattr(module, "_possible", lambda cell: (cell, None))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tournament.py", *SMALL, *arguments])
-        return outcome(script.main, capsys)
-
-    return run
+    return partial(typed, script.main, "tournament.py", *SMALL)
 
 
 def test_further_seeds_play_what_came_close_to_the_worst(command, played):
@@ -92,20 +85,19 @@ def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     assert "1 run failed, of average; the first: E: no. The same command tries them again." in err
 
 
-@pytest.mark.parametrize("rates", ["0.1,inf", "0", "few"])
-def test_wrong_rates_are_refused(command, rates):
-    code, _, err = command(f"--rates={rates}")
+@pytest.mark.parametrize(
+    ("option", "needs", "value"),
+    [
+        *(("--rates", "numbers above 0 separated by commas", value) for value in ("0.1,inf", "0", "few")),
+        *(("--again", "a share from 0 to 1", value) for value in ("-1", "1.1", "nan", "few", "")),
+    ],
+)
+def test_wrong_options_are_refused(command, option, needs, value):
+    code, _, err = command(f"{option}={value}")
     assert code != 0
-    assert f"--rates needs numbers above 0 separated by commas, got {rates!r}" in err
+    assert f"{option} needs {needs}, got {value!r}" in err
 
 
 def test_a_number_given_twice_counts_once(command, played):
     command("--seeds", "1", "--byzantine", "15,15")
     assert len(played) == len(set(played)) == 6
-
-
-@pytest.mark.parametrize("share", ["-1", "1.1", "nan", "few", ""])
-def test_a_wrong_share_is_refused(command, share):
-    code, _, err = command(f"--again={share}")
-    assert code != 0
-    assert f"--again needs a share from 0 to 1, got {share!r}" in err

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,16 +34,8 @@ SMALL = ["model.hidden=[8]", "trainer.enable_progress_bar=false", "trainer.accel
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Run a command line in an empty folder; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
-
-    def run(*arguments: str):
-        monkeypatch.setattr(sys, "argv", [SCRIPT, *SMALL, *arguments])
-        return outcome(train.main, capsys)
-
-    return run
+def command(typed):
+    return partial(typed, train.main, SCRIPT, *SMALL)
 
 
 def summary(folder: Path) -> dict:

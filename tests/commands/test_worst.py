@@ -1,12 +1,12 @@
 """lightning-fl worst on a stranger's file."""
 
 import sys
+from functools import partial
 
 import pytest
 import torch
 
 from lightning_fl.commands import worst
-from tests.commands.command import outcome
 
 RULES = """
 import numpy as np
@@ -24,17 +24,11 @@ class Cut:
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Run a command line beside a file of rules; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
+def command(tmp_path, monkeypatch, typed):
+    """Run a command line beside a file of rules."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "theirs.py").write_text(RULES)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["lightning-fl worst", *arguments])
-        return outcome(worst.main, capsys)
-
-    return run
+    return partial(typed, worst.main, "lightning-fl worst")
 
 
 @pytest.mark.drawn

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ from lightning_fl.commands import train
 from lightning_fl.logger import wandb as ours
 from lightning_fl.logger.wandb import Wandb, has_key, reachable, wandb_logger
 from lightning_fl.study import tournament
-from tests.commands.command import outcome
 from tests.commands.test_train import read
 from tests.logger import offline
 
@@ -189,15 +187,12 @@ def test_an_offline_run_is_written(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Train by a command line in an empty folder, offline; gives what it prints."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+def command(typed, monkeypatch):
+    """Train by a command line, offline; gives what it prints."""
     monkeypatch.setenv("WANDB_MODE", "offline")
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["train.py", *arguments, "trainer.accelerator=cpu", "hydra.run.dir=x"])
-        code, out, err = outcome(train.main, capsys)
+        code, out, err = typed(train.main, "train.py", *arguments, "trainer.accelerator=cpu", "hydra.run.dir=x")
         wandb.teardown()
         assert code == 0, err
         return out

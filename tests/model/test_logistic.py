@@ -1,16 +1,10 @@
 """Logistic regression without bias, from zero."""
 
-import pytest
 import torch
 
 from lightning_fl import ClientBatch, Samples
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.model.logistic import Logistic
-
-
-@pytest.mark.parametrize(("in_features", "d"), [(784, 7840), (256, 2560)])
-def test_number_of_parameters(in_features, d):
-    assert sum(p.numel() for p in Logistic(in_features, 10).parameters()) == d
 
 
 def test_it_starts_at_zero_and_is_linear(draw):

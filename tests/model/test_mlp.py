@@ -1,22 +1,9 @@
 """Fully connected layers with ReLU between them."""
 
-import pytest
 import torch
 from torch import nn
 
 from lightning_fl.model.mlp import Mlp
-
-
-@pytest.mark.parametrize(
-    ("in_features", "hidden", "n_classes", "d"),
-    [
-        (784, (200, 200), 10, 199_210),  # BOBA's and Fed-NGA's net for MNIST: 157,000 + 40,200 + 2,010
-        (5, (7,), 3, 5 * 7 + 7 + 7 * 3 + 3),
-        (4, (), 2, 4 * 2 + 2),  # logistic regression
-    ],
-)
-def test_number_of_parameters(in_features, hidden, n_classes, d):
-    assert sum(p.numel() for p in Mlp(in_features, hidden, n_classes).parameters()) == d
 
 
 def test_it_is_linear_maps_with_relu_between_and_none_after(draw):

@@ -10,7 +10,7 @@ import torch
 from lightning_fl import SettingError
 from lightning_fl.contract import conf
 from lightning_fl.partition.dirichlet import Dirichlet
-from tests.partition.test_pathological import MNIST, targets_of
+from tests.partition.dealing import MNIST, targets_of
 
 
 def counts(by, alpha, targets, n_clients, n_classes, seed=0, min_samples=1):

@@ -5,23 +5,12 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.partition.pathological import Pathological
-
-# MNIST's training images per class.
-MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-
-
-def targets_of(sizes):
-    """Samples of each class, in an order that is no help."""
-    targets = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    return targets[torch.randperm(len(targets), generator=torch.Generator().manual_seed(99))]
+from tests.partition.dealing import MNIST, deal, targets_of
 
 
 def counts(sizes, n_clients, assignment="pairs", shards_per_client=2, seed=0):
-    """Deal and count: for each client how many samples of each class."""
-    targets = targets_of(sizes)
-    draw = torch.Generator().manual_seed(seed)
-    parts = Pathological(assignment, shards_per_client)(targets, n_clients, len(sizes), draw)
-    return [torch.bincount(targets[part], minlength=len(sizes)).tolist() for part in parts]
+    """For each client how many samples of each class."""
+    return deal(Pathological(assignment, shards_per_client), sizes, n_clients, seed)[1]
 
 
 def authors_table(sizes, n_clients):

@@ -10,13 +10,7 @@ from lightning_fl import SettingError
 from lightning_fl.contract import conf
 from lightning_fl.partition.pathological import Pathological
 from lightning_fl.partition.step import Step
-from tests.partition.test_pathological import MNIST, targets_of
-
-
-def deal(partition, sizes, n_clients, seed=0):
-    targets = targets_of(sizes)
-    parts = partition(targets, n_clients, len(sizes), torch.Generator().manual_seed(seed))
-    return parts, [torch.bincount(targets[part], minlength=len(sizes)).tolist() for part in parts]
+from tests.partition.dealing import MNIST, deal
 
 
 def authors_table(sizes, n_clients, alpha):

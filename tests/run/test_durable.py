@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ import lightning_fl
 from lightning_fl.aggregator.average import Average
 from lightning_fl.commands import train
 from lightning_fl.run import train as run_train
-from tests.commands.command import outcome
 from tests.holding import elsewhere
 from tests.starting import Started
 from tests.test_methods import SMALL
@@ -30,16 +30,8 @@ RUN += ["checkpoint_every=3", "ckpt_path=auto", "trainer.max_steps=8"]
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Run a command line in an empty folder; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["train.py", *RUN, *arguments])
-        return outcome(train.main, capsys)
-
-    return run
+def command(typed):
+    return partial(typed, train.main, "train.py", *RUN)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from pytorch_lightning.loggers.logger import DummyLogger
 
-from lightning_fl import Federation, Partition, __version__
+from lightning_fl import Federation, __version__
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.geometric_median import GeometricMedian
@@ -28,6 +28,7 @@ from lightning_fl.run import page
 from lightning_fl.run import summary as report
 from lightning_fl.run.saved import SavedRun, read_summary
 from tests import saved, training
+from tests.callback.test_participants import Fixed
 
 
 def test_a_backdoor_s_life_after_its_window():
@@ -36,13 +37,6 @@ def test_a_backdoor_s_life_after_its_window():
     rows = [{"round": done, "attack/success_rate": rate} for done, rate in rates.items()]
     assert report._life(29, rows) == {"success_peak": 0.9, "lifespan": 15}
     assert report._life(None, rows) == report._life(29, [{"round": 10}]) == {}
-
-
-class Fixed(Partition):
-    """Samples 0-5 are class 0, 6-11 class 1, 12-17 class 2: client 0 holds 0-6, client 1 7-11, client 2 12-17."""
-
-    def assign(self, targets, n_clients, n_classes, generator):
-        return list(torch.arange(18).split([7, 5, 6]))
 
 
 class Pictures(DummyLogger):
