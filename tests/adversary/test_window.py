@@ -5,7 +5,6 @@ import torch
 
 from lightning_fl import Federation, SettingError
 from lightning_fl.adversary.ipm import Ipm
-from lightning_fl.adversary.mimic import MimicLearned
 from lightning_fl.contract import world
 from lightning_fl.samples import ClientBatch
 from tests import training
@@ -24,16 +23,16 @@ def test_rounds_count_from_0_and_both_ends_are_attacked(window, attacked):
     assert [index for index in range(8) if Ipm(**window).attacks_in(index)] == attacked
 
 
-def fit(attack, rounds=6, ckpt_path=None):
+def fit(attack, rounds=6):
     """Train five clients of which the last attacks."""
-    trainer, data = training.trainer([attack], rounds), training.data(Federation(5, 1, "replacement"))
-    return trainer, training.fit(trainer, data_=data, ckpt_path=ckpt_path).model
+    data = training.data(Federation(5, 1, "replacement"))
+    return training.fit(training.trainer([attack], rounds), data_=data).model
 
 
 def test_a_run_is_what_a_loop_does():
     """Plain averaging at a rate of 0.1 against -10 times the honest mean in rounds 2 and 4 alone."""
     attack = Ipm(10.0, from_round=2, to_round=5, every=2)
-    _, model = fit(attack, rounds=7)
+    model = fit(attack, rounds=7)
     data, expected = training.data(Federation(5, 1, "replacement")), world.model()
     data.setup()
     clients = ClientBatch(data.train, data.clients.indices, range(5))
@@ -46,15 +45,6 @@ def test_a_run_is_what_a_loop_does():
                 parameter -= 0.1 * step.view_as(parameter)
     for parameter, other in zip(model.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(parameter.data, other.data, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("stop", [1, 2, 5])
-def test_it_resumes_bit_for_bit_before_in_and_after_the_window(tmp_path, stop):
-    window = {"to_round": 4, "every": 2}
-    _, whole = fit(MimicLearned(**window))
-    fit(MimicLearned(**window), stop)[0].save_checkpoint(tmp_path / "half.ckpt")
-    _, resumed = fit(MimicLearned(**window), ckpt_path=tmp_path / "half.ckpt")
-    assert all(torch.equal(p, q) for p, q in zip(whole.parameters(), resumed.parameters(), strict=True))
 
 
 def test_an_impossible_window_is_refused_before_training():

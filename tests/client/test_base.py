@@ -17,8 +17,6 @@ from lightning_fl.contract.world import slow_gradients
 from lightning_fl.model.mlp import Mlp
 from lightning_fl.network.parameters import flatten, trainable
 
-CPU = torch.device("cpu")
-
 
 class Conv(nn.Sequential):
     """A small convolutional model for 6 x 6 images of one channel."""
@@ -290,8 +288,3 @@ def test_default_chunk_follows_from_model_and_device(model, d, device, chunk):
 def test_chunks_hold_a_client(chunk):
     with pytest.raises(SettingError, match=rf"gradient needs client_chunk >= 1, got {chunk}"):
         Gradient(client_chunk=chunk)
-
-
-def test_a_client_keeps_nothing_that_a_checkpoint_would_miss():
-    assert not list(Gradient(client_chunk=3).parameters())
-    assert not Gradient(client_chunk=3).state_dict()

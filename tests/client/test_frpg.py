@@ -6,16 +6,13 @@ from math import inf
 import pytest
 import torch
 
-from lightning_fl import ClientBatch, SettingError
-from lightning_fl.adversary.gaussian import Gaussian
+from lightning_fl import SettingError
 from lightning_fl.adversary.label_flip import LabelFlip
-from lightning_fl.aggregator.boba import Boba
 from lightning_fl.client.frpg import Frpg, step_sizes
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf, world
 from lightning_fl.round import Round
 from lightning_fl.server.frpg import Frpg as Server
-from tests import training
 from tests.client import personal
 
 LAMBDA, MU, DELTA, LIPSCHITZ = 0.3, 0.2, 0.2, 6.0
@@ -30,8 +27,8 @@ def server():
     return partial(Server, delta=DELTA, lipschitz=LIPSCHITZ)
 
 
-def fit(slots=1, batch_size=None, chunk=None, adversary=None, rounds=6, ckpt_path=None):
-    return personal.fit(client(slots, batch_size, chunk), server(), LAMBDA, "l2", adversary, rounds, ckpt_path)
+def fit(slots=1, batch_size=None, chunk=None, adversary=None, rounds=6):
+    return personal.fit(client(slots, batch_size, chunk), server(), LAMBDA, "l2", adversary, rounds)
 
 
 def huber_gradient(x):
@@ -212,58 +209,6 @@ def test_a_forged_upload_moves_the_server_by_at_most_lambda(slots, number):
     moved = (personal.parameters(attacked) - personal.parameters(silent)).norm().item()
     assert moved == pytest.approx(bound if abs(number) < torch.inf else 0.0)
     assert personal.parameters(fit(slots, adversary=personal.Forge(number), rounds=4)[1]).isfinite().all()
-
-
-@pytest.mark.parametrize(("slots", "stop"), [(1, 4), (3, 1), (3, 4)])
-def test_resumed_equals_never_stopped_bit_for_bit(tmp_path, slots, stop):
-    def run(rounds, ckpt_path=None):
-        return fit(slots, 2, adversary=Gaussian(1e4, "models"), rounds=rounds, ckpt_path=ckpt_path)
-
-    whole, expected = run(6)
-    run(stop)[0].save_checkpoint(tmp_path / "half.ckpt")
-    resumed, module = run(6, tmp_path / "half.ckpt")
-    assert resumed.global_step == 6
-    assert {"client.w", "client.v"} <= module.state_dict().keys()
-    assert all(torch.equal(value, expected.state_dict()[name]) for name, value in module.state_dict().items())
-    ours, theirs = (fit.optimizers[0].state_dict() for fit in (resumed, whole))
-    assert ours["param_groups"] == theirs["param_groups"]
-    assert all(torch.equal(ours["state"][i]["v"], theirs["state"][i]["v"]) for i in range(2))
-
-
-def test_absent_clients_keep_their_state_and_order_does_not_matter():
-    module, model = personal.data(), world.model().double()
-    module.setup()
-    everybody = module.clients
-    some = ClientBatch(everybody.samples, [everybody.indices[i] for i in (3, 0)], [3, 0])
-    results = []
-    for batch in (everybody, some):
-        frame = client(2, batch_size=2)
-        frame.prepare(model, everybody)
-        results.append((frame.updates(model, batch, Round(0, 0.0, 0)).updates, frame))
-    (all_rows, whole), (rows, part) = results
-    torch.testing.assert_close(rows, all_rows[[3, 0]], rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(part.w[[0, 3]], whole.w[[0, 3]], rtol=1e-12, atol=1e-14)
-    assert torch.equal(part.v[[1, 2, 4]], personal.start().repeat(3, 1))
-    assert torch.equal(part.w[[1, 2, 4]], personal.start().repeat(3, 2, 1))
-
-
-def test_writes_where_it_is_asked_to_and_leaves_the_model():
-    module, model, frame = personal.data(), world.model().double(), client(2)
-    module.setup()
-    frame.prepare(model, module.clients)
-    out = torch.full((5, 9), torch.nan, dtype=torch.float64)
-    result = frame.updates(model, module.clients, Round(0, 0.0, 0), out)
-    assert result.updates is out
-    assert out.isfinite().all()
-    assert torch.equal(torch.cat([p.flatten() for p in model.parameters()]), personal.start())
-
-
-def test_the_server_has_no_clients_of_this_kind():
-    run = training.module()
-    run.client = Frpg(LAMBDA, MU, DELTA, LIPSCHITZ, 1)
-    rule = Boba(0, p_min=-0.5, max_iter=20, stage_1="alternating", stage_2=True)
-    with pytest.raises(SettingError, match="Boba needs a client that the server can run, too, got Frpg, which"):
-        training.fit(training.trainer([rule]), run)
 
 
 @pytest.mark.parametrize(

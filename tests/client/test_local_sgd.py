@@ -112,26 +112,6 @@ def test_its_own_rate_replaces_the_server_s():
     assert torch.equal(own.updates, LocalSgd(3, "mean_gradient").updates(world.model(), clients(), ROUND).updates)
 
 
-def test_draws_depend_on_seed_round_and_client_alone():
-    client = LocalSgd(3, "difference", batch_size=2)
-    everybody = clients()
-    one = ClientBatch(everybody.samples, everybody.indices[1:2], everybody.ids[1:2])
-    first = client.updates(world.model(), everybody, ROUND).updates
-    torch.testing.assert_close(client.updates(world.model(), one, ROUND).updates[0], first[1])
-    assert torch.equal(client.updates(world.model(), everybody, ROUND).updates, first)
-    assert not torch.equal(client.updates(world.model(), everybody, Round(3, 0.3, 0)).updates, first)
-    assert not torch.equal(client.updates(world.model(), everybody, Round(2, 0.3, 1)).updates, first)
-
-
-def test_leaves_the_model_alone_and_writes_in_place():
-    net, out = world.model(), torch.full((4, world.D), torch.nan)
-    before = [parameter.clone() for parameter in net.parameters()]
-    result = LocalSgd(4, "tail_average").updates(net, clients(), ROUND, out)
-    assert result.updates.data_ptr() == out.data_ptr()
-    assert out.isfinite().all()
-    assert all(torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

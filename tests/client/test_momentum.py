@@ -107,17 +107,6 @@ def test_without_momentum_it_is_fedsgd(start):
         assert torch.equal(ours, Gradient().updates(world.model(), clients(), Round(t, 0.1, 0)).updates)
 
 
-def test_writes_in_place_and_keeps_a_copy():
-    client, out = Momentum(0.9, "first", steps=1, upload="difference"), torch.full((4, world.D), torch.nan)
-    client.prepare(world.model(), clients())
-    result = client.updates(world.model(), clients(), Round(0, 0.1, 0), out)
-    assert result.updates.data_ptr() == out.data_ptr()
-    kept = client.m.clone()
-    out.zero_()
-    assert torch.equal(client.m, kept)
-    assert (kept != 0).any(1).all()
-
-
 def test_virtual_clients_of_the_server_send_gradients():
     batch = clients()
     client = Momentum(0.9, "zero", steps=1, upload="difference")
@@ -173,15 +162,6 @@ def test_trains_with_a_rule_that_has_server_data_and_with_byzantine_clients_that
         g = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(net.parameters()))])
         torch.testing.assert_close(run.client.m[i], 0.25 * g)
     assert isinstance(run.aggregator, Fltrust)
-
-
-def test_its_memory_is_what_checkpoints_hold():
-    client = Momentum(0.9, "first", steps=1, upload="difference")
-    client.prepare(world.model(), clients())
-    assert {name: tuple(value.shape) for name, value in client.state_dict().items()} == {
-        "m": (4, world.D),
-        "started": (4, 1),
-    }
 
 
 @pytest.mark.parametrize("beta", [-0.1, 1.0, 1.5, float("nan")])

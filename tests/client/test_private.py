@@ -8,14 +8,14 @@ from scipy.stats import norm
 from lightning_fl import Round, SettingError
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.private import Private
-from tests.aggregator import reference_field as field
+from tests.aggregator import reference
 
 
 @pytest.mark.parametrize("clip", [1.0, 5.0])
 def test_long_rows_are_clipped(clip):
-    rows = torch.as_tensor(field.Z).clone()
+    rows = torch.as_tensor(reference.Z).clone()
     Private(Gradient(), clip, noise_multiplier=0.0).send(rows, list(range(len(rows))), Round(0, 0.1, 0))
-    expected = [x * min(1, clip / np.linalg.norm(x)) if x.any() else x for x in np.asarray(field.Z)]
+    expected = [x * min(1, clip / np.linalg.norm(x)) if x.any() else x for x in np.asarray(reference.Z)]
     np.testing.assert_allclose(rows, expected, rtol=1e-12)
 
 

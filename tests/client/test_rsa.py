@@ -7,16 +7,13 @@ import torch
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
-from lightning_fl import ClientBatch, SettingError
+from lightning_fl import SettingError
 from lightning_fl.adversary.gaussian import Gaussian
 from lightning_fl.adversary.label_flip import LabelFlip
 from lightning_fl.aggregator.clipped_sum import ClippedSum
-from lightning_fl.aggregator.server_only import ServerOnly
 from lightning_fl.client.rsa import Rsa, huber_gradient, penalty_gradient
-from lightning_fl.contract import conf, world
-from lightning_fl.round import Round
+from lightning_fl.contract import conf
 from lightning_fl.schedule.power_decay import power_decay
-from tests import training
 from tests.client import personal
 
 LAMBDA, MU, DELTA, ETA = 0.3, 0.2, 0.1, 0.4
@@ -136,25 +133,6 @@ def test_resumed_equals_never_stopped_bit_for_bit(tmp_path, stop):
     assert resumed.global_step == 6
     assert "client.w" in module.state_dict()
     assert all(torch.equal(value, expected.state_dict()[name]) for name, value in module.state_dict().items())
-
-
-def test_absent_clients_keep_their_models():
-    module, model = personal.data(), world.model().double()
-    module.setup()
-    some = ClientBatch(module.train, [module.clients.indices[i] for i in (3, 0)], [3, 0])
-    rsa, out = client(), torch.full((2, 9), torch.nan, dtype=torch.float64)
-    rsa.prepare(model, module.clients)
-    assert rsa.updates(model, some, Round(0, ETA, 0), out).updates is out
-    assert torch.equal(rsa.w[[1, 2, 4]], personal.start().repeat(3, 1))
-    assert (rsa.w[[0, 3]] != personal.start()).any(1).all()
-    torch.testing.assert_close(rsa.w[[0, 3]], slow_rsa(1, "huber", None)[1][[0, 3]])
-
-
-def test_the_server_has_no_clients_of_this_kind():
-    run = training.module()
-    run.client = client()
-    with pytest.raises(SettingError, match="ServerOnly needs a client that the server can run, too, got Rsa"):
-        training.fit(training.trainer([ServerOnly()]), run)
 
 
 @pytest.mark.parametrize(

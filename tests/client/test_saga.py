@@ -85,20 +85,6 @@ def test_one_mini_batch_a_client_is_the_gradient():
     torch.testing.assert_close(uploads, Gradient().updates(world.model(), batch, Round(0, 0.1, 0)).updates)
 
 
-def test_who_is_absent_keeps_its_table():
-    batch = clients()
-    client = prepared(batch)
-    client.updates(world.model(), batch, Round(0, 0.1, 0))
-    before = client.table.clone()
-    client.updates(world.model(), ClientBatch(batch.samples, batch.indices[1:3], batch.ids[1:3]), Round(1, 0.1, 0))
-    assert torch.equal(client.table[[0, 3]], before[[0, 3]])
-    assert not torch.equal(client.table[1], before[1])
-
-
-def test_its_memory_is_a_buffer_that_checkpoints_hold():
-    assert set(prepared(clients()).state_dict()) == {"table", "average"}
-
-
 def test_refuses_a_table_that_does_not_fit():
     client = Saga(1, max_memory_gb=1e-6)
     with pytest.raises(SettingError, match=r"4 clients x 10 mini-batches x 9 parameters.*raise it or"):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_fl import SettingError
 from lightning_fl.partition.sorted import Sorted
 from tests.partition.dealing import MNIST, deal
 
@@ -32,8 +31,3 @@ def test_the_seed_decides_which_samples():
     # Client 0 holds 40 of 400: two draws share 4 of them on average, standard deviation below 2.
     (ours, *_), (theirs, *_) = deal(Sorted(), [400] * 10, 100)[0], deal(Sorted(), [400] * 10, 100, seed=1)[0]
     assert torch.isin(ours, theirs).sum() < 14
-
-
-def test_more_clients_than_samples_are_refused():
-    with pytest.raises(SettingError, match=r"none for 2 of 5 clients \(first: 3\) from 3 samples; lower federation"):
-        deal(Sorted(), [2, 1], 5)

@@ -94,24 +94,6 @@ def test_yogi_shrinks_by_the_square_itself():
 
 
 @EVERY
-@pytest.mark.parametrize("stop", range(3))
-def test_state_dict_carries_on_bit_for_bit(name, stop, draw):
-    updates = torch.randn(5, 4, generator=draw)
-    weights = [torch.nn.Parameter(torch.ones(4)) for _ in range(2)]
-    make = conf.make("server", name)
-    whole, half = (make([w]) for w in weights)
-    for k, update in enumerate(updates):
-        if k == stop:
-            other = conf.make("server", name, lr=9.0, tau=9.0)([weights[1]])
-            other.load_state_dict(half.state_dict())
-            half = other
-        for w, optimizer in zip(weights, (whole, half), strict=True):
-            w.grad = update.clone()
-            optimizer.step()
-        assert torch.equal(*weights)
-
-
-@EVERY
 def test_a_schedule_governs_its_rate(name):
     w = torch.nn.Parameter(torch.zeros(1))
     optimizer = conf.make("server", name)([w])

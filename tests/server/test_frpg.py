@@ -57,22 +57,6 @@ def test_the_first_message_arrives_a_round_late_by_hand():
     assert seen == pytest.approx([-1.5, -2.1])
 
 
-@pytest.mark.parametrize("stop", range(4))
-def test_state_dict_carries_on_bit_for_bit(stop, draw):
-    messages = torch.randn(6, 4, generator=draw)
-    weights = [torch.nn.Parameter(torch.ones(4)) for _ in range(2)]
-    whole, half = (Frpg([w], 0.5, 2.0) for w in weights)
-    for k, message in enumerate(messages):
-        if k == stop:
-            other = Frpg([weights[1]], 0.1, 9.0)
-            other.load_state_dict(half.state_dict())
-            half = other
-        for w, optimizer in zip(weights, (whole, half), strict=True):
-            w.grad = message.clone()
-            optimizer.step()
-        assert torch.equal(*weights)
-
-
 @pytest.mark.parametrize(("delta", "lipschitz"), [(-0.1, 1.0), (2.0, 1.0), (0.0, 0.0), (float("nan"), 1.0)])
 def test_settings_out_of_range(delta, lipschitz):
     with pytest.raises(SettingError, match="needs 0 <= delta <= lipschitz and a finite lipschitz > 0, got delta="):
