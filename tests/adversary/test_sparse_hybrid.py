@@ -8,9 +8,10 @@ from lightning_fl.adversary.sparse_hybrid import SparseHybrid, sensitive
 from lightning_fl.contract import world
 from lightning_fl.updates.columns import Layer
 from tests.adversary import reference
+from tests.aggregator import reference as literal
 from tests.aggregator import reference_field as field
 
-HC = field.X[:6] - np.array([0.7, 1.2])
+HC = literal.X[:6] - np.array([0.7, 1.2])
 
 
 class Masked(SparseHybrid):
@@ -30,7 +31,7 @@ def send(attack, honest, b=2):
 
 @pytest.mark.parametrize("sign", ["inv_std", "inv_mean"])
 def test_small_problem(sign):
-    honest, mask = field.Z[:5], [0, 0, 1]
+    honest, mask = literal.Z[:5], [0, 0, 1]
     z = lie_factor(5, 2)
     expected = reference.sparse_hybrid(honest, np.array(mask, bool), z, inverse=sign == "inv_mean")
     found = send(Masked(mask, sign=sign), honest)
