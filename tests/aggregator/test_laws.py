@@ -86,17 +86,17 @@ def test_centred_scores_move_with_a_shift(hold):
 
 
 class Momentum(Average):
-    """Averaging with momentum, which it remembers from round to round, and saves or not; maybe trials, too."""
+    """Averaging with momentum, which it remembers from round to round, and saves or not; maybe trials, or no copy."""
 
-    def __init__(self, saves=True, tries=False):
-        self.saves, self.tries, self.m, self.last = saves, tries, 0, 0
+    def __init__(self, saves=True, tries=False, copies=True):
+        self.saves, self.tries, self.copies, self.m, self.last = saves, tries, copies, 0, 0
 
     def aggregate(self, updates, server):
         result = super().aggregate(updates, server)
         self.last = 0.5 * self.m + result.update
         if self.tries:
             self.m = self.last
-        return type(result)(self.last)
+        return type(result)(self.last.clone() if self.copies else self.last)
 
     def on_train_batch_end(self, *args):
         self.m = self.last
@@ -114,10 +114,11 @@ def test_a_rule_that_remembers_without_saving_it_is_found_out(hold):
         hold(lambda f: Momentum(saves=False), laws.test_its_memory_goes_on_from_a_checkpoint)
 
 
-def test_a_rule_that_remembers_a_trial_is_found_out(hold):
+@pytest.mark.parametrize("wrong", [{"tries": True}, {"copies": False}])
+def test_a_rule_that_remembers_a_trial_or_its_own_update_is_found_out(hold, wrong):
     hold(lambda f: Momentum(), laws.test_a_trial_leaves_no_trace)
     with pytest.raises(AssertionError):
-        hold(lambda f: Momentum(tries=True), laws.test_a_trial_leaves_no_trace)
+        hold(lambda f: Momentum(**wrong), laws.test_a_trial_leaves_no_trace)
 
 
 @pytest.mark.parametrize(
