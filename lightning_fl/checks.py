@@ -281,10 +281,15 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     first = next((layer.in_features for layer in model.modules() if isinstance(layer, nn.Linear)), length)
     if first != length and "in_features" in signature(type(model)).parameters:
         advice = f"set model.in_features={length}, or {advice}"
+    elif inputs.dim() == 4 and _channels(model) not in (None, inputs.shape[1]):
+        advice = f"set model.in_channels={inputs.shape[1]}, or {advice}"
     if not inputs.is_floating_point():  # numbers of tokens: the model must know the largest, and any below 0
         low, high = min(int(each.inputs.min()) for each in data), max(int(each.inputs.max()) for each in data)
         inputs.view(2, -1)[:, -1] = low if low < 0 else high
-        advice = f"whole numbers, here {low} to {high}, are tokens from 0; give pixels as x.byte(), others as x.float()"
+        advice = (
+            f"whole numbers, here {low} to {high}, are tokens from 0, for a model of texts such as model=gru; give "
+            f"pixels as x.byte(), others as x.float()"
+        )
     name, shape, n_classes = type(model).__name__, tuple(inputs.shape[1:]), data[0].n_classes
     if not model.training and any(isinstance(x, nn.modules.dropout._DropoutNd) and x.p for x in model.modules()):
         raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
@@ -332,7 +337,17 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
             f"the data have {n_classes} classes, {name} gives outputs of shape {tuple(outputs.shape[1:])}; set "
             f"model.n_classes={n_classes}{more}."
         )
+    with concerning("client"):
+        for part in client.modules():  # the one that it wraps, too
+            if isinstance(part, Client):
+                part.check_model(model)
     check_trial(model, client, Samples(inputs, labels, n_classes))
+
+
+def _channels(model: nn.Module) -> int | None:
+    """The channels that a model's first convolution takes, where they are a setting; None: they are not."""
+    first = next((layer.in_channels for layer in model.modules() if isinstance(layer, nn.Conv2d)), None)
+    return first if "in_channels" in signature(type(model)).parameters else None
 
 
 def check_statistics(model: nn.Module, client: Client, n_server: int) -> None:

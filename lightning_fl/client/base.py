@@ -126,6 +126,13 @@ class Client(Checked, nn.Module, ABC):
             SettingError: If it does not fit.
         """
 
+    def check_model(self, model: nn.Module) -> None:
+        """Check that it can train this model; called before a run creates any file.
+
+        Raises:
+            SettingError: If it cannot.
+        """
+
     @abstractmethod
     def updates(
         self, model: nn.Module, batch: ClientBatch, this_round: Round, out: Tensor | None = None

@@ -1,11 +1,13 @@
 """Local steps of any optimizer of torch.optim before an upload."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from typing_extensions import override
 
 from lightning_fl.client.base import ClientResult, LocalSteps, Sampling, minibatches
 from lightning_fl.errors import SettingError
@@ -59,7 +61,7 @@ class LocalOptimizer(LocalSteps):
         self.learning_rate = learning_rate
         self.sampling: Sampling | None = sampling
         self.check_epochs()
-        self._try()
+        self._try([(2, 2)], "step")
 
     def check_epochs(self) -> None:
         """Refuse epochs beside drawn mini-batches; see the base class."""
@@ -68,19 +70,28 @@ class LocalOptimizer(LocalSteps):
                 f"local_optimizer goes through whole epochs, got sampling={self.sampling}; set it to null."
             )
 
-    def _try(self) -> None:
-        """Take a step with a small matrix, to see now what would go wrong in the first round."""
+    @override
+    def check_model(self, model: nn.Module) -> None:
+        self._try([value.shape for value in trainable(model).values()], f"train {type(model).__name__}")
+
+    def _try(self, shapes: Iterable[Sequence[int]], what: str) -> None:
+        """Take a step with tensors of these shapes, to see now what would go wrong in the first round."""
         kind = getattr(torch.optim, self.optimizer, None)
         if not (isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer):
-            raise SettingError(f"local_optimizer needs a name of torch.optim, such as AdamW, got {self.optimizer!r}.")
-        some = torch.zeros(2, 2)
-        some.grad = torch.ones(2, 2)
+            close = get_close_matches(self.optimizer, torch.optim.__all__, n=1)
+            hint = f"; did you mean {close[0]}?" if close else "."
+            raise SettingError(
+                f"local_optimizer needs a name of torch.optim, such as AdamW, got {self.optimizer!r}{hint}"
+            )
+        some = [torch.zeros(tuple(shape)) for shape in shapes]
+        for each in some:
+            each.grad = torch.ones_like(each)
         try:
-            self._made([some], self.learning_rate or 0.1).step()
+            self._made(some, self.learning_rate or 0.1).step()
         except Exception as error:
             given = "".join(f", {name}={value}" for name, value in self.options.items())
             raise SettingError(
-                f"torch.optim.{self.optimizer} cannot step, got lr{given}: {' '.join(str(error).split())}; correct "
+                f"torch.optim.{self.optimizer} cannot {what}, got lr{given}: {' '.join(str(error).split())}; correct "
                 f"client.options, or choose a client.optimizer that needs gradients alone, such as AdamW or SGD."
             ) from error
 

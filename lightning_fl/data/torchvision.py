@@ -125,6 +125,11 @@ class Torchvision(FederatedDataModule):
             raise
         except Exception as error:  # torchvision and the network may raise anything
             said = (str(error).strip().splitlines() or [""])[0]
+            if self._kind is datasets.ImageFolder:
+                raise DataError(
+                    f"an ImageFolder needs a folder of CLASS/*.png, or of train/CLASS/*.png and test/CLASS/*.png, got "
+                    f"{self.root}: {said}; correct data.root."
+                ) from error
             raise DataError(
                 f"torchvision could not make {self.dataset} from {self.root}: {type(error).__name__}: {said}; put its "
                 f"files there (or go online), check data.options, or use data=mnist_5k, which is embedded."

@@ -100,7 +100,10 @@ def _state(name: str, weights: str) -> Mapping[str, Any]:
             state: Mapping[str, Any] = torch.load(weights, "cpu", weights_only=True)
             return state
     except Exception as error:  # of the network, or whatever a damaged file makes of torch.load
-        raise DataError(f"the weights {weights} of {name} cannot be had: {' '.join(str(error).split())}.") from error
+        raise DataError(
+            f"the weights {weights} of {name} could not be fetched or read: {' '.join(str(error).split())}; give "
+            f"model.weights a file that torch.load reads, with a state dict."
+        ) from error
     raise SettingError(
         f"weights needs a file, or torchvision's for {name} ({', '.join(theirs)}), got {weights}, which is neither."
     )
@@ -120,7 +123,7 @@ def _load(net: nn.Module, state: Mapping[str, Any], weights: str, head: set[str]
 
 def _small_stem(net: nn.Module, name: str) -> None:
     if not isinstance(net, models.ResNet):
-        raise SettingError(f"stem=cifar is of ResNets, got model.name={name}; choose stem=imagenet.")
+        raise SettingError(f"model.stem=cifar needs a ResNet, got model.name={name}; choose model.stem=imagenet.")
     net.conv1 = nn.Conv2d(3, net.conv1.out_channels, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision draws it
     net.maxpool = nn.Identity()

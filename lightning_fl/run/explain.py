@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fl.errors import RESUME, DataError, ProcessError, SettingError, install
-from lightning_fl.run.config import GROUPS, choices, compose, no_such
+from lightning_fl.run.config import GROUPS, choices, compose, file_of, no_such
 from lightning_fl.run.kinds import takes
 
 # The extras that bring Hydra's launchers.
@@ -153,12 +153,25 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
     else:
         if path and takes(node.get("_target_"), name):
             given = next((argument for argument in arguments if argument.startswith(f"{key}=")), f"{key}=VALUE")
-            return f"{key} is not in the configuration, which its class would take; add it: +{given}"
+            return f"{key} is not in the configuration, though its class takes it; add it: +{given}"
     valid = {*node, *(() if path else GROUPS)} - {"_target_", "_partial_"}
     inside = [
         part for part, inner in node.items_ex(resolve=False) if path and isinstance(inner, DictConfig) and name in inner
     ]
     if inside:
         valid = {f"{part}.{name}" for part in inside} | valid
-        name = f"{inside[0]}.{name}"
-    return no_such("setting", key, sorted(map(str, valid)), like=name)
+        return (
+            f"there is no setting {key}; did you mean {'.'.join([*path, str(inside[0]), name])}? valid: "
+            f"{', '.join(sorted(map(str, valid)))}."
+        )
+    message = no_such("setting", key, sorted(map(str, valid)), like=name)
+    others = _that_have(name, path[0]) if len(path) == 1 and "did you mean" not in message else []
+    return f"{message} {name} is a setting of {', '.join(others)}." if others else message
+
+
+def _that_have(name: str, group: str) -> list[str]:
+    """Name the choices of a group whose files have a setting, ours and one's own."""
+    if group not in GROUPS:
+        return []
+    has = re.compile(rf"^{re.escape(name)}:", re.MULTILINE)
+    return [f"{group}={choice}" for choice in choices(group) if has.search(file_of(group, choice).read_text("utf-8"))]

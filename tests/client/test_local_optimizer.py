@@ -5,9 +5,11 @@ from copy import deepcopy
 import pytest
 import torch
 
-from lightning_fl import SettingError
+from lightning_fl import Samples, SettingError
+from lightning_fl.checks import check_model
 from lightning_fl.client.local_optimizer import LocalOptimizer
 from lightning_fl.client.local_sgd import LocalSgd
+from lightning_fl.client.sign import Sign
 from lightning_fl.contract import world
 from lightning_fl.network.parameters import flatten, trainable
 from tests.client.test_local_sgd import ROUND, clients
@@ -50,6 +52,7 @@ def test_sgd_is_local_sgd(counted):
     ("settings", "message"),
     [
         ({"optimizer": "Adan"}, r"needs a name of torch.optim, such as AdamW, got 'Adan'"),
+        ({"optimizer": "Adamm"}, r"got 'Adamm'; did you mean Adam\?"),
         ({"optimizer": "Optimizer"}, r"needs a name of torch.optim"),
         ({"optimizer": "LBFGS"}, r"torch.optim.LBFGS cannot step, got lr: .*, or choose a client.optimizer that"),
         ({"optimizer": "SparseAdam"}, r"torch.optim.SparseAdam cannot step"),
@@ -64,3 +67,10 @@ def test_sgd_is_local_sgd(counted):
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(SettingError, match=message):
         LocalOptimizer(**settings)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon")
+def test_a_model_that_the_optimizer_does_not_take_is_refused_before_training():
+    wrapped, model = Sign(LocalOptimizer("Muon")), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
+    with pytest.raises(SettingError, match=r"torch.optim.Muon cannot train Sequential, got lr: Muon only supports 2D"):
+        check_model(model, wrapped, Samples(torch.zeros(2, 4), torch.arange(2), 3))

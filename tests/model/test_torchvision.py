@@ -99,7 +99,10 @@ def test_torchvisions_weights_are_fetched_by_name(monkeypatch):
         raise OSError("no network")
 
     monkeypatch.setattr(models.ResNet18_Weights, "get_state_dict", lost)
-    with pytest.raises(DataError, match="the weights DEFAULT of resnet18 cannot be had: no network"):
+    with pytest.raises(
+        DataError,
+        match=r"DEFAULT of resnet18 could not be .*: no network; give model.weights a file",
+    ):
         Torchvision("resnet18", 3, "DEFAULT")
 
 
@@ -111,11 +114,11 @@ def test_weights_that_do_not_fit(trained, tmp_path):
         ("resnet34", {"weights": file}, r"must hold the state dict of the model, got none .* layer1\.2"),
         ("resnet18", {"weights": "V3"}, r"weights needs a file, or torchvision's for resnet18 \(.*IMAGENET1K_V1"),
         ("resnet18", {"norm": "frozen"}, "norm=frozen keeps the statistics of weights, got none"),
-        ("alexnet", {"stem": "cifar"}, "stem=cifar is of ResNets, got model.name=alexnet"),
+        ("alexnet", {"stem": "cifar"}, "stem=cifar needs a ResNet, got model.name=alexnet"),
         ("resnet18", {"stem": "mnist"}, "torchvision's stem must be one of imagenet, cifar"),
         ("resnet18", {"norm": "layer"}, "torchvision's norm must be one of group, frozen, batch"),
     ]:
         with pytest.raises(SettingError, match=message):
             Torchvision(name, 3, **settings)
-    with pytest.raises(DataError, match=r"broken\.pth of resnet18 cannot be had"):
+    with pytest.raises(DataError, match=r"broken\.pth of resnet18 could not be fetched or read"):
         Torchvision("resnet18", 3, str(broken))
