@@ -149,7 +149,7 @@ def main() -> None:
             chosen = [argument.split("=", 1) for argument in arguments if argument.partition("=")[0] in GROUPS]
             files = [file_of(group, name) for group, given in chosen for name in re.findall(r"[\w.-]+", given)]
             if files:
-                print("\n".join(f"{shown(path)}\n\n{path.read_text('utf-8')}" for path in files))
+                print("\n".join(f"{shown(path)}\n\n{explained_by(path.read_text('utf-8'))}" for path in files))
                 return
             print(explained_by(__doc__))
         own = own_folder()

@@ -1,5 +1,6 @@
 """Pictures of many runs in groups: a heat map for two axes, curves with bands."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 
@@ -42,7 +43,7 @@ def grouped(
         unit: What the numbers are.
     """
     panels: dict[str, dict[str, dict[str, tuple[float | None, str]]]] = {}
-    texts = {place: wrapped(text.replace(" (", "\n("), _LETTERS) for place, (_, text) in shown.items()}
+    texts = {place: _cell(text) for place, (_, text) in shown.items()}
     for (panel, row, column), (mean, _) in shown.items():
         panels.setdefault(panel, {}).setdefault(row, {})[column] = mean, texts[panel, row, column]
     top = 100.0 if "%" in unit else max((mean for mean, _ in shown.values() if mean is not None), default=1.0) or 1.0
@@ -50,12 +51,12 @@ def grouped(
     high = 0.18 * max(2, *(text.count("\n") + 1 for text in texts.values())) + 0.1
     figures = []
     for panel, table in panels.items():
-        names = [wrapped(name, _LETTERS) for name in table]
+        names = [_cell(name) for name in table]
         left = 0.3 + 0.08 * max(len(line) for name in names for line in name.split("\n"))
         for piece in pieces(across, letters, PHONE - left):
             cells = [[row.get(column, (None, "-")) for column in piece] for row in table.values()]
             means = np.array([[mean for mean, _ in line] for line in cells], float)
-            size = PHONE, 2.4 + max(high * len(table), height(names))
+            size = PHONE, 2.4 + max(high * len(table), height(names)) + _more(panel)
             figure, axes = one_axes(columns, rows, wrapped(panel, 28), size)
             heat_map(figure, axes, means, unit, [[text for _, text in line] for line in cells], top, bar="bottom")
             axes.set_xticks(range(len(piece)), [wrapped(name, _LETTERS) for name in piece], **slant(piece, letters))
@@ -86,7 +87,8 @@ def grouped_curves(
     figures = []
     for panel, column in dict.fromkeys((panel, column) for panel, _, column in curves):
         title = ", ".join(part for part in (panel, column) if part)
-        figure, axes = one_axes("Round", wrapped(unit, 40), title, (PHONE, 3.8 + 0.2 * len(names)))
+        high = 3.8 + 0.2 * len(names) + _more(title)
+        figure, axes = one_axes("Round", wrapped(unit, 40), title, (PHONE, high))
         for number, name in enumerate(names):
             runs = [(points, lost) for points, lost in curves.get((panel, name, column), []) if points]
             if runs:
@@ -98,6 +100,18 @@ def grouped_curves(
     if "%" not in unit:
         on_one_scale(figures)
     return figures
+
+
+def _more(title: str) -> float:
+    """Inches for the lines of a title of many settings after its second one."""
+    return 0.2 * max(0, len(title) // 25 - 2)
+
+
+def _cell(text: str) -> str:
+    """Put what stands in brackets on a line of its own; a long rule's name breaks before the rule inside it."""
+    lines = text.replace(" (", "\n(").split("\n")
+    lines = [re.sub(r"(?<=\w)\(", "\n(", line) if len(line) > _LETTERS else line for line in lines]
+    return wrapped("\n".join(lines), _LETTERS)
 
 
 def _line(

@@ -26,7 +26,7 @@ import yaml
 
 from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
-from lightning_fl.run.config import choose, words
+from lightning_fl.run.config import choices, choose, spell, words
 from lightning_fl.study.table_file import check, is_true, labelled, taken_over
 
 TABLES = Path(__file__).with_name("tables").resolve()
@@ -219,7 +219,13 @@ class Table:
 def _path(name: str, folder: Path = Path()) -> Path:
     """Find the file of a table: by its name, or, as its own path says, from ``folder``."""
     path = Path(name)
-    return folder / path if path.suffix in (".yaml", ".yml") else TABLES / f"{choose(name, names(), 'table')}.yaml"
+    if path.suffix in (".yaml", ".yml"):
+        return folder / path
+    if name not in names() and name in choices("experiment"):
+        raise SettingError(
+            f"{name} is an experiment and has no table; train it: {spell('train', f'experiment={name}')}."
+        )
+    return TABLES / f"{choose(name, names(), 'table')}.yaml"
 
 
 def _is_ours(path: Path) -> bool:

@@ -91,6 +91,7 @@ def test_options_have_their_whole_names(command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["boba_mnist"], "boba_mnist is an experiment and has no table; train it: "),
         (["smal"], "there is no table smal; did you mean small? valid: small."),
         (["small", "--rows", "Bob"], "there is no row Bob;"),
         (["small", "--columns", "imp"], "there is no column imp;"),

@@ -91,3 +91,20 @@ def test_pictures_fit_a_phone_with_legible_letters(tmp_path):
     for figure in (one for of in figures.values() for one in of):
         points = min(text.get_fontsize() for text in figure.findobj(Text) if text.get_visible() and text.get_text())
         assert points / 72 * 358 / figure.get_figwidth() >= 11
+
+
+def test_a_title_of_many_settings_leaves_the_axes_their_height():
+    few, many = (
+        plot.grouped_curves({(title, "krum", ""): [({0: 1.0, 1: 2.0}, False)]}, "a row", "accuracy (%)", lambda _: 2.0)
+        for title in ("iid", ", ".join(["federation.n_clients=100"] * 15))
+    )
+    for figure in (*few, *many):
+        figure.draw_without_rendering()
+    heights = [figure.axes[0].get_window_extent().height for figure in (*few, *many)]
+    assert heights[1] > 0.7 * heights[0]
+
+
+def test_a_rule_inside_a_rule_has_a_line_of_its_own_in_a_map():
+    shown = {("", "a", "b"): (0.5, "43.3 (nnm(trimmed_mean))")}
+    [figure] = plot.grouped(shown, ["b"], "a row", "a column", "accuracy (%)")
+    assert "43.3\n(nnm\n(trimmed_mean))" in [text.get_text() for text in figure.findobj(Text)]
