@@ -49,7 +49,13 @@ VARIANTS = {  # files with other settings than their class's own file
         ("adversary", name)
         for name in ("alie", "gaussian_models", "gaussian_updates", "label_flip_to_one", "raga_lie", "zero")
     ],
-    *[("client", "raga"), ("client", "rfa"), ("partition", "dirichlet_clients"), ("aggregator", "norm_bounding")],
+    *[
+        ("client", "raga"),
+        ("client", "rfa"),
+        ("data", "image_folder"),
+        ("partition", "dirichlet_clients"),
+        ("aggregator", "norm_bounding"),
+    ],
     *[("model", name) for name in ("cifar_mlp", "raga_mlp", "lenet_cifar", "byzfl_mnist", "byzfl_cifar", "resnet18")],
 }
 
