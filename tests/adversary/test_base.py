@@ -187,3 +187,9 @@ def test_an_attack_that_knows_more_than_it_says_is_found_out(monkeypatch):
         monkeypatch.setattr(laws, "adversary", lambda name, kind=kind: kind())
         with pytest.raises(AssertionError, match=message):
             laws.test_it_sends_the_same_whatever_it_does_not_know("mine")
+
+
+@pytest.mark.parametrize("warm_up", [1, None])
+def test_what_mimic_learns_goes_on_from_a_checkpoint(warm_up, monkeypatch):
+    monkeypatch.setattr(laws, "adversary", lambda name: MimicLearned(warm_up))
+    laws.test_a_round_that_does_not_end_is_not_remembered("mine")
