@@ -385,7 +385,7 @@ def test_f_out_of_range_raises_before_training(name):
 @pytest.mark.parametrize("name", those(lambda rule: rule.exact))
 def test_equal_rows_win(name):
     """N - f of them, for the smallest n with a guarantee; both ends of the order are hostile in turn."""
-    for bad, values in [*list(BAD.items())[1:], ("a little off", [7.0, 7.0, -7.0])]:
+    for bad, values in [*list(BAD.items())[1:], ("of usual length", [0.3, 0.3, -0.3])]:
         f, row = len(values), world.honest_updates(1)
         rule = make(name, f)
         n = next(n for n in range(f + 3, 20) if 2 * f < n and not rule.guarantee(n, world.CLASSES))

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 import torch
 
-from lightning_fl import SettingError
+from lightning_fl import DivergedError, SettingError
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.boba import Boba
 from lightning_fl.aggregator.bucketing import Bucketing, Resampling
@@ -178,3 +178,13 @@ def test_a_rule_that_compares_nothing_asks_for_no_inner_products(rule):
     updates = world.updates()
     rule.aggregate(updates, world.oracle())
     assert "gram" not in vars(updates)
+
+
+SELECTIVE = [CentredClipping(), ClippedClustering(), Dnc(1), Krum(1), Median(), MultiKrum(1), Normalized(), Rage(1)]
+SELECTIVE += [Rfa(), SequentialCentredClipping(), Signguard(), TrimmedMean(1)]
+
+
+@pytest.mark.parametrize("rule", SELECTIVE, ids=lambda rule: rule.spelled())
+def test_a_rule_that_has_no_update_left_says_so_by_its_name(rule):
+    with pytest.raises(DivergedError, match=f"^{rule.spelled()} needs at least one update without NaN and inf, got"):
+        rule(torch.full((6, 2), torch.nan))

@@ -30,6 +30,11 @@ def test_agrees_with_the_loop(name, shares, bandwidth):
         )
 
 
+def test_float32_rows_give_the_float64_answer():
+    x = torch.as_tensor(reference.problem("random", N, D))
+    torch.testing.assert_close(Correntropy()(x.float()).double(), Correntropy()(x), rtol=1e-4, atol=1e-4)
+
+
 def test_literal_tells_the_kernels_apart():
     """The kernel exp(-r^2 / s^2) gives 1.0583, exp(-r^2 / (2 s)) 1.0012, exp(-r / s) 1.5651, one step alone 1.3522."""
     x = torch.tensor([[0.0], [1.0], [2.0], [9.0]], dtype=torch.float64)

@@ -42,6 +42,11 @@ def test_many_rows_by_conjugate_gradients_and_in_parts_agree_with_the_loop(name,
     test_agrees_with_the_loop(name, shares)
 
 
+def test_float32_rows_give_the_float64_answer():
+    x = torch.as_tensor(reference.problem("random", N, D)).float()
+    assert gap(GeometricMedian()(x), x) <= EPS + 1e-6
+
+
 @pytest.mark.parametrize("eps", [1e-1, 1e-3, 1e-5, 1e-7])
 def test_eps_bounds_the_gap(eps):
     x = reference.problem("random", N, D)
