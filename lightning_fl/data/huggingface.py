@@ -75,7 +75,7 @@ class HuggingFace(Table):
             else:
                 found = datasets.load_dataset(self.dataset, self.name)
         except Exception as error:  # of the network, the hub, or a damaged folder
-            why = (str(error).strip().splitlines() or [""])[0]
+            why = (str(error).strip().splitlines() or [""])[0].rstrip(".")
             raise DataError(
                 f"{self.dataset} cannot be read: {type(error).__name__}: {why}; give its name on the hub, or a folder "
                 f"of save_to_disk."
