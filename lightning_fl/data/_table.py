@@ -83,8 +83,8 @@ class Table(Checked, FederatedDataModule):
         strangers = [value for value in test.targets if value not in set(known)]
         if strangers:
             raise DataError(
-                f"the test samples have the target {strangers[0]}, which no training sample has; leave such samples out, "
-                f"or choose a column of classes as data.target."
+                f"the test samples have the target {strangers[0]}, which no training sample has; leave such samples "
+                f"out, or choose a column of classes as data.target."
             )
         if len({type(value) for value in known}) > 1:
             raise DataError(f"targets are whole numbers or words, got {known[0]!r} and {known[-1]!r}.")
