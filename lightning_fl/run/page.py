@@ -21,6 +21,7 @@ from lightning_fl.run.saved import (
     flat,
     kappa_text,
     labels,
+    privacy_text,
     trust_shares,
 )
 from lightning_fl.tables import Place
@@ -314,6 +315,8 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
     rows["weight Byzantine"] = _percent(shares and shares[1], unweighted)
     rows["detection"] = detection_text(summary["detection"]) or "not recorded"
     rows["kappa"] = kappa_text(summary["robustness"]) or "not recorded"
+    if private := privacy_text(summary.get("privacy")):
+        rows["privacy"] = private
     rows |= {name.replace("_", " "): _shown(value, ",") for name, value in summary["communication"].items()}
     rows["seconds"] = _shown(summary["seconds"], ".1f")
     return table(None, [[name, value] for name, value in rows.items()])
@@ -337,6 +340,7 @@ def _compared(runs: Mapping[str, SavedRun]) -> str:
             | {f"{key} (%)": "–" if value is None else f"{100 * value:.2f}" for key, value in percent.items()}
             | ({} if lived is None else {"attack lifespan (rounds)": str(lived)})
             | {key: "–" if value is None else f"{value:.3g}" for key, value in kappa.items()}
+            | {key: f"{value:.3g}" for key, value in (summary.get("privacy") or {}).items() if key == "epsilon"}
             | {key.replace("_", " "): _shown(value, ".3g") for key, value in summary["communication"].items()}
             | {"seconds": _shown(summary["seconds"], ".1f")}
         )

@@ -240,6 +240,18 @@ def attack_texts(evaluation: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def privacy_text(proven: dict[str, float] | None) -> str | None:
+    """Describe what is proven of a client's privacy; None: nothing.
+
+    >>> privacy_text({"epsilon": 10.04, "delta": 1e-5, "uploads": 4})
+    'epsilon 10 at delta 1e-05, 4 uploads of a client at most'
+    """
+    if not proven:
+        return None
+    uploads = many(int(proven["uploads"]), "upload")
+    return f"epsilon {proven['epsilon']:.3g} at delta {proven['delta']:g}, {uploads} of a client at most"
+
+
 def labels(runs: Sequence[SavedRun]) -> list[str]:
     """Name each run by the settings in which it differs from the others, or by its folder.
 

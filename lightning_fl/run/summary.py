@@ -24,7 +24,15 @@ from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.config import spell
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import SavedRun, attack_texts, detection_text, kappa_text, saved_config, trust_shares
+from lightning_fl.run.saved import (
+    SavedRun,
+    attack_texts,
+    detection_text,
+    kappa_text,
+    privacy_text,
+    saved_config,
+    trust_shares,
+)
 from lightning_fl.run.version import provenance
 from lightning_fl.text import many, shown
 
@@ -212,9 +220,8 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         rows.append(["rule", summary["guarantee"]])
     if kappa := kappa_text(summary["robustness"]):
         rows.append(["robustness", f"kappa {kappa}"])
-    if private := summary.get("privacy"):
-        told = f"epsilon {private['epsilon']:.3g} at delta {private['delta']:g}"
-        rows.append(["privacy", f"{told}, {many(private['uploads'], 'upload')} of a client at most"])
+    if private := privacy_text(summary.get("privacy")):
+        rows.append(["privacy", private])
     up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
     rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))

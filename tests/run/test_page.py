@@ -252,6 +252,16 @@ def test_backdoors_have_their_success_rate(tmp_path):
         assert [row[compared[0].index(column)] for row in compared[1:]] == values
 
 
+def test_a_private_run_has_its_epsilon(tmp_path):
+    summary = saved.SUMMARY | {"privacy": {"epsilon": 2.5, "delta": 1e-5, "uploads": 3}}
+    folder = saved.run(tmp_path / "a", summary=summary)
+    alone = write(folder, folder)[0].rows
+    assert ["privacy", "epsilon 2.5 at delta 1e-05, 3 uploads of a client at most"] in alone
+    other = saved.run(tmp_path / "b", saved.changed(saved.CONFIG, seed=1))
+    compared = [row for row in write(tmp_path / "all", folder, other)[0].rows if row[0] in ("run", "seed=0", "seed=1")]
+    assert [row[compared[0].index("epsilon")] for row in compared[1:]] == ["2.5", "–"]
+
+
 def test_runs_without_reference_or_weights_have_no_such_pictures(tmp_path):
     summary = saved.SUMMARY | {"mrd": None, "mean_weight": {"honest": None, "byzantine": None}}
     folders = [saved.run(tmp_path / name, summary=summary) for name in "ab"]
