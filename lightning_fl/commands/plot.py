@@ -18,8 +18,9 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run import page
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import default_settings, take_own
+from lightning_fl.run.differences import named
 from lightning_fl.run.explain import explained
-from lightning_fl.run.saved import SavedRun, named
+from lightning_fl.run.saved import SavedRun
 from lightning_fl.study.compare import Comparison, find
 from lightning_fl.text import shown
 

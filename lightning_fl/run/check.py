@@ -13,10 +13,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lightning_fl.errors import SettingError, check_whole, install
 from lightning_fl.run.config import CONF, GROUPS, check_choices, choices, compose, no_such, spelled
+from lightning_fl.run.differences import changed
 from lightning_fl.run.explain import explain
 from lightning_fl.run.identity import comparable, essential
 from lightning_fl.run.kinds import check_kind, check_kinds
-from lightning_fl.run.saved import changed, contents, last_checkpoint, saved_config, saved_contents, starting_point
+from lightning_fl.run.saved import contents, last_checkpoint, saved_config, saved_contents, starting_point
 
 
 def checked(overrides: Sequence[str]) -> DictConfig:

@@ -14,8 +14,8 @@ from pytorch_lightning.loggers import Logger
 from lightning_fl import files
 from lightning_fl.callback.record import Row
 from lightning_fl.run.assemble import make
+from lightning_fl.run.differences import named
 from lightning_fl.run.identity import PLACES, Config
-from lightning_fl.run.saved import named
 
 # What a logger's id is called, by the name of what makes it.
 _IDS = {"wandb_logger": "id", "WandbLogger": "id", "MLFlowLogger": "run_id"}

@@ -11,14 +11,13 @@ from urllib.parse import quote
 from matplotlib.figure import Figure
 
 from lightning_fl import files, plot
+from lightning_fl.run.differences import changed, flat
 from lightning_fl.run.identity import Config
 from lightning_fl.run.saved import (
     COMPLETED,
     SavedRun,
     attack_texts,
-    changed,
     detection_text,
-    flat,
     kappa_text,
     labels,
     privacy_text,

@@ -14,20 +14,9 @@ from typing import TYPE_CHECKING, Any
 from lightning_fl import plot
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
+from lightning_fl.run.differences import Part, differing, named, ordered, same, settings, texts
 from lightning_fl.run.identity import Config, alike, comparable
-from lightning_fl.run.saved import (
-    COMPLETED,
-    Part,
-    SavedRun,
-    differing,
-    finished,
-    named,
-    ordered,
-    same,
-    saved_config,
-    settings,
-    texts,
-)
+from lightning_fl.run.saved import COMPLETED, SavedRun, finished, saved_config
 from lightning_fl.study.pivot import Group, t_quantile
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.twins import Pair, conclusion

@@ -8,8 +8,8 @@ from torch.optim import SGD
 
 import lightning_fl as fl
 from lightning_fl.contract import world
+from lightning_fl.run.differences import named
 from lightning_fl.run.identity import comparable
-from lightning_fl.run.saved import named
 
 
 class Own(fl.aggregator.Krum):
