@@ -43,6 +43,7 @@ from lightning_fl.aggregator.phocas import Phocas
 from lightning_fl.aggregator.rage import Rage
 from lightning_fl.aggregator.rejection import AverageRejection, SelfRejection, Zeno
 from lightning_fl.aggregator.rfa import Rfa
+from lightning_fl.aggregator.rlr import Rlr
 from lightning_fl.aggregator.sign_vote import SignVote
 from lightning_fl.aggregator.signguard import Signguard
 from lightning_fl.aggregator.smea import Smea
@@ -173,6 +174,7 @@ RULES = {
     "rage": Asked(Rage, longest(1)),
     "rage, centred": Asked(lambda f: Rage(f, centred=True), longest(1), huge=False),
     "rfa": Asked(lambda f: Rfa(n_iterations=5), longest(3)),
+    "rlr": Asked(lambda f: Rlr(Median(), 3.0), alone=False),
     "self_rejection": Asked(SelfRejection, huge=False, server=world_server),
     "sign_vote": Asked(lambda f: SignVote(), alone=False),
     "signguard": Asked(lambda f: Signguard(), longest(1)),
