@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from contextlib import suppress
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one thread for each of the processes side by side, and for what they start
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -24,6 +25,11 @@ from tests.commands.command import outcome
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+with suppress(ImportError):  # dp-accounting's absl would close what pytest captures, once Hydra sets up logging
+    from absl import logging as absl_logging
+
+    absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 collect_ignore = ["forked.py"]  # whoever imports it draws no more
 
