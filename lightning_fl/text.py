@@ -1,7 +1,8 @@
 """Words and names for terminals and documents."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,16 @@ def many(number: int, word: str) -> str:
     ('1 round', '0 runs')
     """
     return f"{number} {word}{'s' * (number != 1)}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """End a message that refuses a name, with the known one that is meant if one is near.
+
+    >>> meant("Adamm", ["SGD", "Adam"]), meant("Adamm", ["SGD"])
+    ('; did you mean Adam?', '.')
+    """
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else "."
 
 
 def class_name(z: int, classes: Sequence[str] | None) -> str:

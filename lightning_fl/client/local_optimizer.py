@@ -1,7 +1,6 @@
 """Local steps of any optimizer of torch.optim before an upload."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from lightning_fl.network.parameters import flatten, trainable, unflatten
 from lightning_fl.ranges import PositiveFloat, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
+from lightning_fl.text import meant
 
 
 class LocalOptimizer(LocalSteps):
@@ -78,8 +78,7 @@ class LocalOptimizer(LocalSteps):
         """Take a step with tensors of these shapes, to see now what would go wrong in the first round."""
         kind = getattr(torch.optim, self.optimizer, None)
         if not (isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer):
-            close = get_close_matches(self.optimizer, torch.optim.__all__, n=1)
-            hint = f"; did you mean {close[0]}?" if close else "."
+            hint = meant(self.optimizer, torch.optim.__all__)
             raise SettingError(
                 f"local_optimizer needs a name of torch.optim, such as AdamW, got {self.optimizer!r}{hint}"
             )

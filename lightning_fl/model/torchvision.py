@@ -1,7 +1,6 @@
 """Any classification model of torchvision, by its name there, new or with weights."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from torchvision.ops import FrozenBatchNorm2d
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.model.group_norm import replaced
 from lightning_fl.ranges import Checked, PositiveInt
+from lightning_fl.text import meant
 
 Norm = Literal["group", "frozen", "batch"]
 Stem = Literal["imagenet", "cifar"]
@@ -59,8 +59,9 @@ class Torchvision(Checked, nn.Module):
     ):
         super().__init__()
         if name not in (known := list_models(module=models)):
-            close = "".join(f"; did you mean {other}?" for other in get_close_matches(name, known, n=1)) or "."
-            raise SettingError(f"model.name must be a classification model in torchvision.models, got {name!r}{close}")
+            raise SettingError(
+                f"model.name must be a classification model in torchvision.models, got {name!r}{meant(name, known)}"
+            )
         if norm == "frozen" and weights is None:
             raise SettingError("norm=frozen keeps the statistics of weights, got none; give weights=DEFAULT or a file.")
         self.net = _new(name, n_classes)

@@ -1,4 +1,4 @@
-"""Names of settings, and what tells runs apart."""
+"""Names of settings, and what differs from the default."""
 
 import pytest
 
