@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import inf, log, prod, sqrt
 from statistics import NormalDist
 
+from lightning_fl.errors import SettingError
 from lightning_fl.theory.base import Bound, check_numbers, not_guaranteed
 
 
@@ -66,6 +67,8 @@ def trigger_radius(
         SettingError: If a number is out of range.
     """
     check_numbers("crfl", least=0, p_a=p_a, p_b=p_b)
+    if p_a > 1:
+        raise SettingError(f"crfl needs a share p_a of at most 1, got {p_a:g}; divide by the number of votes.")
     check_numbers("crfl", above=0, limits=limits, shares=shares, learning_rate=learning_rate, n_steps=n_steps)
     check_numbers("crfl", above=0, poisoned=poisoned, factor=factor, sigma=sigma, sigma_of_votes=sigma_of_votes)
     unmet = not_guaranteed(
