@@ -366,7 +366,7 @@ class FederatedModule(pl.LightningModule):
         if updates.data_ptr() != rows.data_ptr() or updates.stride() != rows.stride():
             rows.copy_(updates)
         shares = data_weights / data_weights.sum()
-        loss = honest.losses @ shares.to(honest.losses)
+        loss = honest.losses @ shares.to(honest.losses, non_blocking=True)
         if loss.device.type == "cpu":
             _check_loss(loss.item())
         return loss
@@ -685,7 +685,7 @@ class _Clock:
 def _read(**numbers: Tensor) -> dict[str, list[float]]:
     """Fetch all numbers from the device at once; return each as a list."""
     device = numbers["norm"].device
-    parts = [number.detach().flatten().to(device, torch.float64) for number in numbers.values()]
+    parts = [number.detach().flatten().to(device, torch.float64, non_blocking=True) for number in numbers.values()]
     values = iter(torch.cat(parts).tolist())
     return {name: list(islice(values, len(part))) for name, part in zip(numbers, parts, strict=True)}
 

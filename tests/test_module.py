@@ -779,6 +779,7 @@ def test_a_gpu_is_waited_for_twice_a_round(rule, more, client):
             fitted, datamodule=data()
         )
     assert seen.waits == [*more, "_read"]
+    assert seen.copies == []
     assert seen.places == {gpu.device}
 
 

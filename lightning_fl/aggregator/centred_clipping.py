@@ -99,7 +99,7 @@ def _shorten(length: Tensor, radius: float) -> Tensor:
 
 
 def _combine(updates: Updates, start: Tensor, coefficients: Tensor) -> Tensor:
-    return updates.combine(coefficients[:-1]) + coefficients[-1].to(start) * start
+    return updates.combine(coefficients[:-1]) + coefficients[-1].to(start.dtype) * start
 
 
 def similarity_buckets(
@@ -149,7 +149,7 @@ class _FromTheLast(Remembering):
                 f"centred_clipping remembers an update of length {len(centre)}, got updates of length {updates.d}; "
                 f"use a new rule for another model."
             )
-        centre = centre.to(updates.device)
+        centre = centre.to(updates.device, non_blocking=True)
         return centre, updates.centred_with(centre[None]).gram
 
 

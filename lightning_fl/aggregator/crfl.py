@@ -81,6 +81,6 @@ class Crfl(Wrapper):
         if self.sigma and t != self.n_rounds:
             draw = server.generator("crfl")
             noise = torch.randn(len(moved), generator=draw, dtype=moved.dtype, device=draw.device)
-            after = after + self.sigma * noise.to(moved.device)
+            after = after + self.sigma * noise.to(moved.device, non_blocking=True)
         answer = ((model - after) / rate).to(updates.dtype)
         return replace(found, answer=answer, weights=None, trust=found.trusted)

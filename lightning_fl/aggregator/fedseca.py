@@ -97,7 +97,8 @@ class Fedseca(Remembering):
         norms = updates.squares.sqrt()
         rows = finite_rows(norms, "fedseca")
         rho = concordance(updates.over_columns(partial(_sign_products, rows=rows)))
-        scales = clipping_scales(norms[rows], median_of(norms[rows], self.median)).to(updates.device)
+        scales = clipping_scales(norms[rows], median_of(norms[rows], self.median))
+        scales = scales.to(updates.device, non_blocking=True)
         cuts = updates.by_row(partial(_quantiles, gamma=self.gamma))[rows]
 
         def mean_of_elected(given: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:

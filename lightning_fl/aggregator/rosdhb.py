@@ -64,7 +64,7 @@ class Rosdhb(RememberingWrapper):
         """d/k in the mask, 0 elsewhere."""
         k = max(1, int(self.ratio * updates.d))
         draw = server.generator(purpose)
-        chosen = torch.randperm(updates.d, generator=draw, device=draw.device)[:k].to(updates.device)
+        chosen = torch.randperm(updates.d, generator=draw, device=draw.device)[:k].to(updates.device, non_blocking=True)
         zeros = torch.zeros_like(updates.like[0]).contiguous()
         return zeros.index_fill(0, chosen, updates.d / k)
 

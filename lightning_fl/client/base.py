@@ -338,7 +338,7 @@ def minibatches(
         sizes = [drawn[i][k].shape[0] for i in some]
         begin = starts[some].repeat_interleave(torch.tensor(sizes), output_size=sum(sizes))
         chosen = torch.cat([drawn[i][k] for i in some]) + begin
-        indices = every.index_select(0, chosen.to(every.device)).split(sizes)
+        indices = every.index_select(0, chosen.to(every.device, non_blocking=True)).split(sizes)
         found.append(ClientBatch(batch.samples, indices, [batch.ids[i] for i in some], (this_round, k)))
     return found
 
@@ -395,7 +395,7 @@ def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
             f"{who} remembers something of {len(state)} clients, got client {strangers[0]} of the server; rules "
             f"that let the server train need client=gradient or another without memory."
         )
-    return torch.tensor(list(batch.ids), device=state.device)
+    return torch.tensor(list(batch.ids)).to(state.device, non_blocking=True)
 
 
 def in_cache(rows: Float[Tensor, "h d"]) -> list[slice]:
@@ -582,17 +582,17 @@ def _chunk_gradients(
 ) -> None:
     """Write the gradients and losses of some clients, scaled, into their rows, by one vmap over them."""
     indices = pad_sequence([batch.indices[i] for i in clients.tolist()], batch_first=True)
-    sizes = torch.tensor([len(batch.indices[i]) for i in clients.tolist()], device=indices.device)
+    sizes = torch.tensor([len(batch.indices[i]) for i in clients.tolist()]).to(indices.device, non_blocking=True)
     mask = torch.arange(indices.shape[1], device=indices.device) < sizes[:, None]
     indices = torch.where(mask, indices, indices[:, :1])  # padded with a client's own sample: 0 * NaN is NaN
     x, y = batch.samples.gather(indices)
-    drawn = None if keys is None else sample_keys(keys[clients.to(keys.device)], indices.shape[1])
+    drawn = None if keys is None else sample_keys(keys[clients.to(keys.device, non_blocking=True)], indices.shape[1])
     in_dims = (parameters_dim, 0, 0, 0, None if drawn is None else 0)
     with all_at_once(model, "set client_chunk=1 of the client"):
         gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=in_dims)(
             parameters, x, y, scale * mask.to(rows.dtype) / sizes[:, None], drawn
         )
-    clients = clients.to(rows.device)
+    clients = clients.to(rows.device, non_blocking=True)
     losses[clients] = values
     start = 0
     for gradient in gradients.values():

@@ -80,8 +80,8 @@ class Saga(Client):
         chosen = [_draw(client, len(cut), this_round) for client, cut in zip(batch.ids, cuts, strict=True)]
         blocks = [own[cut[j]] for own, cut, j in zip(batch.indices, cuts, chosen, strict=True)]
         result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids, (this_round, 0)), out)
-        drawn = torch.tensor(chosen, device=self.table.device)
-        counts = torch.tensor([len(cut) for cut in cuts], device=self.table.device)
+        drawn = torch.tensor(chosen).to(self.table.device, non_blocking=True)
+        counts = torch.tensor([len(cut) for cut in cuts]).to(self.table.device, non_blocking=True)
         for some in in_cache(result.updates):
             rows, place, update = clients[some], (clients[some], drawn[some]), result.updates[some]
             correction = update - self.table[place]
@@ -99,7 +99,7 @@ class Saga(Client):
             seed: The run's.
         """
         shuffle = torch.randperm(len(indices), generator=seeding.generator(seed, "saga", client))
-        return list(shuffle.to(indices.device).tensor_split(-(-len(indices) // self.batch_size)))
+        return list(shuffle.to(indices.device, non_blocking=True).tensor_split(-(-len(indices) // self.batch_size)))
 
 
 def _draw(client: int, n_blocks: int, this_round: Round) -> int:

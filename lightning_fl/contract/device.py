@@ -1,7 +1,8 @@
 """A GPU for machines that have none: tensors that say they are there, obey its laws, and are computed by the processor.
 
 A `PretendedDevice` notes for each memory where it is said to lie.  As on a real GPU, an operation that mixes devices
-raises, and whoever looks at numbers there makes the processor wait, which is noted down.
+raises, and whoever looks at numbers there, or copies some there without ``non_blocking``, makes the processor wait,
+which is noted down.
 """
 
 import traceback
@@ -76,6 +77,8 @@ class PretendedDevice(TorchFunctionMode):
         self.device = torch.device(kind, 0)
         self.waits: list[str] = []
         """Which functions made the processor wait, in order; of those outside of torch, the innermost."""
+        self.copies: list[str] = []
+        """Likewise: which ones copied to it from the host without ``non_blocking``, and so waited until it was idle."""
         self._operations = _Operations(self)
         self._stack = ExitStack()
         self.chosen: torch.device | None = None  # the device that the function which runs was told
@@ -148,6 +151,8 @@ class PretendedDevice(TorchFunctionMode):
             found = func(*args, **kwargs)
             if func in _UNTOLD:
                 self.put(found, self.ambient)
+                if self.ambient == self.device and func is not Tensor.__deepcopy__:
+                    self.copies.append(_asker())
         finally:
             self.chosen, self.ambient = before
         return found
@@ -173,32 +178,36 @@ class PretendedDevice(TorchFunctionMode):
             args, kwargs = (), {}
         if wanted.type not in ("cpu", self.device.type):
             return Tensor.to(tensor, wanted, *args, **kwargs)
+        promptly = kwargs.pop("non_blocking", False)
         if wanted == CPU and there != CPU:
             self.wait()
+        elif wanted != there and not promptly:
+            self.copies.append(_asker())
         before, self.ambient = self.ambient, wanted
         try:
             kwargs["copy"] = kwargs.get("copy", False) or wanted != there
-            kwargs.pop("non_blocking", None)
             return Tensor.to(tensor, CPU, *args, **kwargs)
         finally:
             self.ambient = before
 
 
 class Waits(pl.Callback):
-    """Notes which functions waited for the device in a run's last round, and where the model was."""
+    """Notes which functions waited for the device, or copied to it, in a run's last round, and where the model was."""
 
     def __init__(self, gpu: PretendedDevice) -> None:
-        self.gpu, self._before = gpu, 0
+        self.gpu, self._before = gpu, (0, 0)
         self.places: set[torch.device] = set()
         self.waits: list[str] = []
+        self.copies: list[str] = []
 
     def on_train_batch_start(self, *args: Any) -> None:
         """Begin to count."""
-        self._before = len(self.gpu.waits)
+        self._before = len(self.gpu.waits), len(self.gpu.copies)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *args: Any) -> None:
         """Count."""
-        self.waits = self.gpu.waits[self._before :]
+        waits, copies = self._before
+        self.waits, self.copies = self.gpu.waits[waits:], self.gpu.copies[copies:]
         self.places |= {value.device for value in module.parameters()}
 
 
@@ -240,6 +249,8 @@ class _Operations(TorchDispatchMode):
             owner.put(found, target)
         elif places[1] == owner.device and places[0] == CPU:
             owner.wait()
+        elif places[0] == owner.device and places[1] == CPU and not (len(args) > 2 and args[2]):
+            owner.copies.append(_asker())
         return found
 
     def _common(self, func: Any, args: Any, given: Any, places: Any) -> torch.device:

@@ -189,10 +189,11 @@ def test_waits_for_a_gpu_twice_at_most(name):
         rule, server = make(name), world.oracle(device=gpu.device)
         for _ in range(2):  # the first time, the server tries out how to compute
             updates = Updates(world.honest_updates(H).to(gpu.device), ids=range(H))
-            before = len(gpu.waits)
+            before, copies = len(gpu.waits), len(gpu.copies)
             assert rule.aggregate(updates, server).update.device == gpu.device
     waits = gpu.waits[before:]
     assert len(waits) <= 2, f"it waits in {waits}; bring what it decides by to the CPU at once, or declare searches"
+    assert gpu.copies[copies:] == [], "a copy to a GPU waits for it, unless non_blocking=True"
 
 
 @pytest.mark.parametrize("name", RULES)

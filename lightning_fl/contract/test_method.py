@@ -48,3 +48,4 @@ def test_rounds_stay_on_a_gpu_and_seldom_wait_for_it(name):
     assert set(module.evaluation) >= {"accuracy", "recall/0"}
     assert seen.places == {gpu.device}
     assert rule is None or rule.searches or len(seen.waits) <= 2, seen.waits
+    assert seen.copies == [], "a copy to a GPU waits for it, unless non_blocking=True"

@@ -75,11 +75,11 @@ def quick_deviation(
         error, variance, square = from_mean(centred, answer.coefficients, h)
         least = _CLEAR * lengths
     elif gram is not None and moments is None:
-        variance = (lengths - gram[:h, :h].mean()).to(rows.device)
+        variance = (lengths - gram[:h, :h].mean()).to(rows.device, non_blocking=True)
         mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
         sums = [(vector - mean).double().square().sum(), mean.double().square().sum()]
         error, square = updates.held.total(torch.stack(sums))
-        least = _CLEAR * (lengths.to(rows.device) + square)
+        least = _CLEAR * (lengths.to(rows.device, non_blocking=True) + square)
     else:
         mean, squares = mean_and_squares(rows) if moments is None else moments
         sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]

@@ -70,7 +70,7 @@ class _Mixed(Updates):
 
     def _mix(self, rows: Tensor) -> Tensor:
         matrix = self.matrix
-        mixed = matrix.to(rows) @ rows
+        mixed = matrix.to(rows, non_blocking=True) @ rows
         if not mixed.sum().isfinite():  # 0 * inf is NaN: leave those rows out
             finite = torch.tensor(which_finite(rows))
             mixed = matrix[:, finite].to(rows) @ rows[finite]

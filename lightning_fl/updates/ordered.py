@@ -262,7 +262,7 @@ def ordered(updates: Updates, rule: str) -> Ordered:
         if not len(matrix) or (matrix.abs().double() @ norms[fine]).max() > torch.finfo(matrix.dtype).max:
             source, matrix = updates, None  # sums overflow: look at the mixed rows themselves
         else:
-            matrix = matrix.to(source.device)
+            matrix = matrix.to(source.device, non_blocking=True)
     if matrix is not None:
         finite = fine.tolist()
     elif source.held.partial:

@@ -242,8 +242,8 @@ def kth_smallest(values: Float[Tensor, "m n"], k: int | Int64[Tensor, ""]) -> Fl
     tensor([2.])
     """
     if values.device.type != "cpu":
-        place = torch.as_tensor(k - 1, device=values.device).expand(len(values), 1)
-        return values.sort(dim=1).values.gather(1, place)[:, 0]
+        ordered = values.sort(dim=1).values
+        return ordered[:, k - 1] if isinstance(k, int) else ordered.gather(1, (k - 1).expand(len(values), 1))[:, 0]
     values.numpy().partition(int(k) - 1, axis=1)
     return values[:, int(k) - 1]
 

@@ -99,12 +99,12 @@ def combine_rows(rows: Float[Tensor, "n d"], weights: Float[Tensor, " n"]) -> Fl
     """
     used = weights.nonzero().flatten()
     if len(used) == len(rows):
-        return weighted_sum(rows, weights.to(rows))
+        return weighted_sum(rows, weights.to(rows, non_blocking=True))
     if rows.device.type == "cpu":
         combined = weighted_sum(rows, weights)
         if combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
             return combined
-    some, width = weights[used].to(rows), max(1, _COPIED // len(rows))
+    some, width = weights[used].to(rows, non_blocking=True), max(1, _COPIED // len(rows))
     return torch.cat([some @ columns[used] for columns in rows.split(width, dim=1)])
 
 

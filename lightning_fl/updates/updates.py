@@ -70,7 +70,7 @@ class Combination:
         """The combination itself."""
         combined = self.updates.combine(self.weights)
         if self.extra is not None and self.extra_weights is not None and self.extra_weights.any():
-            combined = combined + self.extra_weights.to(self.extra) @ self.extra
+            combined = combined + self.extra_weights.to(self.extra, non_blocking=True) @ self.extra
         return combined
 
     @property
@@ -313,7 +313,7 @@ class Updates:
     def combine(self, weights: Float[Tensor, " n"]) -> Float[Tensor, " d"]:
         """Compute sum_i weights_i rows_i; a row of weight 0 has no influence, whatever it holds."""
         if weights is self._positive:
-            return self.by_column(lambda rows: weighted_sum(rows, weights.to(rows)))
+            return self.by_column(lambda rows: weighted_sum(rows, weights.to(rows, non_blocking=True)))
         return self.by_column(lambda rows: combine_rows(rows, weights.to("cpu", rows.dtype)))
 
     def combination(

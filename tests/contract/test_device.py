@@ -88,6 +88,38 @@ def test_numbers_come_back_while_the_host_waits(gpu, make):
 
 
 @pytest.mark.parametrize(
+    "copy",
+    [
+        lambda x, gpu: x.to(gpu.device),
+        lambda x, gpu: x.cuda(),
+        lambda x, gpu: torch.tensor([1.0], device=gpu.device),
+        lambda x, gpu: torch.as_tensor(x, device=gpu.device),
+        lambda x, gpu: torch.empty(3, device=gpu.device).copy_(x),
+    ],
+)
+def test_copies_to_it_that_wait_are_noted(gpu, copy):
+    copy(torch.ones(3), gpu)
+    assert gpu.copies == ["<lambda>"]
+    assert gpu.waits == []
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda x, there: x.to(there, non_blocking=True),
+        lambda x, there: x.to(there.device, torch.float64, non_blocking=True),
+        lambda x, there: there.copy_(x, non_blocking=True),
+        lambda x, there: there + x.sum(),
+        lambda x, there: there.clone().to(there),
+    ],
+)
+def test_other_copies_do_not_wait(gpu, copy):
+    there = torch.empty(3, device=gpu.device)
+    assert copy(torch.ones(3), there).device == gpu.device
+    assert gpu.copies == gpu.waits == []
+
+
+@pytest.mark.parametrize(
     "look",
     [
         lambda x: x.sum().item(),
