@@ -8,7 +8,7 @@ from lightning_fl.errors import SettingError
 
 # Powers added up in float32 before float64 takes over.
 _POWERS = 1024
-# Entries whose mean and deviation are taken at a time: 2^17 of them (512 KB) stay in a core's cache between the two.
+# Entries whose mean and deviation are taken at a time: 2^17 for each thread (512 KB) stay in its cache between the two.
 _SPREAD_CPU, _SPREAD_GPU = 2**17, 2**26
 # Entries of some rows copied at a time: 256 MiB in float32.
 _COPIED = 2**26
@@ -59,7 +59,8 @@ def mean_and_squares(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], F
     """
     rows = rows.detach()
     mean, squares = rows.new_empty(2, rows.shape[1])
-    width = max(1, (_SPREAD_CPU if rows.device.type == "cpu" else _SPREAD_GPU) // len(rows))
+    entries = _SPREAD_CPU * torch.get_num_threads() if rows.device.type == "cpu" else _SPREAD_GPU
+    width = max(1, entries // len(rows))
     for columns, centre, total in zip(rows.split(width, dim=1), mean.split(width), squares.split(width), strict=True):
         torch.mean(columns, 0, out=centre)
         torch.sum((columns - centre).square_(), 0, out=total)
