@@ -378,13 +378,16 @@ def claims(paper: str) -> str:
 def on_site(text: str) -> str:
     """Let links to files of the checkout lead to the site's pages, where there are any.
 
-    >>> on_site("[a](RESULTS.md#speed) [b](conf/aggregator/krum.yaml) [c](examples/flower) [d](#here)")
-    '[a](/results.md#speed) [b](/rules/krum.md) `c` (`examples/flower`) [d](#here)'
+    >>> on_site("[a](RESULTS.md#speed) [b](conf/aggregator/krum.yaml) [c](docs/use/own.md) [d](examples) [e](#here)")
+    '[a](/results.md#speed) [b](/rules/krum.md) [c](/use/own.md) `d` (`examples`) [e](#here)'
     """
 
     def lead(found: re.Match[str]) -> str:
         shown, path, anchor = found[1], found[2], found[3] or ""
         choice = re.fullmatch(r"conf/(\w+)/(\w+)\.yaml", path)
+        own = re.fullmatch(r"docs/(\S+\.md)", path)
+        if own:
+            return f"[{shown}](/{own[1]}{anchor})"
         if path in PAGES:
             return f"[{shown}](/{PAGES[path]}{anchor})"
         if choice:

@@ -237,13 +237,14 @@ def refuse_hidden_state(model: nn.Module, statistics: bool = False) -> None:
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
             raise SettingError(
                 f"{who} mixes the samples of a batch in {where}, so that what is computed together "
-                f"would change the result; use GroupNorm or LayerNorm, or set model.buffers=batch, recompute or rule."
+                f"would change the result; use GroupNorm or LayerNorm, or set model.buffers (in Python buffers=) to "
+                f"batch, recompute or rule."
             )
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and module.training:
             raise SettingError(
                 f"{who} keeps batch statistics in {where}, which clients do not upload; use GroupNorm "
                 f"(fl.model.with_group_norm(model)) or LayerNorm, freeze them by eval() of that layer, or say what "
-                f"becomes of them by model.buffers=batch, recompute or rule."
+                f"becomes of them by model.buffers (in Python buffers=): batch, recompute or rule."
             )
         if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) and module.p > 0:
             raise SettingError(

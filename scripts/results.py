@@ -1,4 +1,4 @@
-"""Write the tables inside RESULTS.md and TOURNAMENT.md anew from the kept cells.
+"""Write the tables inside RESULTS.md, TOURNAMENT.md and other pages anew from the kept cells.
 
 python scripts/results.py
 """
@@ -10,6 +10,8 @@ from lightning_fl.study.results import filled
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    for name in ("RESULTS.md", "TOURNAMENT.md"):
-        page = Path(__file__).resolve().parents[1] / name
-        page.write_text(filled(page.read_text()))
+    root = Path(__file__).resolve().parents[1]
+    for page in [*root.glob("*.md"), *root.glob("docs/*.md")]:
+        text = page.read_text()
+        if (new := filled(text)) != text:
+            page.write_text(new)

@@ -136,7 +136,11 @@ def test_frozen_layers_keep_what_they_have():
 @pytest.mark.parametrize(
     ("buffers", "settings", "message"),
     [
-        ("refuse", {}, "keeps batch statistics in 1 .BatchNorm1d.*model.buffers=batch, recompute or rule"),
+        (
+            "refuse",
+            {},
+            "keeps batch statistics in 1 .BatchNorm1d.*model.buffers .in Python buffers=.: batch, recompute or rule",
+        ),
         ("batch", {"client": fl.client.Gradient(client_chunk=2)}, "one client at a time, got client_chunk=2"),
         ("recompute", {"data": data(server_samples=0)}, "on the server's samples, got none; set data.server_samples"),
         ("rule", {"client": fl.client.FedProx()}, "got fed_prox; choose one of these"),
