@@ -85,4 +85,5 @@ class Bulyan(Aggregator):
         trim, k = (theta - 1) // 2, theta - 2 * f
         trust = updates.data_weights.new_zeros(updates.n)
         trust[selected] = 1 / theta
-        return Aggregation(updates.by_column(lambda rows: Ordered(rows[selected]).nearest(trim, k)), trust=trust)
+        there = selected.to(updates.device, non_blocking=True)
+        return Aggregation(updates.by_column(lambda rows: Ordered(rows[there]).nearest(trim, k)), trust=trust)

@@ -96,13 +96,14 @@ class Fedseca(Remembering):
         """Compute r and rho of one round."""
         norms = updates.squares.sqrt()
         rows = finite_rows(norms, "fedseca")
-        rho = concordance(updates.over_columns(partial(_sign_products, rows=rows)))
+        there = rows.to(updates.device, non_blocking=True)
+        rho = concordance(updates.over_columns(partial(_sign_products, rows=there)))
         scales = clipping_scales(norms[rows], median_of(norms[rows], self.median))
         scales = scales.to(updates.device, non_blocking=True)
-        cuts = updates.by_row(partial(_quantiles, gamma=self.gamma))[rows]
+        cuts = updates.by_row(partial(_quantiles, gamma=self.gamma))[there]
 
         def mean_of_elected(given: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
-            parts = [self._elect(columns[rows], rho, scales, cuts) for columns in float64_columns(given)]
+            parts = [self._elect(columns[there], rho, scales, cuts) for columns in float64_columns(given)]
             return torch.cat(parts).to(given)
 
         return updates.by_column(mean_of_elected), torch.zeros_like(norms).index_put((rows,), rho.cpu())

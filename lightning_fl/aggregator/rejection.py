@@ -64,7 +64,7 @@ def average_rejection_weights(
     updates = _round(updates).whole
     clients = _finite(updates, "average_rejection", order)
     if callable(losses):
-        m, blocks = len(clients), clients.split(_CANDIDATES)
+        m, blocks = len(clients), clients.to(updates.device, non_blocking=True).split(_CANDIDATES)
         shares = updates.here.new_ones(m, m).fill_diagonal_(0) / max(m - 1, 1)
 
         # Not mean minus row: beside a row of 1e30 that would leave nothing of the others.

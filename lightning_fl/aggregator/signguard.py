@@ -83,7 +83,8 @@ def signguard_weights(
     """Weigh the rows by their norms and the signs in some coordinates, at least one; see `Signguard`."""
     lengths = updates.squares.sqrt()
     rows = finite_rows(lengths, "signguard")
-    norms, statistics = lengths[rows], sign_statistics(updates.columns(columns).rows[rows], scaled).cpu()
+    there = rows.to(updates.device, non_blocking=True)
+    norms, statistics = lengths[rows], sign_statistics(updates.columns(columns).rows[there], scaled).cpu()
     centre = middle(norms)
     usual = (lower * centre < norms) & (norms < upper * centre)
     chosen = usual & largest_cluster(statistics)

@@ -234,6 +234,8 @@ class _Operations(TorchDispatchMode):
                 there = owner.chosen or (there if given else owner.ambient)
             if there == owner.device and (func in _WAITING or (func in _INDEXING and _masks(args[1]))):
                 owner.wait()
+            elif there == owner.device and func in _INDEXING and CPU in map(owner.where, _given(args[1])):
+                owner.copies.append(_asker())
             found = func(*args, **kwargs)
             if there == owner.device:
                 for leaf in tree_leaves(found):
@@ -280,8 +282,12 @@ class _Operations(TorchDispatchMode):
         return owner.device
 
 
+def _given(index: Any) -> list[Tensor]:
+    return [part for part in index if part is not None]
+
+
 def _masks(index: Any) -> bool:
-    return any(part is not None and part.dtype in (torch.bool, torch.uint8) for part in index)
+    return any(part.dtype in (torch.bool, torch.uint8) for part in _given(index))
 
 
 class _Accelerator(CPUAccelerator):

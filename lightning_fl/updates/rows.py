@@ -106,6 +106,7 @@ def combine_rows(rows: Float[Tensor, "n d"], weights: Float[Tensor, " n"]) -> Fl
         if combined.sum().isfinite():  # 0 * inf is NaN: leave those rows out
             return combined
     some, width = weights[used].to(rows, non_blocking=True), max(1, _COPIED // len(rows))
+    used = used.to(rows.device, non_blocking=True)
     return torch.cat([some @ columns[used] for columns in rows.split(width, dim=1)])
 
 

@@ -95,6 +95,7 @@ def test_numbers_come_back_while_the_host_waits(gpu, make):
         lambda x, gpu: torch.tensor([1.0], device=gpu.device),
         lambda x, gpu: torch.as_tensor(x, device=gpu.device),
         lambda x, gpu: torch.empty(3, device=gpu.device).copy_(x),
+        lambda x, gpu: torch.empty(3, device=gpu.device)[x.long()],
     ],
 )
 def test_copies_to_it_that_wait_are_noted(gpu, copy):
