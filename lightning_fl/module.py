@@ -685,7 +685,10 @@ class _Clock:
 def _read(**numbers: Tensor) -> dict[str, list[float]]:
     """Fetch all numbers from the device at once; return each as a list."""
     device = numbers["norm"].device
-    parts = [number.detach().flatten().to(device, torch.float64, non_blocking=True) for number in numbers.values()]
+    parts = []
+    for number in numbers.values():
+        prompt = number.device.type == "cpu"  # a copy to the CPU that nobody waits for is not there yet
+        parts.append(number.detach().flatten().to(device, torch.float64, non_blocking=prompt))
     values = iter(torch.cat(parts).tolist())
     return {name: list(islice(values, len(part))) for name, part in zip(numbers, parts, strict=True)}
 

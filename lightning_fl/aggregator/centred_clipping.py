@@ -149,7 +149,7 @@ class _FromTheLast(Remembering):
                 f"centred_clipping remembers an update of length {len(centre)}, got updates of length {updates.d}; "
                 f"use a new rule for another model."
             )
-        centre = centre.to(updates.device, non_blocking=True)
+        centre = centre.to(updates.device)
         return centre, updates.centred_with(centre[None]).gram
 
 

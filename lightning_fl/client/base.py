@@ -263,7 +263,9 @@ class Client(Checked, nn.Module, ABC):
         # Clients of about the same size share a chunk, so that little is padded.
         for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk) if chunk > 1 else []:
             if at is not None:
-                parameters = dict(zip(parameters, unflatten(at[clients.to(at.device)], like), strict=True))
+                parameters = dict(
+                    zip(parameters, unflatten(at[clients.to(at.device, non_blocking=True)], like), strict=True)
+                )
             _chunk_gradients(model, parameters, None if at is None else 0, batch, clients, keys, scale, rows, losses)
         if scale != 1:
             rows /= scale

@@ -180,6 +180,8 @@ class PretendedDevice(TorchFunctionMode):
             return Tensor.to(tensor, wanted, *args, **kwargs)
         promptly = kwargs.pop("non_blocking", False)
         if wanted == CPU and there != CPU:
+            if promptly:
+                raise RuntimeError("a copy to the CPU with non_blocking=True need not be there when it is read")
             self.wait()
         elif wanted != there and not promptly:
             self.copies.append(_asker())

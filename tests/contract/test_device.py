@@ -42,6 +42,11 @@ def test_what_mixes_devices_is_refused(gpu, mix):
         mix(torch.ones(3), torch.ones(3, device="cuda"))
 
 
+def test_a_copy_that_may_be_read_too_early_is_refused(gpu):
+    with pytest.raises(RuntimeError, match="need not be there when it is read"):
+        torch.ones(3, device=gpu.device).to("cpu", non_blocking=True)
+
+
 def test_numpy_and_generators_of_the_host_are_refused(gpu):
     with pytest.raises(TypeError, match=r"Use Tensor\.cpu\(\)"):
         torch.ones(3).cuda().numpy()
