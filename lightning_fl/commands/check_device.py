@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 ACCELERATORS = {"cuda": "gpu", "cpu": "cpu"}  # Lightning's names
+TORCH_NAMES = {name: kind for kind, name in ACCELERATORS.items()}
 
 
 def about(device: "torch.device") -> Record:
@@ -161,7 +162,14 @@ def main() -> None:
         import torch
 
         chosen = [choose(name.strip(), PARTS, "part") for name in given.only.split(",") if name.strip()]
-        kind = given.device or ("cuda" if torch.cuda.is_available() else None)
+        if not chosen:
+            raise SettingError(
+                f"--only needs parts separated by commas, got {given.only!r}; valid: {', '.join(PARTS)}."
+            )
+        if not given.seconds > 0:
+            raise SettingError(f"--seconds must be above 0, got {given.seconds:g}.")
+        named = TORCH_NAMES.get(given.device, given.device)
+        kind = named or ("cuda" if torch.cuda.is_available() else None)
         if kind is None or (kind == "cuda" and not torch.cuda.is_available()):
             raise SettingError(
                 "check-device needs an accelerator, torch finds no CUDA device here; --device cpu tries the command."

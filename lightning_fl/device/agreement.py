@@ -21,7 +21,7 @@ from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.network.parameters import trainable
 from lightning_fl.round import Round
 from lightning_fl.run.assemble import make_data, make_model, make_module, make_trainer
-from lightning_fl.run.config import compose
+from lightning_fl.run.config import choices, compose
 from lightning_fl.run.memory import silence
 from lightning_fl.updates.columns import Layout
 from lightning_fl.updates.layout import layout_of
@@ -136,7 +136,7 @@ class Situation:
 
 
 def differences(device: torch.device, enough: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-    """Compare every rule, attack and client on the device with the CPU.
+    """Compare every rule, attack and client on the device with the CPU, a user's own included.
 
     Args:
         device: The device.
@@ -152,7 +152,7 @@ def differences(device: torch.device, enough: Callable[[], bool]) -> Iterator[di
         for dtype in TOLERANCE:
             here, there = Situation(CPU, dtype), Situation(device, dtype)
             spread = float((here.honest - here.honest.mean(0)).norm(dim=1).square().mean().sqrt())
-            for kind, names in {kind: conf.names(kind) for kind in ("aggregator", "adversary", "client")}.items():
+            for kind, names in {kind: choices(kind) for kind in ("aggregator", "adversary", "client")}.items():
                 for name in names:
                     if enough():
                         return

@@ -9,6 +9,7 @@ import torch
 from lightning_fl.commands import check_device
 from lightning_fl.commands.check_device import main, shown
 
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")
 RECORDS = [
     {"kind": "aggregator", "name": "krum", "type": "float32", "difference": 2e-7, "elsewhere": False, "agrees": True},
     {"kind": "aggregator", "name": "boba", "type": "float32", "difference": 0.5, "elsewhere": False, "agrees": False},
@@ -44,7 +45,7 @@ def test_a_part_that_fails_leaves_what_it_has_found_and_the_others(run):
 
 
 def test_no_part_begins_when_the_time_is_over(run):
-    printed, written = run("--device=cpu", "--seconds=-1", "--only=agreement,speed")
+    printed, written = run("--device=cpu", "--seconds=1e-9", "--only=agreement,speed")
     assert "agreement: no time left" in printed
     assert written["agreement"] == []
 
@@ -53,8 +54,12 @@ def test_no_part_begins_when_the_time_is_over(run):
     ("words", "message"),
     [
         (["--only=sped"], "part"),
+        (["--only="], "--only needs parts separated by commas, got ''; valid: agreement, "),
         (["--device=tpu"], "device"),
-        pytest.param([], "needs an accelerator", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")),
+        (["--device=cpu", "--seconds=0"], "--seconds must be above 0, got 0."),
+        (["--device=cpu", "--seconds=nan"], "--seconds must be above 0, got nan."),
+        pytest.param([], "needs an accelerator", marks=without_gpu),
+        pytest.param(["--device=gpu"], "needs an accelerator", marks=without_gpu),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything(words, message, tmp_path, monkeypatch, capsys):

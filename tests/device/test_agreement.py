@@ -8,6 +8,7 @@ from lightning_fl.aggregator.average import Average
 from lightning_fl.contract import conf
 from lightning_fl.device import agreement
 from lightning_fl.device.agreement import CPU, Situation, differences, gap, resumed
+from lightning_fl.run.config import OWN
 
 
 class Forgetful(Aggregator):
@@ -30,11 +31,22 @@ def parts(monkeypatch):
     """Three rules, no attack and one client, in float32."""
     rules = {"average": Average, "forgetful": Forgetful, "broken": Broken}
     make = conf.make
-    monkeypatch.setattr(conf, "names", lambda kind: {"aggregator": list(rules), "client": ["gradient"]}.get(kind, []))
+    monkeypatch.setattr(
+        agreement, "choices", lambda kind: {"aggregator": list(rules), "client": ["gradient"]}.get(kind, [])
+    )
     own = lambda kind, name, **settings: rules[name]() if name in rules else make(kind, name, **settings)  # noqa: E731
     monkeypatch.setattr(conf, "make", own)
     monkeypatch.setattr(agreement, "TOLERANCE", {torch.float32: 1e-3})
     monkeypatch.setattr(Forgetful, "asked", 0)
+
+
+def test_a_users_own_rules_are_compared_beside_ours(tmp_path, monkeypatch):
+    (tmp_path / "conf" / "aggregator").mkdir(parents=True)
+    (tmp_path / "conf" / "aggregator" / "mine.yaml").write_text("_target_: lightning_fl.aggregator.average.Average\n")
+    monkeypatch.setenv(OWN, str(tmp_path / "conf"))
+    monkeypatch.setattr(agreement, "_asked", lambda *_: [])
+    found = {(record["kind"], record["name"]) for record in differences(CPU, lambda: False)}
+    assert {("aggregator", "mine"), ("aggregator", "krum"), ("adversary", "ipm"), ("client", "gradient")} <= found
 
 
 def test_what_differs_is_told_by_the_honest_spread(parts):
