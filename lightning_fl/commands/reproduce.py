@@ -117,6 +117,7 @@ def main() -> None:
     with explained():
         given = arguments()
         if given.table is None:
+            share_of_twins(given)  # it may have taken the table's name
             print(overview(given.folder))
         else:
             sys.exit(reproduce(given))

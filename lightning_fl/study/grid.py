@@ -78,6 +78,10 @@ def _mean(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
 
 
+# What a table varies by itself, and the option that chooses it.
+_OPTIONS = {"seed": "--seeds (7, is seed 7 alone)", "twin": "--twins"}
+
+
 class Grid(Study):
     """A table's cells and their records.
 
@@ -107,10 +111,9 @@ class Grid(Study):
         self.table, self.scale, self.more, self.seeds, self.folder = table, scale, more, list(seeds), folder
         self.kept_only, self.told = kept_only, told
         self.overrides = {place: (*given, *more) for place, given in table.runs()}
-        if any(text.lstrip("+~").startswith("seed=") for given in (more, *self.overrides.values()) for text in given):
-            raise SettingError(
-                "a table's runs have their seeds from --seeds (7, is seed 7 alone), got seed=...; leave it out."
-            )
+        for text in (text for given in (more, *self.overrides.values()) for text in given):
+            if (key := text.lstrip("+~").partition("=")[0]) in _OPTIONS:
+                raise SettingError(f"a table's runs have this from {_OPTIONS[key]}, got {key}=...; leave it out.")
         self._cells: dict[tuple[Place, int, int | None], Cell] = {}
         self._composed: dict[tuple[str, ...], tuple[DictConfig, list[str]]] = {}
         super().__init__(folder / f"{self.stem}.csv", STORED)

@@ -99,6 +99,8 @@ def test_options_have_their_whole_names(command):
         (["small", "--scale", "0"], "--scale must be above 0 and finite, got 0."),
         (["small", "--scale", "inf"], "--scale must be above 0 and finite, got inf."),
         (["small", "--twins", "f=1"], "--twins needs a share from 0 to 1, got 'f=1'; settings come before it."),
+        (["--twins", "small"], "--twins needs a share from 0 to 1, got 'small'."),
+        (["small", "twin=1"], "a table's runs have this from --twins, got twin=...; leave it out."),
         (["small", "--twins", "1.5"], "--twins needs a share from 0 to 1, got '1.5'."),
         (["small", "--prune"], "--prune drops rows of the kept file and needs --keep; give both, or neither."),
         (["small", "--workers", "0"], "--workers must be at least 1, got 0."),

@@ -134,7 +134,7 @@ def test_only_missing_cells_are_run_and_one_seed_of_everything_first(small):
 
 
 def test_seeds_come_from_the_option_for_them(tmp_path):
-    with pytest.raises(SettingError, match="seeds from --seeds"):
+    with pytest.raises(SettingError, match="this from --seeds"):
         Grid(Table("small", SMALL), 1.0, ["seed=7"], [0], tmp_path)
 
 
@@ -142,7 +142,7 @@ def test_seeds_come_from_the_option_for_them(tmp_path):
 def test_a_table_s_own_settings_have_no_seed(tmp_path, part):
     seed = {"base": "seed=1", "rows": {"BOBA": "aggregator=boba seed=1"}, "columns": {"IPM": "adversary=ipm seed=1"}}
     given = {"title": "Small", "rows": {"BOBA": "aggregator=boba"}, "columns": {"IPM": "adversary=ipm"}}
-    with pytest.raises(SettingError, match=r"seeds from --seeds .*, got seed=\.\.\.; leave it out"):
+    with pytest.raises(SettingError, match=r"this from --seeds .*, got seed=\.\.\.; leave it out"):
         Grid(Table("small", given | {part: seed[part]}), 1.0, [], [0], tmp_path)
 
 
