@@ -72,7 +72,7 @@ def play_all(tournament: Tournament, runner: Runner, dry: bool = False) -> list[
         tournament.check(runner, version())
     begun: set[Cell] = set()
     while tuning := [cell for cell in tournament.missing(tournament.tuning()) if cell not in begun]:
-        print(f"{many(len(tuning), 'run')} to choose rates", flush=True)
+        print(f"{many(len(tuning), 'run')} to choose rates{_after(tournament.tuning_following)}", flush=True)
         if dry:
             break
         failed += play(tournament, tuning, runner, "Choosing rates")
@@ -80,14 +80,17 @@ def play_all(tournament: Tournament, runner: Runner, dry: bool = False) -> list[
     while True:  # what further seeds play is known after the first
         cells = tournament.cells()
         missing = [cell for cell in tournament.missing(cells) if cell not in begun]
-        unknown = tournament.size - len(cells)
-        after = f", up to {unknown} more once these are known" if unknown else ""
         if missing or not begun:
+            after = _after(tournament.size - len(cells))
             print(f"{many(len(missing), 'run')} of the tournament to play{after}", flush=True)
         if not missing or dry:
             return failed
         failed += play(tournament, missing, runner, "Playing")
         begun.update(missing)
+
+
+def _after(unknown: int) -> str:
+    return f", up to {unknown} more once these are known" if unknown else ""
 
 
 def main() -> None:

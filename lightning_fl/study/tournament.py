@@ -50,6 +50,7 @@ FAILED = "failed"  # the status of a run that ended in an error, which is not ke
 # What a tournament varies by itself, and the option that chooses it.
 _OPTIONS = {
     "seed": "--seeds",
+    "twin": "--twins",
     "f": "--byzantine",
     "federation.n_byzantine": "--byzantine",
     "server.lr": "--rates",
@@ -335,7 +336,12 @@ class Tournament(Study):
     def tuning(self) -> list[Cell]:
         """List the runs that choose the rates; none where there is one rate only."""
         pairs = [(rule, panel) for panel in self.panels() for rule in self.entries.rules]
-        return [cell for rule, panel in pairs for cell in self._candidates(rule, panel)]
+        return [cell for rule, panel in pairs for cell in self._candidates(rule, panel)[0]]
+
+    @property
+    def tuning_following(self) -> int:
+        """How many runs may follow those of `tuning` at most, once these are known."""
+        return sum(self._candidates(rule, panel)[1] for panel in self.panels() for rule in self.entries.rules)
 
     def panels(self) -> list[Panel]:
         """List the degrees of skew by the numbers of Byzantine clients, and by what rules are told."""
@@ -343,10 +349,10 @@ class Tournament(Study):
         told = [None if multiple == 1 else multiple for multiple in entries.told]
         return [Panel(skew, b, m) for b in entries.byzantine for m in told for skew in entries.skew]
 
-    def _candidates(self, rule: str, panel: Panel) -> list[Cell]:
+    def _candidates(self, rule: str, panel: Panel) -> tuple[list[Cell], int]:
         """List what chooses a rule's rate: where it may cost little, attacks are met at such rates alone.
 
-        They are known once all rates have been played where nobody attacks.
+        They are known once all rates have been played where nobody attacks; until then, count how many they may be.
         """
         entries = self.entries
         tuning = [attack for attack in entries.tuning if (attack, panel.byzantine) not in self.impossible]
@@ -355,16 +361,17 @@ class Tournament(Study):
             return [self._at(rule, attack, panel, rate, entries.seeds[0]) for rate, attack in product(rates, attacks)]
 
         if len(entries.rates) == 1:
-            return []
+            return [], 0
         if entries.cost is None:
-            return listed(tuning, entries.rates)
+            return listed(tuning, entries.rates), 0
+        attacked = [attack for attack in tuning if attack != NOBODY]
         clean = listed([NOBODY], entries.rates)
         rows = [self.row(cell) for cell in clean]
         if not all(rows):
-            return clean
+            return clean, len(attacked) * len(entries.rates)
         found = {cell.labels.rate: self._validated(rule, row) for cell, row in zip(clean, rows, strict=True) if row}
         near = cheap_rates(found, entries.cost)
-        return clean + listed([attack for attack in tuning if attack != NOBODY], near if len(near) > 1 else ())
+        return clean + listed(attacked, near if len(near) > 1 else ()), 0
 
     def _at(self, rule: str, attack: str, panel: Panel, rate: float, seed: int) -> Cell:
         return self.cell(Place(rule, attack, panel.skew, panel.byzantine, rate, panel.told), seed)
@@ -372,7 +379,7 @@ class Tournament(Study):
     def rate(self, rule: str, panel: Panel) -> float | None:
         """Choose a rule's rate; None as long as a candidate has not been played."""
         found: dict[float, dict[str, float]] = {rate: {} for rate in self.entries.rates}
-        for cell in self._candidates(rule, panel):
+        for cell in self._candidates(rule, panel)[0]:
             row = self.row(cell)
             if row is None:
                 return None

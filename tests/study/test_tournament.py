@@ -94,6 +94,7 @@ def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_p
         ({"added": ["mine: aggregator=krum aggregator.g=3"]}, "there is no setting aggregator.g"),
         ({"seeds": []}, "at least one of seeds, got none"),
         ({"more": [*SMALL, "seed=7"]}, "give --seeds in place of seed=7"),
+        ({"more": [*SMALL, "twin=1"]}, "give --twins in place of twin=1"),
         ({"more": [*SMALL, "f=30"]}, "give --byzantine in place of f=30"),
         ({"more": [*SMALL, "+aggregator=krum"]}, "give --rules or --add in place of .aggregator=krum"),
         ({"added": ["mine: aggregator=krum server.lr=1"]}, "give --rates in place of server.lr=1"),
@@ -203,12 +204,15 @@ def test_rates_that_cost_much_where_nobody_attacks_are_not_tried_under_attack(tm
     entries = Entries(rules, ["none"], ["iid"], [2], (3, 4), rates, tuning, ["model=logistic"], cost=cost)
     tournament, panel = Tournament(entries, tmp_path), Panel("iid", 2)
     validated = {("none", 0.1): 0.88, ("none", 0.5): 0.895, ("none", 1.0): 0.9, ("lie", 0.5): 0.5, ("lie", 1.0): 0.4}
+    following = []
     while cells := tournament.missing(tournament.tuning()):
         assert tournament.rate("krum", panel) is None
+        following.append(tournament.tuning_following)
         for cell in cells:
             share = validated.pop((cell.labels.attack, cell.labels.rate))
             tournament.records[tournament.key(cell)] = {"status": "completed", "validation_accuracy": share}
     assert not validated
+    assert following == [3, 0]  # all three rates under the attack, at most
     assert tournament.rate("krum", panel) == 0.5
 
 
