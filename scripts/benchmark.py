@@ -774,7 +774,8 @@ def main() -> None:
     """Run what the command line asks for."""
     quieten()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
+    whole = partial(argparse.ArgumentParser, allow_abbrev=False)  # --n is not --names
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=whole)
     rounds = commands.add_parser("round", help="a round against its floor")
     rounds.add_argument("overrides", nargs="*", help="as for train.py")
     rule = commands.add_parser("boba", help="BOBA's rule against one Gram matrix")
@@ -805,7 +806,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.command == "simulation":
         if arguments.rounds < 40 or arguments.threads < 1:
-            parser.error("--rounds must be at least 40, which make turns enough for a spread, and --threads 1")
+            parser.error(
+                f"--rounds must be at least 40, which make turns enough for a spread, and --threads 1, got "
+                f"{arguments.rounds} and {arguments.threads}"
+            )
         torch.set_num_threads(arguments.threads)
         print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
         with explained():
