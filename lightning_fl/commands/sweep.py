@@ -72,7 +72,7 @@ def main() -> None:
     """Run the command line."""
     parser = parser_of(__doc__)
     parser.add_argument("file", type=Path, help="the sweep file")
-    parser.add_argument("overrides", nargs="*", help="settings of every run, as for train")
+    parser.add_argument("overrides", nargs="*", default=[], help="settings of every run, as for train")
     parser.add_argument("--trials", type=int, help="runs at most (run_cap of the file; a grid: all)")
     add_running(parser, "runs/sweeps/NAME")
     parser.set_defaults(folder=None)

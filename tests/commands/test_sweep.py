@@ -402,6 +402,12 @@ def test_a_file_that_is_not_there_is_named_with_those_that_are(command, tmp_path
     assert "needs a file, got x.yaml (No such file or directory); files there: y.yaml." in err
 
 
+def test_a_file_is_all_that_is_required(typed):
+    code, _, err = typed(script.main, "sweep.py")
+    assert code == 2
+    assert "the following arguments are required: file\n" in err
+
+
 @pytest.mark.parametrize("option", ["--trials", "--workers"])
 def test_counts_are_at_least_one(command, option):
     code, _, err = command(content(parameters={"seed": {"values": [0]}}), option, "0")
