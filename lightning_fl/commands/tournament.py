@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
+from lightning_fl.run.check import checked
 from lightning_fl.run.config import take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.run.version import version
@@ -103,6 +104,8 @@ def main() -> None:
         tournament = Tournament(selected(given), given.folder)
         if given.keep and not tournament.standing:
             raise SettingError("--keep adds to the standing, which has the settings of its protocol, got others.")
+        if given.dry_run and given.overrides:  # a misspelt one is said at once
+            checked([*tournament.tuning(), *tournament.cells()][0].command)
         started = time.monotonic()
         try:
             failed = play_all(tournament, runner, given.dry_run)

@@ -65,6 +65,13 @@ def test_a_dry_run_plays_nothing(command, played):
     assert "6 runs of the tournament to play, up to 6 more once these are known" in out
 
 
+def test_a_dry_run_refuses_a_misspelt_setting(command):
+    code, out, err = command("--dry-run", "trainer.max_stes=3")
+    assert code == 2
+    assert "there is no setting trainer.max_stes; did you mean max_steps?" in err
+    assert "to play" not in out
+
+
 def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     """Its rule's further seeds wait for it."""
     play = module._played
