@@ -110,8 +110,10 @@ def main() -> None:
         try:
             failed = play_all(tournament, runner, given.dry_run)
             twins = tournament.missing(tournament.twins(share)) if share else []
-            if twins:
-                print(f"{many(len(twins), 'twin')} to play", flush=True)
+            waiting = bool(share) and given.dry_run and bool(tournament.missing(tournament.cells()))
+            if twins or waiting:
+                after = ", more once their runs are known" if waiting else ""
+                print(f"{many(len(twins), 'twin')} to play{after}", flush=True)
             if twins and not given.dry_run:
                 failed += play(tournament, twins, runner, "Twins")
         finally:

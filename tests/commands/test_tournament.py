@@ -63,6 +63,8 @@ def test_a_dry_run_plays_nothing(command, played):
     code, out, _ = command("--seeds", "2", "--dry-run")
     assert (code, played) == (0, [])
     assert "6 runs of the tournament to play, up to 6 more once these are known" in out
+    assert "twin" not in out
+    assert "\n0 twins to play, more once their runs are known\n" in command("--twins", "0.5", "--dry-run")[1]
 
 
 def test_a_dry_run_refuses_a_misspelt_setting(command):
