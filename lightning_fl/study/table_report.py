@@ -161,8 +161,10 @@ def instrument(grid: Grid, found: Mapping[Place, Pair]) -> list[str]:
         twin = grid.record(place, seed, NUMBER)
         if twin is not None and grid.record(place, seed) is not None:
             swapped.records[grid.key(grid.cell(place, seed))] = twin
-    turned = [c["text"] for c in table.claims if judge(table, c, grid.mean)[0] != judge(table, c, swapped.mean)[0]]
-    return conclusion(list(found.values()), turned if table.claims else None)
+    verdicts = {c["text"]: [judge(table, c, made.mean)[0] for made in (grid, swapped)] for c in table.claims}
+    judged = {text: ours for text, ours in verdicts.items() if {"passed", "failed"} & {*ours}}
+    turned = [text for text, (run, twin) in judged.items() if run != twin]
+    return conclusion(list(found.values()), turned if judged else None)
 
 
 def measured(grid: Grid) -> tuple[list[str], list[Section]]:

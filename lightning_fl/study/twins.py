@@ -80,7 +80,7 @@ def conclusion(pairs: Sequence[Pair], changed: Sequence[str] | None = None) -> l
 
     Args:
         pairs: Runs and twins, one at least.
-        changed: Claims whose verdicts are others with the twins in place of their runs.  None: there are no claims.
+        changed: Claims whose verdicts are others with the twins in place of their runs.  None: no claim has a verdict.
 
     Returns:
         Two sentences, one per line.
