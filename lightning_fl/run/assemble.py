@@ -18,7 +18,7 @@ from torch import nn
 from lightning_fl import seeding
 from lightning_fl.checks import in_float64, refuse_hidden_state
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, SettingError, concerning
+from lightning_fl.errors import DataError, MissingError, SettingError, concerning
 from lightning_fl.module import FederatedModule
 from lightning_fl.network.parameters import nudge
 from lightning_fl.run.kinds import check_kinds
@@ -143,7 +143,17 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
         folder: Where Lightning's own files go.
         callbacks: Further callbacks, after rule and attack; None is skipped.
         more: Settings of the trainer that override the configuration's.
+
+    Raises:
+        MissingError: If a GPU is asked for where torch finds none.
     """
+    if config.trainer.accelerator in ("gpu", "cuda") and not (
+        torch.cuda.is_available() or torch.backends.mps.is_available()
+    ):
+        raise MissingError(
+            f"trainer.accelerator={config.trainer.accelerator} needs a GPU that torch finds, got none; leave it at "
+            f"auto, which takes the CPU then."
+        )
     if config.trainer.accelerator == "auto" and torch.backends.mps.is_available():
         more = {"accelerator": "cpu"} | more  # MPS has no float64
     further = list((config.get("callbacks") or {}).values())

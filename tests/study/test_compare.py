@@ -60,7 +60,10 @@ def test_a_twin_is_beside_its_run_and_no_run_of_its_own(grid):
     assert beside.cells == plain.cells
     first, second = map(str.strip, beside.text().removeprefix(plain.text()).strip().splitlines())
     assert first.startswith("Twins of 1 cell: |run - twin| median 3.0, 95th percentile 3.0 points; farther")
-    assert second == "These numbers can carry their conclusions: rounding moves a run by less than 5.0."
+    assert second == (
+        "These numbers can carry their conclusions: rounding moves a run by less than 5.0 points, half of the seeds' "
+        "interval."
+    )
     assert second in beside.markdown()
     shutil.rmtree(grid / "boba" / "ipm1")  # without its run, a twin is one
     assert len(Comparison(find([grid]), "aggregator", "adversary").panels) == 2

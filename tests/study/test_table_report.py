@@ -308,7 +308,7 @@ def test_twins_say_nothing_of_claims_without_a_verdict(small):
     made = small({("Average", "LIE", 0): 90.0})
     put(made, ("Average", "LIE"), 0, [(10, 90.0)], twin=1)
     lines = table_report.instrument(made, table_report.pairs(made))
-    assert lines[1] == "These numbers can carry their conclusions: rounding moves a run by less than 1.0."
+    assert lines[1] == "These numbers can carry their conclusions: rounding moves a run by less than 1.0 points."
 
 
 def test_a_claim_that_turns_with_the_twins_is_named(small):

@@ -35,11 +35,20 @@ def test_a_draw_is_a_share_and_a_larger_one_holds_it():
 @pytest.mark.parametrize(
     ("found", "changed", "verdict"),
     [
-        (pairs(0.1, 0.3), None, "can carry their conclusions: rounding moves a run by less than 1.0."),
-        (pairs(0.1, 0.3), [], "can carry their conclusions: .* less than 1.0, and each claim keeps its verdict."),
+        (pairs(0.1, 0.3), None, "can carry their conclusions: rounding moves a run by less than 1.0 points."),
+        (
+            pairs(0.1, 0.3),
+            [],
+            "can carry their conclusions: .* less than 1.0 points, and each claim keeps its verdict.",
+        ),
         (pairs(0.1, 0.3), ["A wins"], "cannot carry what turns with twins in place of runs: A wins."),
         (pairs(3.0, 3.0), [], "cannot carry differences below 3.0 points: .* (1.0 at most)."),
-        (pairs(3.0, 3.0, half=4.0), [], "can carry their conclusions: rounding moves a run by less than 4.0, "),
+        (
+            pairs(3.0, 3.0, half=4.0),
+            [],
+            "can carry their conclusions: .* less than 4.0 points, half of the seeds' interval, and each claim keeps its "
+            "verdict.",
+        ),
         (pairs(0.5, 0.5, half=0.2), None, "cannot carry differences below 0.5 points: .* (0.2 at most)."),
     ],
 )
