@@ -3,7 +3,9 @@
 Memory: a byte per pixel and channel, 4 bytes per number, 8 per token of a text.
 """
 
+import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +71,12 @@ class HuggingFace(Table):
             import datasets
         except ImportError as error:
             raise SettingError(f"data=huggingface needs the library datasets; {install('hf')}.") from error
+        folder = Path(self.dataset).is_dir()
+        if not folder and not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", self.dataset):
+            raise DataError(f"{self.dataset} is neither a folder nor a name on the hub, such as NAME or OWNER/NAME.")
         try:
-            if Path(self.dataset).is_dir():
-                found = datasets.load_from_disk(self.dataset)
-            else:
-                found = datasets.load_dataset(self.dataset, self.name)
+            read_it = datasets.load_from_disk if folder else partial(datasets.load_dataset, name=self.name)
+            found = read_it(self.dataset)
         except Exception as error:  # of the network, the hub, or a damaged folder
             why = (str(error).strip().splitlines() or [""])[0].rstrip(".")
             raise DataError(

@@ -88,6 +88,12 @@ def test_refuses(folder, settings, message):
         data(folder, **settings).load()
 
 
+@pytest.mark.parametrize("name", ["./misspelt", "/no/such/folder", "a/b/c", "~/mine", "two words"])
+def test_what_can_only_be_a_folder_is_not_asked_of_the_hub(name):
+    with pytest.raises(DataError, match=r"is neither a folder nor a name on the hub, such as NAME or OWNER/NAME"):
+        data(name).load()
+
+
 def test_a_folder_that_is_none_of_theirs(tmp_path):
     with pytest.raises(DataError, match=r"cannot be read: .*; give its name on the hub, or a folder of save_to_disk"):
         data(tmp_path).load()
