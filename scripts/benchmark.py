@@ -770,12 +770,18 @@ def benchmark_processes(overrides: list[str], turns: int) -> None:
     )
 
 
+class WholeNames(argparse.ArgumentParser):
+    """Takes no beginnings of options: ``--n`` is not ``--names``."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+
 def main() -> None:
     """Run what the command line asks for."""
     quieten()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    whole = partial(argparse.ArgumentParser, allow_abbrev=False)  # --n is not --names
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=whole)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=WholeNames)
     rounds = commands.add_parser("round", help="a round against its floor")
     rounds.add_argument("overrides", nargs="*", help="as for train.py")
     rule = commands.add_parser("boba", help="BOBA's rule against one Gram matrix")
