@@ -1,4 +1,4 @@
-"""Write the tables inside RESULTS.md, TOURNAMENT.md and other pages anew from the kept cells.
+"""Write the tables inside RESULTS.md, TOURNAMENT.md and pages of docs anew from the kept cells.
 
 python scripts/results.py
 """

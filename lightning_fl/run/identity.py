@@ -202,13 +202,22 @@ def _own_source(target: str) -> Path | None:
     return None if source.is_relative_to(_STANDARD) or not _INSTALLED.isdisjoint(source.parts) else source
 
 
+def overridden(override: str) -> str:
+    """Name the setting that an override sets, adds or removes.
+
+    >>> [overridden(override) for override in ["seed=1", "+f=2", "~callbacks"]]
+    ['seed', 'f', 'callbacks']
+    """
+    return override.lstrip("+~").partition("=")[0]
+
+
 def beside(override: str) -> bool:
     """Whether an override changes no result, whatever the run: where it is kept, how it is watched, what computes it.
 
     >>> [beside(override) for override in ["logger.wandb.project=x", "trainer.devices=2", "method=raga"]]
     [True, True, False]
     """
-    name = override.lstrip("+~").partition("=")[0]
+    name = overridden(override)
     return not name.startswith("data.") and not _BESIDE.isdisjoint({name, name.partition(".")[0]})
 
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.check import checked
-from lightning_fl.run.identity import beside, identity
+from lightning_fl.run.identity import beside, identity, overridden
 from lightning_fl.run.saved import SavedRun
 from lightning_fl.study import store
 from lightning_fl.study.cell import Cell, f_told
@@ -112,7 +112,7 @@ class Grid(Study):
         self.kept_only, self.told = kept_only, told
         self.overrides = {place: (*given, *more) for place, given in table.runs()}
         for text in (text for given in (more, *self.overrides.values()) for text in given):
-            if (key := text.lstrip("+~").partition("=")[0]) in _OPTIONS:
+            if (key := overridden(text)) in _OPTIONS:
                 raise SettingError(f"a table's runs have this from {_OPTIONS[key]}, got {key}=...; leave it out.")
         self._cells: dict[tuple[Place, int, int | None], Cell] = {}
         self._composed: dict[tuple[str, ...], tuple[DictConfig, list[str]]] = {}

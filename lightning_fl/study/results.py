@@ -1,4 +1,4 @@
-"""The tables inside RESULTS.md and TOURNAMENT.md, made from the kept cells.
+"""The tables inside RESULTS.md, TOURNAMENT.md and pages of docs, made from the kept cells.
 
 A table stands between ``<!-- measured: TABLE [--scale X] [OVERRIDES...] -->``, which says what to show as the command
 line of reproduce.py does, and ``<!-- end -->``; a tournament's ones begin with ``<!-- tournament: [OPTIONS...] -->``,

@@ -10,7 +10,7 @@ from lightning_fl import plot
 from lightning_fl.errors import SettingError
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
-from lightning_fl.run.identity import identity
+from lightning_fl.run.identity import identity, overridden
 from lightning_fl.run.lock import held
 from lightning_fl.study import sweep_file
 from lightning_fl.study.report import Report, Section
@@ -41,7 +41,7 @@ class Sweep:
         self.maximize = content["metric"].get("goal") == "maximize"
         told = sweep_file.fixed(content) or []
         self.fixed = [word for word in told if not word.startswith("${")] + spelled(given)
-        replaced = {word.lstrip("+~").split("=")[0] for word in self.fixed}
+        replaced = set(map(overridden, self.fixed))
         axes = {name: sweep_file.axis(name, spec, self.method) for name, spec in content["parameters"].items()}
         constants = {name for name, spec in content["parameters"].items() if "value" in spec}
         self.fixed += [

@@ -23,7 +23,7 @@ from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.network.threads import settle_threads
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, file_of, words
-from lightning_fl.run.identity import beside, identity
+from lightning_fl.run.identity import beside, identity, overridden
 from lightning_fl.run.saved import COMPLETED
 from lightning_fl.study import store
 from lightning_fl.study.cell import Cell, f_told
@@ -216,7 +216,7 @@ def _settings(protocol: str) -> dict[str, Any]:
 def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:
     """Refuse overrides that the tournament would overrule."""
     for override in overrides:
-        option = options.get(override.lstrip("+~").partition("=")[0])
+        option = options.get(overridden(override))
         if option:
             raise SettingError(f"a tournament chooses this itself: give {option} in place of {override}.")
 
