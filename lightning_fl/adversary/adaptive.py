@@ -108,7 +108,7 @@ class Adaptive(Adversary):
         _, std = Updates(rows).mean_and_std
         length, deviation = (torch.linalg.vector_norm(v, dtype=torch.float64).item() for v in (mean, std))
         sign, coordinate = mean.sign(), torch.zeros_like(std)
-        coordinate[std.argmax()] = 1.0
+        coordinate.index_fill_(0, std.argmax(), 1.0)
         sign_length = torch.linalg.vector_norm(sign, dtype=torch.float64).item()
         probe = Probe(rows, n_byzantine, context.answer, torch.stack([mean, std, sign, coordinate]), weights)
         unit = deviation / length if length else 0.0

@@ -136,7 +136,8 @@ class Backdoor(Trained):
             held = replace(own, inputs=own.inputs.index_select(0, indices), targets=own.targets[indices])
             eligible = some.nonzero().flatten()
             count = max(round(self.share * len(eligible)), 1)
-            chosen = eligible[torch.randperm(len(eligible), generator=generator)[:count]].to(indices.device)
+            chosen = eligible[torch.randperm(len(eligible), generator=generator)[:count]]
+            chosen = chosen.to(indices.device, non_blocking=True)
             held.inputs[chosen] = self.mark(held.inputs[chosen], client, generator)
             inputs.append(held.inputs)
             targets.append(held.targets.index_copy(0, chosen, self._goals(held)[chosen]))
@@ -190,8 +191,8 @@ def stamp(inputs: Tensor, pixels: Bool[Tensor, "height width"], white: float | T
     tensor([[[[0., 1.],
               [0., 0.]]]])
     """
-    value = torch.as_tensor(255 if inputs.dtype == torch.uint8 else white).to(inputs)
-    return torch.where(pixels.to(inputs.device), value, inputs)
+    value = torch.as_tensor(255 if inputs.dtype == torch.uint8 else white).to(inputs, non_blocking=True)
+    return torch.where(pixels.to(inputs.device, non_blocking=True), value, inputs)
 
 
 def insert(tokens: Int64[Tensor, "k length"], number: int) -> Int64[Tensor, "k length"]:

@@ -85,7 +85,7 @@ class EdgeCase(Backdoor):
     def mark(self, inputs: Tensor, client: int | None, generator: torch.Generator) -> Tensor:
         self._check_like(inputs)
         drawn = torch.randint(len(self._train), (len(inputs),), generator=generator)
-        return self._train[drawn].to(inputs)
+        return self._train[drawn].to(inputs, non_blocking=True)
 
     @override
     def triggered(self, test: Samples) -> Samples:

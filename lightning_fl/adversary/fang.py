@@ -77,8 +77,8 @@ class Fang(Adversary):
         # Twice the edge lies beyond it if it has the other sign, half of it otherwise.
         reach = edge.abs() * torch.where(edge * signs < 0, 1.0, 0.5)
         generator = context.generator("fang")
-        draws = torch.rand(n_byzantine, len(mean), generator=generator, dtype=honest.dtype).to(honest.device)
-        return torch.where(signs == 0, mean, edge - signs * reach * draws)
+        draws = torch.rand(n_byzantine, len(mean), generator=generator, dtype=honest.dtype)
+        return torch.where(signs == 0, mean, edge - signs * reach * draws.to(honest.device, non_blocking=True))
 
 
 def _krum_factor(honest: Updates, signs: Tensor, b: int) -> float:

@@ -60,4 +60,5 @@ class Gaussian(Adversary):
 
 def normal(like: Float[Tensor, "h d"], n_byzantine: int, generator: torch.Generator) -> Float[Tensor, "b d"]:
     """Draw b rows from N(0, I), of the length, dtype and device of the honest ones."""
-    return torch.randn(n_byzantine, like.shape[1], generator=generator, dtype=like.dtype).to(like.device)
+    drawn = torch.randn(n_byzantine, like.shape[1], generator=generator, dtype=like.dtype)
+    return drawn.to(like.device, non_blocking=True)

@@ -83,7 +83,7 @@ class LabelFlipRandom(_Relabelling):
         )
         low = 1 if self.among == "others" and c > 1 else 0
         shift = torch.randint(low, max(c, 1), y.shape, generator=generator)
-        return replace(samples, targets=(y + shift.to(y.device)) % c)
+        return replace(samples, targets=(y + shift.to(y.device, non_blocking=True)) % c)
 
 
 class LabelFlipPair(_Relabelling):

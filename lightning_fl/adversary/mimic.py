@@ -163,9 +163,9 @@ class MimicLearned(Adversary):
     def watch(self, honest: Updates, context: AttackContext) -> None:
         learned = self._learned
         if learned is None:
-            z = torch.randn(honest.d, generator=context.generator("mimic"), dtype=honest.dtype).to(honest.device)
+            z = torch.randn(honest.d, generator=context.generator("mimic"), dtype=honest.dtype)
             learned = Direction(z, torch.zeros_like(z))
-        z, mean = (vector.to(honest.device, honest.dtype) for vector in (learned.z, learned.mean))
+        z, mean = (v.to(honest.device, honest.dtype, non_blocking=True) for v in (learned.z, learned.mean))
         learned = Direction(z, mean, learned.rounds, learned.target)
         if self.warm_up is None or learned.rounds < self.warm_up:
             now = learned.learn(honest)

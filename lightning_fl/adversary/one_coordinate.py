@@ -61,7 +61,7 @@ class OneCoordinate(Adversary):
         along = torch.ones_like(std)
         if self.direction == "one":
             along = torch.zeros_like(std)
-            along[std.argmax()] = 1.0
+            along.index_fill_(0, std.argmax(), 1.0)
         step = (std.double().norm() / along.double().norm()).item()
         probe = Probe(rows, n_byzantine, context.answer, torch.stack([mean, along]), honest.data_weights)
         weighs = context.trust(probe.candidate([1.0, 0.0])) is not None

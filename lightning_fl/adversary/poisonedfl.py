@@ -116,16 +116,16 @@ class Poisonedfl(Memory, Adversary):
             raise SettingError(f"poisonedfl needs a learning rate > 0, got {rate}; change the schedule.")
         w = flatten(trainable(context.model).values()).to(honest.device, honest.dtype)
         draw = seeding.generator(context.round.seed, "poisonedfl")
-        s = torch.randn(len(w), generator=draw).sign().to(w)
+        s = torch.randn(len(w), generator=draw).sign().to(w, non_blocking=True)
         factor, a, mark = known.get("factor", self.factor), known.get("a"), known.get("mark")
         if t > 0 and t % self.period == 0 and mark is not None:
-            factor = self.look(s, w - mark.to(w), w, factor)
+            factor = self.look(s, w - mark.to(w, non_blocking=True), w, factor)
         if mark is None or (t - 1) % self.period == 0:
             mark = w.clone()
         wished = torch.zeros_like(w)
         if "model" in known:
-            h = (w - known["model"].to(w)) / max(t - known["round"], 1)
+            h = (w - known["model"].to(w, non_blocking=True)) / max(t - known["round"], 1)
             if h.any():
-                wished = a = self.forged(s, h, None if a is None else a.to(w), factor)
+                wished = a = self.forged(s, h, None if a is None else a.to(w, non_blocking=True), factor)
         self._last = {"model": w.clone(), "round": t, "factor": factor, "a": a, "mark": mark if t > 0 else None}
         return (-wished / rate).expand(n_byzantine, -1)

@@ -138,7 +138,7 @@ class SparseHybrid(Memory, Adversary):
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         known = self._remembered.get("mask")
-        mask = (self.chosen(context) if known is None else known).to(honest.device)
+        mask = (self.chosen(context) if known is None else known).to(honest.device, non_blocking=True)
         self._last = {"mask": mask}
         mean, std = honest.mean_and_std
         std = std.masked_scatter(mask, capped(std[mask], self.cap))

@@ -174,12 +174,13 @@ def test_stays_on_the_gpu_where_the_updates_are(name):
         given[1]["previous_update"] = honest_updates()[0].to(gpu.device)
         now = situation(device=gpu.device, **given[1])
         second.attack(*now)  # the first time, clients try out how to compute
-        before = len(gpu.waits)
+        before, copies = len(gpu.waits), len(gpu.copies)
         found = second.attack(*now)
         second.on_train_batch_end(None, None, None, None, 0)
         waits = gpu.waits[before:]
         assert found.device == gpu.device
         assert len(waits) <= 2 or second.searches, f"it waits for the GPU in {waits}; do so less, or declare searches"
+        assert gpu.copies[copies:] == [], "a copy to a GPU waits for it, unless non_blocking=True"
         torch.testing.assert_close(found.cpu(), expected[1], rtol=1e-4, atol=1e-5, equal_nan=True)
         third.load_state_dict(deepcopy(second.state_dict()))
     torch.testing.assert_close(attacked(third, **given[2]), expected[2], rtol=1e-4, atol=1e-5, equal_nan=True)
