@@ -205,8 +205,8 @@ def said(value: Any) -> str:
 
 @cache
 def tournament() -> tuple[Tournament, Mapping[Panel, Sequence[Standing]]]:
-    """Read the kept tournament."""
-    played = Tournament(Entries.choose(), KEPT.parent)
+    """Read the kept tournament of all rules."""
+    played = Tournament(Entries.choose(protocol="2025"), KEPT)
     return played, panels_of(played)
 
 

@@ -25,7 +25,7 @@ BUILT = ROOT / "site"
 
 
 def kept(rule, attack, skew, rate):
-    with (ROOT / "scripts/tables/tournament.csv").open() as file:
+    with (ROOT / "scripts/tables/tournament_2025.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["rule"], row["attack"]) == (rule, attack)]
     return mean(100 * float(row["accuracy"]) for row in rows if (row["skew"], float(row["rate"])) == (skew, rate))
 
@@ -33,8 +33,8 @@ def kept(rule, attack, skew, rate):
 @pytest.fixture(scope="module", autouse=True)
 def small():
     """Two rules under four attacks, in place of the whole tournament."""
-    entries = Entries.choose(["krum", "median"], ["zero", "adaptive", "ipm", "mimic"], skew=["iid"])
-    played = Tournament(entries, KEPT.parent)
+    entries = Entries.choose(["krum", "median"], ["zero", "adaptive", "ipm", "mimic"], skew=["iid"], protocol="2025")
+    played = Tournament(entries, KEPT)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generate, "tournament", lambda: (played, panels_of(played)))
         yield

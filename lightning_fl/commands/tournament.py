@@ -1,12 +1,12 @@
 """Which rule survives: every rule under every attack and degree of label skew, over seeds.
 
-python scripts/tournament.py --quick                                     nine rules, six attacks: ten minutes
-python scripts/tournament.py --workers 2                                 all of them: a night on two cores
+python scripts/tournament.py --quick                                     nine rules, six attacks: 15 minutes
+python scripts/tournament.py --workers 2                                 every rule, eleven attacks: days on two cores
 python scripts/tournament.py --rules boba,krum --attacks ipm,lie --skew iid,0.1
 python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
 python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train
-python scripts/tournament.py --protocol 2026.1 --rules krum,rfa          in the calm: rates that fall to nothing
+python scripts/tournament.py --protocol 2026.1-silo --rules krum,rfa     another league, of few clients
 
 The first seed plays every attack, the others those that cost a rule at least half of what its worst one does there
 (--again), or did most to a class.

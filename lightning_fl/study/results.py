@@ -82,9 +82,11 @@ def _measured(marker: str) -> str:
 def _tournament(marker: str) -> str:
     parser = ArgumentParser()
     add_selection(parser)
-    tournament = Tournament(selected(parser.parse_intermixed_args(shlex.split(marker))), KEPT.parent)
+    tournament = Tournament(selected(parser.parse_intermixed_args(shlex.split(marker))), KEPT)
     if not tournament.records:
-        raise SettingError(f"nothing is kept of tournaments: {KEPT} is not there.")
+        raise SettingError(
+            f"nothing is kept of this tournament: {tournament.kept} is not there, or has none of its cells."
+        )
     return report(tournament, panels_of(tournament)).markdown(level=2)
 
 

@@ -38,9 +38,9 @@ FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "ver
 FIELDS += ["told"]  # f as a multiple of the true number; none: that number
 FIELDS += ["success"]  # a backdoor's success rate at the end
 STORED = [*FIELDS, "key"]
-KEPT = TABLES / "tournament.csv"  # of protocol 2025; others have files of their own beside it
+KEPT = TABLES  # where finished cells are kept, those of each protocol in a file of their own
 PROTOCOLS = Path(__file__).with_name("protocols")
-PROTOCOL = "2025"  # that of the standing
+PROTOCOL = "2026.1"  # where none is given
 NOBODY = "none"  # the attack
 _NO_VALIDATION = (
     "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate (--rates 0.1)."
@@ -137,11 +137,11 @@ class Entries:
 
         Args:
             rules: Labels; None: the file's, or all of conf/aggregator, your own included, and those with client
-                momentum, except those that the file calls younger than the standing.
-            attacks: Names; None: the file's, or all of conf/adversary, with the same exception.
+                momentum.
+            attacks: Names; None: the file's, or all of conf/adversary.
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
-            quick: Whether to play the small tournament of ten minutes.
+            quick: whether to play the small tournament.
             again: What further seeds play; None: the file's.
             told: Multiples of the true number that rules are told; None: that number.
             knows: Leave out attacks that go by anything else (`Adversary.knows`); None: none.
@@ -167,12 +167,11 @@ class Entries:
             if (known | extra).get(label, overrides) != overrides:
                 raise SettingError(f"there is a rule called {label} already; give --add another label.")
             extra[label] = overrides
-        since = ours.get("since", [])
         listed = rules if rules is not None else small.get("rules", ours.get("rules"))
-        listed = [label for label in known if label not in since] if listed is None else listed
+        listed = known if listed is None else listed
         attacked = attacks if attacks is not None else small.get("attacks", ours.get("attacks"))
-        attacked = [name for name in choices("adversary") if name not in since] if attacked is None else attacked
-        attacked = [choose(name, choices("adversary"), "attack") for name in attacked]
+        every = choices("adversary")
+        attacked = [choose(name, every, "attack") for name in (every if attacked is None else attacked)]
         if knows is not None:
             from lightning_fl.adversary.base import Knowledge
             from lightning_fl.run.assemble import knowledge
@@ -257,7 +256,7 @@ class Tournament(Study):
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
         super().__init__(folder / "cells.csv", STORED)
         standing = Entries.choose(protocol=entries.protocol)
-        self.kept = KEPT if entries.protocol == PROTOCOL else KEPT.with_stem(f"{KEPT.stem}_{entries.protocol}")
+        self.kept = KEPT / f"tournament_{entries.protocol}.csv"
         self.standing = _without_beside(entries.base) == _without_beside(standing.base)
         for row in store.read(self.kept, FIELDS) if self.standing else ():
             self.put(row, kept=True)
@@ -591,7 +590,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     try:
         config = checked(overrides)
         name = identity(config)
-        equal = store.find([folder / "cells.csv", *KEPT.parent.glob(f"{KEPT.stem}*.csv")], STORED, [name])
+        equal = store.find([folder / "cells.csv", *KEPT.glob("tournament_*.csv")], STORED, [name])
         if equal:
             return equal[name]
         config.run_dir, config.run_name = str(folder / name), title

@@ -36,7 +36,7 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv(config.OWN, "")
-    monkeypatch.setattr(module, "KEPT", tmp_path / "kept.csv")
+    monkeypatch.setattr(module, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(submit, "stop_when_told", lambda: None)
     monkeypatch.setattr(Submission, "check_laws", lambda submission: None)
     for name in ("my_rule", "my_attack"):

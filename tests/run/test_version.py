@@ -17,7 +17,7 @@ def test_the_version_names_the_commit_of_a_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(version, "__file__", str(package))
     assert version.version() == __version__  # not a checkout
     git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
-    code, kept = tmp_path / "lightning_fl" / "__init__.py", tmp_path / "scripts" / "tables" / "tournament.csv"
+    code, kept = tmp_path / "lightning_fl" / "__init__.py", tmp_path / "scripts" / "tables" / "tournament_2025.csv"
     for path in (code, kept):
         path.parent.mkdir(parents=True)
         path.write_text("before\n")

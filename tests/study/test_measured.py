@@ -97,7 +97,7 @@ def test_every_row_and_every_column_composes_and_has_its_name(name, monkeypatch)
 @pytest.mark.slow
 def test_every_rule_and_every_attack_of_the_standing_has_its_name():
     """Each rule under one attack, in turn: its name is that of its parts, which other rows share."""
-    rows, entries = store.read(KEPT, FIELDS), Entries.choose()
+    rows, entries = store.read(KEPT / "tournament_2025.csv", FIELDS), Entries.choose(protocol="2025")
     played, attacks = Tournament(entries, TABLES / "none"), sorted({row["attack"] for row in rows if row["rule"]})
     for k, rule in enumerate(entries.rules):
         row = [row for row in rows if (row["rule"], row["attack"]) == (rule, attacks[k % len(attacks)])][-1]

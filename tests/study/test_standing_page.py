@@ -17,8 +17,10 @@ PANEL = Panel("iid", 15)
 
 @pytest.fixture(scope="module")
 def tournament():
-    entries = Entries.choose(["krum", "median", "fltrust"], ["ipm", "zero", "adaptive", "mimic"], skew=["iid"])
-    return Tournament(entries, KEPT.parent)
+    entries = Entries.choose(
+        ["krum", "median", "fltrust"], ["ipm", "zero", "adaptive", "mimic"], skew=["iid"], protocol="2025"
+    )
+    return Tournament(entries, KEPT)
 
 
 def written(tournament):
@@ -29,7 +31,7 @@ def written(tournament):
 
 def kept(rule, rate):
     """What the file has, by attack and seed."""
-    with KEPT.open() as file:
+    with (KEPT / "tournament_2025.csv").open() as file:
         rows = [r for r in csv.DictReader(file) if (r["rule"], r["skew"], r["rate"]) == (rule, PANEL.skew, rate)]
     return {(row["attack"], int(row["seed"])): 100 * float(row["accuracy"]) for row in rows}
 

@@ -35,12 +35,12 @@ def small(folder, **given):
         "seeds": [0, 1],
         "rates": [0.1],
     }
-    return Tournament(Entries.choose(**({"more": SMALL} | settings | given)), folder)
+    return Tournament(Entries.choose(**({"more": SMALL, "protocol": "2025"} | settings | given)), folder)
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "KEPT", tmp_path / "kept.csv")
+    monkeypatch.setattr(module, "KEPT", tmp_path / "kept")
 
 
 def play(tournament, cells):
@@ -55,14 +55,14 @@ def test_a_cell_s_settings_compose_whatever_the_rule_chooses(tmp_path):
     assert (config.partition.alpha, config.server.lr) == (0.1, 0.1)
 
 
-def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
-    entries = Entries.choose()
+def test_all_rules_and_attacks_but_the_youngest_are_in_protocol_2025(tmp_path):
+    entries = Entries.choose(protocol="2025")
     assert {"boba", "nnm_trimmed_mean", "mda + momentum"} <= set(entries.rules)
     assert entries.attacks[0] == "none"
     assert {"adaptive", "ipm", "min_max"} <= set(entries.attacks)
     assert len(entries.attacks) == len(set(entries.attacks))
     assert "alie" not in entries.attacks  # younger than the standing
-    assert "alie" in Entries.choose(attacks=["alie"]).attacks
+    assert "alie" in Entries.choose(attacks=["alie"], protocol="2025").attacks
     assert Entries.choose(attacks=["ipm", "zero", "label_flip"], knows=["nothing", "data"]).attacks == [
         *["none", "zero", "label_flip"]
     ]
@@ -73,7 +73,7 @@ def test_all_rules_and_attacks_are_in_it_by_default(tmp_path):
 def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_path, protocol, quick):
     entries = Entries.choose(protocol=protocol, quick=quick)
     played = Tournament(entries, tmp_path)
-    assert (played.kept == module.KEPT) == (protocol == "2025")
+    assert played.kept == module.KEPT / f"tournament_{protocol}.csv"
     assert "none" in entries.tuning
     skew, b, told = first = played.panels()[0]
     config = checked(played.cell(Place("krum", "ipm", skew, b, 0.1, told), 0).command)
