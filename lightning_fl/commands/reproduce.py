@@ -95,6 +95,8 @@ def reproduce(given: argparse.Namespace) -> int:
     grid.drop(dropped)
     twins = grid.twin_cells(rows, columns, seeds[0], share) if share else []
     missing = grid.missing([*grid.cells(rows, columns, seeds), *twins])
+    if given.dry_run and given.overrides and missing:
+        grid.compose(missing[0])  # refuses a misspelt setting
     planned = [] if given.dry_run else [(cell, grid.compose(cell)) for cell in missing]
     total = len({run.folder for _, run in planned})
     print(f"{many(len(missing), 'cell') if given.dry_run else many(total, 'run')} to do", flush=True)

@@ -144,12 +144,13 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
             f"{key} needs a choice of {path[0]} that has settings, got none; choose one by {path[0]}=..., valid: "
             f"{', '.join(choices(path[0]))}."
         )
-    name = key.rsplit(".", 1)[-1]
+    name, found = key.rsplit(".", 1)[-1], list[str]()
     for part in path:
         inner = node.get(part)
         if not isinstance(inner, DictConfig):
             break
         node = inner
+        found.append(part)
     else:
         if path and takes(node.get("_target_"), name):
             given = next((argument for argument in arguments if argument.startswith(f"{key}=")), f"{key}=VALUE")
@@ -161,7 +162,7 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
     if inside:
         valid = {f"{part}.{name}" for part in inside} | valid
         return (
-            f"there is no setting {key}; did you mean {'.'.join([*path, str(inside[0]), name])}? valid: "
+            f"there is no setting {key}; did you mean {'.'.join([*found, str(inside[0]), name])}? valid: "
             f"{', '.join(sorted(map(str, valid)))}."
         )
     message = no_such("setting", key, sorted(map(str, valid)), like=name)

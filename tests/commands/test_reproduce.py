@@ -37,9 +37,22 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     assert files == ["small_server.lr=0.3.csv", *(f"small_server.lr=0.3.{ending}" for ending in ("html", "md", "tex"))]
 
 
-def test_a_dry_run_composes_nothing(command, monkeypatch):
-    """What it prints of a cell asks for that cell alone."""
+def test_a_dry_run_composes_nothing_of_the_tables_own(command, monkeypatch):
+    """So many cells take long."""
     monkeypatch.setattr(grid.Grid, "compose", None)
+    code, out, _ = command("small", "--dry-run")
+    assert code == 0
+    assert "IPM, BOBA, seed 0: " in out
+
+
+def test_a_dry_run_refuses_a_misspelt_setting(command, tmp_path):
+    code, _, err = command("small", "--dry-run", "serverr.lr=0.3")
+    assert code == 2
+    assert "there is no setting serverr.lr; did you mean server.lr?" in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_a_dry_run_prints_of_a_cell_asks_for_that_cell_alone(command):
     given = ["small", "--told", "1.5", "--scale", "0.5", "--dry-run", "server.lr=0.3"]
     line = next(line for line in command(*given)[1].splitlines() if line.startswith("  IPM, BOBA, seed 0: "))
     again = shlex.split(line.partition(" reproduce ")[2] or line.partition("reproduce.py ")[2])
