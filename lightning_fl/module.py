@@ -602,7 +602,7 @@ def _measure(
         norm=update.norm(),
         loss=loss,
         finite=update.isfinite().all(),
-        deviation=quick_deviation(updates, aggregation.answer, h, moments),
+        deviation=quick_deviation(updates, update, h, moments),
         trust=update.new_empty(0) if trust is None else trust,
         sums=update.new_empty(0) if trust is None else torch.stack([trust[:h].sum(), trust[h:].sum()]),
     )

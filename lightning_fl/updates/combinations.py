@@ -20,24 +20,6 @@ def squares_of(centred: Centred, matrix: Float64[Tensor, "m n"]) -> Float64[Tens
     return (rows @ gram).mul_(rows).sum(1).clamp_(min=0).masked_fill_(broken, torch.nan)
 
 
-def from_mean(centred: Centred, weights: Float64[Tensor, " n"], h: int) -> Float64[Tensor, "3"]:
-    """Compare sum_i a_i x_i with the mean of the first h rows.
-
-    Args:
-        centred: Inner products of the x_i.
-        weights: a.
-        h: How many rows.
-
-    Returns:
-        ||sum_i a_i x_i - mean||^2, (1/h) sum_i ||x_i - mean||^2 and ||mean||^2; NaN where a row with part in it is
-        not finite.
-    """
-    mean = F.pad(weights.new_full((h,), 1 / h), (0, len(weights) - h))
-    gram, apart = centred.gram[:h, :h], weights - mean
-    variance = gram.diagonal().mean() - gram.mean()
-    return torch.stack([inner(centred, apart, apart), variance, inner(centred, mean, mean)]).clamp(min=0)
-
-
 def with_row(centred: Centred, weights: Float64[Tensor, " n"]) -> Centred:
     """Add the row sum_j a_j x_j, which becomes a row that it is near but for rounding.
 

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from lightning_fl.updates.combinations import from_mean, squares_of
+from lightning_fl.updates.combinations import squares_of
 from lightning_fl.updates.products import float64_columns
 from lightning_fl.updates.rows import broken_rows, mean_and_squares
 from lightning_fl.updates.updates import Combination, Updates
 
-# Share of the squared lengths that a variance must exceed to be taken from inner products, or from sums in float32.
+# Share of the squared mean that a variance must exceed to be taken from sums in float32.
 _CLEAR = 2.0**-20
 # Variance of a coordinate, on average, below which squares in float32 may have vanished.
 _VISIBLE = 1e-30
@@ -49,42 +49,26 @@ def deviation(
 
 def quick_deviation(
     updates: Updates,
-    answer: Float[Tensor, " d"] | Combination,
+    vector: Float[Tensor, " d"],
     h: int,
     moments: tuple[Float[Tensor, " _"], Float[Tensor, " _"]] | None = None,
 ) -> Float64[Tensor, "3"]:
-    """Find the same at the speed of float32, where that is enough; on a GPU, without waiting for it.
-
-    All three follow from inner products if a rule that has asked for them combines rows.  Otherwise the variance
-    does, or follows from these rows' moments, if they are known, or takes one pass.
+    """Find the same in one pass of float32, where that is enough; on a GPU, without waiting for it.
 
     Args:
         updates: The round.
-        answer: The vector, see `deviation`, or the combination that it is.
+        vector: See `deviation`.
         h: See `deviation`.
         moments: Moments of the first h rows, as the attack has asked for them.  None: not known.
 
     Returns:
         The three numbers.  They are worth nothing if the second is 0 or one of them is not finite.
     """
-    centred = vars(updates).get("centred")
-    gram = vars(updates).get("gram") if centred is None else centred.gram
-    lengths = torch.zeros(()) if gram is None else gram.diagonal()[:h].mean()
-    rows, vector = updates.here[:h], updates.held.own(answer.vector if isinstance(answer, Combination) else answer)
-    if centred is not None and isinstance(answer, Combination) and answer.updates is updates and answer.extra is None:
-        error, variance, square = from_mean(centred, answer.coefficients, h)
-        least = _CLEAR * lengths
-    elif gram is not None and moments is None:
-        variance = (lengths - gram[:h, :h].mean()).to(rows.device, non_blocking=True)
-        mean = (rows.new_full((1, h), 1 / h) @ rows)[0]
-        sums = [(vector - mean).double().square().sum(), mean.double().square().sum()]
-        error, square = updates.held.total(torch.stack(sums))
-        least = _CLEAR * (lengths.to(rows.device, non_blocking=True) + square)
-    else:
-        mean, squares = mean_and_squares(rows) if moments is None else moments
-        sums = [(vector - mean).double().square().sum(), squares.double().sum() / h, mean.double().square().sum()]
-        error, variance, square = updates.held.total(torch.stack(sums))
-        least = _VISIBLE * updates.d + _CLEAR * square
+    mean, squares = mean_and_squares(updates.here[:h]) if moments is None else moments
+    apart = (updates.held.own(vector) - mean).double()
+    sums = [apart.square().sum(), squares.double().sum() / h, mean.double().square().sum()]
+    error, variance, square = updates.held.total(torch.stack(sums))
+    least = _VISIBLE * updates.d + _CLEAR * square
     return torch.stack([error, variance.where(variance > least, 0), square])
 
 

@@ -91,31 +91,6 @@ def test_is_right_at_any_scale_and_offset(how, offset, scale, dtype):
     assert kappa(how, rows, update, 7) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e3])
-def test_a_combination_is_measured_without_reading_the_rows_again(offset, draw):
-    rows = torch.randn(9, 300, generator=draw) + offset
-    rows[7] = 1e30
-    updates, weights = Updates(rows), torch.rand(9, generator=draw, dtype=torch.float64)
-    weights[7] = 0
-    weights /= weights.sum()
-    answer = updates.combination(weights)
-    expected = slow_kappa(rows.double().tolist(), (weights @ rows.double()).tolist(), 7)
-    updates.centred, updates.rows = updates.centred, torch.full_like(rows, torch.nan)
-    assert measured_kappa(updates, rows[0], 7, quick_deviation(updates, answer, 7).tolist()) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("honest", [True, False])
-def test_a_combination_of_which_a_row_is_not_finite(honest, draw):
-    rows = torch.randn(6, 40, generator=draw)
-    rows[1 if honest else 5] = torch.nan
-    updates, weights = Updates(rows), torch.tensor([0.5, 0.0, 0.25, 0.0, 0.25, 0.0]).double()
-    updates.centred  # noqa: B018
-    answer, kept = updates.combination(weights), [0, 2, 3] if honest else [0, 1, 2, 3]
-    expected = slow_kappa(rows[kept].tolist(), answer.vector.tolist(), len(kept))
-    quick = quick_deviation(updates, answer, 4).tolist()
-    assert measured_kappa(updates, answer.vector, 4, quick) == pytest.approx(expected, rel=1e-5)
-
-
 @HOW
 def test_rows_of_zeros(how):
     rows = torch.zeros(3, 2)
