@@ -49,6 +49,10 @@ SHOWN = {"aggregator": "rules", "adversary": "attacks"}  # groups whose choices 
 # What is said of a rule: properties of `Aggregator`, whose docstrings say what they mean.
 DECLARED = ("robust", "exact", "moves_with", "order_matters", "remembers", "sums", "needs_server", "needs_ids")
 DECLARED += ("needs_model", "needs_layout", "needs_client", "searches")
+STANDINGS = {  # by protocol, the best first
+    "2026.1": "In the calm, under eleven attacks; [the tournament](/tournament.md) says how.",
+    "2025": "All rules under all attacks, at rates that are not calm; [how](/tournament_2025.md).",
+}
 N, B, C = 115, 15, 10  # clients of the standing's rounds, attackers among them, classes
 
 
@@ -204,9 +208,9 @@ def said(value: Any) -> str:
 
 
 @cache
-def tournament() -> tuple[Tournament, Mapping[Panel, Sequence[Standing]]]:
-    """Read the kept tournament of all rules."""
-    played = Tournament(Entries.choose(protocol="2025"), KEPT)
+def tournament(protocol: str = "2025") -> tuple[Tournament, Mapping[Panel, Sequence[Standing]]]:
+    """Read what is kept of a protocol; of 2025's that is all rules under all attacks."""
+    played = Tournament(Entries.choose(protocol=protocol), KEPT)
     return played, panels_of(played)
 
 
@@ -228,30 +232,38 @@ def skews() -> dict[str, str]:
 
 
 def standing_of(name: str) -> Iterator[str]:
-    """Show a rule's standing at each degree of skew, and what is left of it under each attack."""
-    played, panels = tournament()
-    labels = [label for label in played.entries.rules if label == name or label.startswith(f"{name} + ")]
+    """Show a rule's standings at each degree of skew, and what is left of it under each attack."""
     yield "## Its standing"
-    if not labels:
-        yield f"It is younger than the kept tournament, which `lightning-fl tournament --add {name}` plays with it."
+    standings = {protocol: rows for protocol in STANDINGS if (rows := ranks(name, protocol))}
+    if not standings:
+        yield f"Nobody has played it yet: `lightning-fl tournament --rules {name}` does."
         return
-    rows = []
-    for (skew, *_), found in panels.items():
-        for one in (one for one in found if one.rule in labels and one.worst and one.clean and one.worst_recall):
-            numbers = [one.clean.text(), one.worst.text(), one.worst_recall.text(), one.attack or "-"]
-            rows.append([skews()[skew] + one.rule.removeprefix(name), f"{one.rank} of {len(found)}", *numbers])
-    yield "\n".join(markdown(["Skew", "Rank", "No attack", "Worst attack", "Worst class", "Attack"], rows))
-    yield (
-        f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean over seeds, 95 % interval. "
-        "[The whole standing](/tournament.md) says how they were measured."
-    )
-    yield "### Under each attack"
+    for protocol, rows in standings.items():
+        yield f"### Protocol {protocol}\n\n{STANDINGS[protocol]}"
+        yield "\n".join(markdown(["Skew", "Rank", "No attack", "Worst attack", "Worst class", "Attack"], rows))
+    yield f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean over seeds, 95 % interval."
+    _, panels = tournament()
+    if "2025" not in standings:
+        return
+    yield "### Under each attack of protocol 2025"
     attacks = {attack for rule, attack, _ in left() if rule == name}
     worst_first = sorted(attacks, key=lambda attack: min(left().get((name, attack, s), 100.0) for s in skews()))
     yield by_skew("Attack", [(attack, f"/attacks/{attack}.md", (name, attack)) for attack in worst_first])
     found = [one for one in panels[[*panels][-1]] if one.rule == name and one.attack]
     if found:
         yield f"### Play the worst again\n\n{command(name, str(found[0].attack), [*panels][-1])}"
+
+
+def ranks(name: str, protocol: str) -> list[list[str]]:
+    """List a rule's standing under a protocol, also with momentum, at each degree of skew."""
+    rows = []
+    for (skew, *_), found in tournament(protocol)[1].items():
+        ranked = [one for one in found if one.worst and one.clean and one.worst_recall]
+        for one in (one for one in ranked if one.rule == name or one.rule.startswith(f"{name} + ")):
+            assert one.clean and one.worst and one.worst_recall
+            numbers = [one.clean.text(), one.worst.text(), one.worst_recall.text(), one.attack or "-"]
+            rows.append([skews()[skew] + one.rule.removeprefix(name), f"{one.rank} of {len(ranked)}", *numbers])
+    return rows
 
 
 def harm_of(name: str) -> Iterator[str]:
