@@ -241,7 +241,7 @@ def standing_of(name: str) -> Iterator[str]:
     for protocol, rows in standings.items():
         yield f"### Protocol {protocol}\n\n{STANDINGS[protocol]}"
         yield "\n".join(markdown(["Skew", "Rank", "No attack", "Worst attack", "Worst class", "Attack"], rows))
-    yield f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean over seeds, 95 % interval."
+    yield f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean of seeds, 95 % interval."
     _, panels = tournament()
     if "2025" not in standings:
         return
@@ -258,11 +258,14 @@ def ranks(name: str, protocol: str) -> list[list[str]]:
     """List a rule's standing under a protocol, also with momentum, at each degree of skew."""
     rows = []
     for (skew, *_), found in tournament(protocol)[1].items():
-        ranked = [one for one in found if one.worst and one.clean and one.worst_recall]
-        for one in (one for one in ranked if one.rule == name or one.rule.startswith(f"{name} + ")):
-            assert one.clean and one.worst and one.worst_recall
-            numbers = [one.clean.text(), one.worst.text(), one.worst_recall.text(), one.attack or "-"]
-            rows.append([skews()[skew] + one.rule.removeprefix(name), f"{one.rank} of {len(ranked)}", *numbers])
+        ranked = [
+            (one, [one.clean.text(), one.worst.text(), one.worst_recall.text(), one.attack or "-"])
+            for one in found
+            if one.clean and one.worst and one.worst_recall
+        ]
+        for one, numbers in ranked:
+            if one.rule == name or one.rule.startswith(f"{name} + "):
+                rows.append([skews()[skew] + one.rule.removeprefix(name), f"{one.rank} of {len(ranked)}", *numbers])
     return rows
 
 
