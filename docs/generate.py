@@ -50,7 +50,8 @@ SHOWN = {"aggregator": "rules", "adversary": "attacks"}  # groups whose choices 
 DECLARED = ("robust", "exact", "moves_with", "order_matters", "remembers", "sums", "needs_server", "needs_ids")
 DECLARED += ("needs_model", "needs_layout", "needs_client", "searches")
 STANDINGS = {  # by protocol, the best first
-    "2026.1": "In the calm, under eleven attacks; [the tournament](/tournament.md) says how.",
+    "2026.1": "In the calm, under eleven attacks; [the tournament](/tournament.md) says how.  Rows without an interval are "
+    "of one seed, which ranks nobody; they count here, so that ranks may differ from those there.",
     "2025": "All rules under all attacks, at rates that are not calm; [how](/tournament_2025.md).",
 }
 N, B, C = 115, 15, 10  # clients of the standing's rounds, attackers among them, classes
@@ -273,13 +274,13 @@ def harm_of(name: str) -> Iterator[str]:
     """Show what an attack leaves of the rules."""
     played, panels = tournament()
     met = sorted({rule for rule, attack, _ in left() if attack == name})
-    yield "## What it leaves of the rules"
+    yield "## What it leaves of the rules\n\nUnder [protocol 2025](/tournament_2025.md), at rates that are not calm."
     if not met:
         reason = next((row["reason"] for (attack, _), row in played.impossible.items() if attack == name), None)
         yield (
-            f"The kept tournament does not play it: {safe(str(reason))}"
+            f"It is not played: {safe(str(reason))}"
             if reason
-            else (f"It is younger than the kept tournament. `lightning-fl tournament --attacks {name}` plays it.")
+            else f"It is younger. `lightning-fl tournament --attacks {name}` plays it in the calm."
         )
         return
     rows = []

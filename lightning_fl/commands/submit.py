@@ -1,6 +1,6 @@
 """Submit a rule of your own to the standing, or an attack that lowers a rule of it: one folder to send.
 
-lightning-fl submit my_rule --protocol 2026.1        laws, the protocol's runs, ByzAttack-1; writes submissions/my_rule
+lightning-fl submit my_rule                          laws, the protocol's runs, ByzAttack-1; writes submissions/my_rule
 lightning-fl submit my_attack --lowers krum          the protocol's runs of a rule, with this attack beside the others
 lightning-fl submit --check submissions/my_rule      play it again, compare, write the standing with it
 
