@@ -195,7 +195,7 @@ def meaning(name: str) -> str:
     """Say what a property of `Aggregator` means, by the first sentence of its docstring."""
     text = " ".join((inspect.getdoc(getattr(Aggregator, name)) or "").split())
     text = re.split(r"[.:;](?: |$)", text)[0].replace("`", "").removeprefix("Whether ")
-    return text[0].upper() + text[1:]
+    return text if text[1] == " " else text[0].upper() + text[1:]  # n stays n
 
 
 def said(value: Any) -> str:

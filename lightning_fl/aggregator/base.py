@@ -237,7 +237,7 @@ class Aggregator(Checked, pl.Callback, ABC):
 
     @property
     def moves_with(self) -> Collection[Motion]:
-        """By which of `MOTIONS` of all rows, and of the server's, the result moves, too."""
+        """Which motions of all rows, and of the server's, move the result alike; see `MOTIONS`."""
         return MOTIONS
 
     @property
