@@ -136,12 +136,11 @@ class Entries:
         """Choose by what a file of ``protocols`` has.
 
         Args:
-            rules: Labels; None: the file's, or all of conf/aggregator, your own included, and those with client
-                momentum.
+            rules: Labels; None: the file's, or all of conf/aggregator, yours included, and some with client momentum.
             attacks: Names; None: the file's, or all of conf/adversary.
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
-            quick: whether to play the small tournament.
+            quick: Whether to play the small tournament.
             again: What further seeds play; None: the file's.
             told: Multiples of the true number that rules are told; None: that number.
             knows: Leave out attacks that go by anything else (`Adversary.knows`); None: none.
