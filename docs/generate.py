@@ -50,8 +50,7 @@ SHOWN = {"aggregator": "rules", "adversary": "attacks"}  # groups whose choices 
 DECLARED = ("robust", "exact", "moves_with", "order_matters", "remembers", "sums", "needs_server", "needs_ids")
 DECLARED += ("needs_model", "needs_layout", "needs_client", "searches")
 STANDINGS = {  # by protocol, the best first
-    "2026.1": "In the calm, under eleven attacks; [the tournament](/tournament.md) says how.  Rows without an interval "
-    "are of one seed, which ranks nobody; they count here, so that ranks may differ from those there.",
+    "2026.1": "In the calm, some rules under eleven attacks; [the tournament](/tournament.md) says how.",
     "2025": "All rules under all attacks, at rates that are not calm; [how](/tournament_2025.md).",
 }
 N, B, C = 115, 15, 10  # clients of the standing's rounds, attackers among them, classes
@@ -216,9 +215,9 @@ def tournament(protocol: str = "2025") -> tuple[Tournament, Mapping[Panel, Seque
 
 
 @cache
-def left() -> dict[tuple[str, str, str], float]:
+def left(protocol: str = "2025") -> dict[tuple[str, str, str], float]:
     """Give by rule, attack and skew the accuracy in percent that is left, mean over seeds."""
-    played, panels = tournament()
+    played, panels = tournament(protocol)
     return {
         (rule, attack, panel.skew): mean(value for value in values if value is not None)
         for panel in panels
@@ -242,7 +241,10 @@ def standing_of(name: str) -> Iterator[str]:
     for protocol, rows in standings.items():
         yield f"### Protocol {protocol}\n\n{STANDINGS[protocol]}"
         yield "\n".join(markdown(["Skew", "Rank", "No attack", "Worst attack", "Worst class", "Attack"], rows))
-    yield f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean of seeds, 95 % interval."
+    yield (
+        f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean of seeds, 95 % interval. "
+        "Rows without one are of one seed, which ranks nobody."
+    )
     _, panels = tournament()
     if "2025" not in standings:
         return
@@ -272,45 +274,53 @@ def ranks(name: str, protocol: str) -> list[list[str]]:
 
 def harm_of(name: str) -> Iterator[str]:
     """Show what an attack leaves of the rules."""
-    played, panels = tournament()
-    met = sorted({rule for rule, attack, _ in left() if attack == name})
-    yield "## What it leaves of the rules\n\nUnder [protocol 2025](/tournament_2025.md), at rates that are not calm."
-    if not met:
-        reason = next((row["reason"] for (attack, _), row in played.impossible.items() if attack == name), None)
-        yield (
-            f"It is not played: {safe(str(reason))}"
-            if reason
-            else f"It is younger. `lightning-fl tournament --attacks {name}` plays it in the calm."
-        )
+    yield "## What it leaves of the rules"
+    found = {protocol: rows for protocol in STANDINGS if (rows := harms(name, protocol))}
+    if not found:
+        impossible = tournament()[0].impossible.items()
+        reason = next((row["reason"] for (attack, _), row in impossible if attack == name), None)
+        play = f"Nobody has played it yet: `lightning-fl tournament --attacks {name}` does."
+        yield f"It is not played: {safe(str(reason))}" if reason else play
         return
-    rows = []
-    for (skew, *_), found in panels.items():
-        values = [left()[rule, name, skew] for rule in met if (rule, name, skew) in left()]
-        ranked = [one for one in found if one.rule in met]
-        worst = sum(one.attack == name for one in ranked)
-        broken = sum(value < 50 for value in values)
-        rows.append([skews()[skew], f"{median(values):.1f}", f"{broken} of {len(values)}", f"{worst} of {len(ranked)}"])
-    yield "\n".join(markdown(["Skew", "Median accuracy left, %", "Rules below 50 %", "Its worst attack"], rows))
-    lowest = sorted(met, key=lambda rule: min(left().get((rule, name, s), 100.0) for s in skews()))
+    for protocol, rows in found.items():
+        yield f"### Protocol {protocol}\n\n{STANDINGS[protocol]}"
+        yield "\n".join(markdown(["Skew", "Median accuracy left, %", "Rules below 50 %", "Its worst attack"], rows))
+    *_, last = found
+    rests, panels = left(last), tournament(last)[1]
+    met = sorted({rule for rule, attack, _ in rests if attack == name})
+    lowest = sorted(met, key=lambda rule: min(rests.get((rule, name, s), 100.0) for s in skews()))
     links = [(rule, f"/rules/{rule.partition(' + ')[0]}.md", (rule, name)) for rule in lowest]
-    yield "### Rule by rule"
-    yield by_skew("Rule", links)
+    yield f"### Rule by rule under protocol {last}"
+    yield by_skew("Rule", links, last)
     if name != NOBODY:
-        yield f"### Play it again\n\n{command(lowest[0], name, [*panels][-1])}"
+        yield f"### Play it again\n\n{command(lowest[0], name, [*panels][-1], last)}"
 
 
-def by_skew(what: str, links: Sequence[tuple[str, str, tuple[str, str]]]) -> str:
+def harms(name: str, protocol: str) -> list[list[str]]:
+    """Sum up what an attack leaves of a protocol's rules, at each degree of skew."""
+    rows = []
+    for (skew, *_), found in tournament(protocol)[1].items():
+        values = {rule: value for (rule, attack, s), value in left(protocol).items() if (attack, s) == (name, skew)}
+        worst = sum(one.attack == name for one in found if one.rule in values)
+        broken = sum(value < 50 for value in values.values())
+        if values:
+            of_all = [f"{broken} of {len(values)}", f"{worst} of {len(values)}"]
+            rows.append([skews()[skew], f"{median(values.values()):.1f}", *of_all])
+    return rows
+
+
+def by_skew(what: str, links: Sequence[tuple[str, str, tuple[str, str]]], protocol: str = "2025") -> str:
     """Show accuracies by skew, in percent, the rows with links to their pages."""
     rows = [[what, *skews().values()], ["---", *["---:"] * len(skews())]]
     for text, link, place in links:
-        values = [left().get((*place, skew)) for skew in skews()]
+        values = [left(protocol).get((*place, skew)) for skew in skews()]
         rows.append([f"[{safe(text)}]({link})", *("-" if value is None else f"{value:.1f}" for value in values)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def command(rule: str, attack: str, panel: Panel) -> str:
+def command(rule: str, attack: str, panel: Panel, protocol: str = "2025") -> str:
     """Write the command that trains the first seed's run of a rule under an attack."""
-    played = tournament()[0]
+    played = tournament(protocol)[0]
     one = next(c for c in played.of(rule, panel)[0] if c.labels.attack == attack)
     where = f"{skews()[panel.skew]}, {panel.byzantine} attackers beside {N - B} honest clients, seed {one.seed}"
     lines = wrap(shlex.join(one.command), 76, break_long_words=False, break_on_hyphens=False)
