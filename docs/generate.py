@@ -245,13 +245,13 @@ def standing_of(name: str) -> Iterator[str]:
         f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean of seeds, 95 % interval. "
         "Rows without one are of one seed, which ranks nobody."
     )
-    _, panels = tournament()
     if "2025" not in standings:
         return
     yield "### Under each attack of protocol 2025"
     attacks = {attack for rule, attack, _ in left() if rule == name}
     worst_first = sorted(attacks, key=lambda attack: min(left().get((name, attack, s), 100.0) for s in skews()))
     yield by_skew("Attack", [(attack, f"/attacks/{attack}.md", (name, attack)) for attack in worst_first])
+    _, panels = tournament()
     found = [one for one in panels[[*panels][-1]] if one.rule == name and one.attack]
     if found:
         yield f"### Play the worst again\n\n{command(name, str(found[0].attack), [*panels][-1])}"
