@@ -14,7 +14,8 @@ sys.path.append(str(DOCS))
 
 import generate  # noqa: E402
 
-from lightning_fl.study.tournament import KEPT, Entries, Tournament  # noqa: E402
+from lightning_fl.study.table import TABLES  # noqa: E402
+from lightning_fl.study.tournament import Entries, Tournament  # noqa: E402
 from lightning_fl.study.tournament_report import panels_of  # noqa: E402
 from tests.browser import beyond, needs_chromium  # noqa: E402
 
@@ -34,7 +35,7 @@ def kept(rule, attack, skew, rate):
 def small():
     """Two rules under four attacks, in place of the whole tournament."""
     entries = Entries.choose(["krum", "median"], ["zero", "adaptive", "ipm", "mimic"], skew=["iid"], protocol="2025")
-    played = Tournament(entries, KEPT)
+    played = Tournament(entries, TABLES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generate, "tournament", lambda protocol="2025": (played, panels_of(played)))
         yield

@@ -24,6 +24,7 @@ class Memory(pl.Callback):
     def on_train_batch_end(self, *args: Any) -> None:
         """Remember what this round's last call left."""
         self._remembered = self._last
+        super().on_train_batch_end(*args)
 
     def state_dict(self) -> dict[str, Any]:
         """What is remembered."""
@@ -38,29 +39,22 @@ class Remembering(Memory, Aggregator):
     """A rule that, at the end of a round, remembers what its last call left, and saves it with the run."""
 
 
-class RememberingWrapper(Wrapper):
+class RememberingWrapper(Memory, Wrapper):
     """A wrapper that at the end of a round remembers what its last call left, as `Remembering` does."""
 
     remembers = True
 
     def __init__(self, rule: Aggregator):
-        super().__init__(rule)
-        self._remembered: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        """Remember what this round's last call left, and tell the rule."""
-        self._remembered = self._last
-        super().on_train_batch_end(*args)
+        super().__init__(rule=rule)
 
     def state_dict(self) -> dict[str, Any]:
         """What both remember."""
-        return {"own": self._remembered, "rule": super().state_dict()}
+        return {"own": Memory.state_dict(self), "rule": Wrapper.state_dict(self)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self._remembered = self._last = state_dict["own"]
-        super().load_state_dict(state_dict["rule"])
+        Memory.load_state_dict(self, state_dict["own"])
+        Wrapper.load_state_dict(self, state_dict["rule"])
 
 
 def clients_of(updates: Updates, rule: str) -> list[int]:

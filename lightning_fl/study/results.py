@@ -15,9 +15,9 @@ from lightning_fl.errors import SettingError
 from lightning_fl.study.grid import Grid
 from lightning_fl.study.options import add_selection, selected
 from lightning_fl.study.report import Report
-from lightning_fl.study.table import Table, judge
+from lightning_fl.study.table import TABLES, Table, judge
 from lightning_fl.study.table_report import measured
-from lightning_fl.study.tournament import KEPT, Tournament
+from lightning_fl.study.tournament import Tournament
 from lightning_fl.study.tournament_report import panels_of, report
 from lightning_fl.tables import cell as markdown_cell
 
@@ -82,7 +82,7 @@ def _measured(marker: str) -> str:
 def _tournament(marker: str) -> str:
     parser = ArgumentParser()
     add_selection(parser)
-    tournament = Tournament(selected(parser.parse_intermixed_args(shlex.split(marker))), KEPT)
+    tournament = Tournament(selected(parser.parse_intermixed_args(shlex.split(marker))), TABLES)
     if not tournament.records:
         raise SettingError(
             f"nothing is kept of this tournament: {tournament.kept} is not there, or has none of its cells."

@@ -38,7 +38,6 @@ FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "ver
 FIELDS += ["told"]  # f as a multiple of the true number; none: that number
 FIELDS += ["success"]  # a backdoor's success rate at the end
 STORED = [*FIELDS, "key"]
-KEPT = TABLES  # where finished cells are kept, those of each protocol in a file of their own
 PROTOCOLS = Path(__file__).with_name("protocols")
 PROTOCOL = "2026.1"  # where none is given
 NOBODY = "none"  # the attack
@@ -255,7 +254,7 @@ class Tournament(Study):
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
         super().__init__(folder / "cells.csv", STORED)
         standing = Entries.choose(protocol=entries.protocol)
-        self.kept = KEPT / f"tournament_{entries.protocol}.csv"
+        self.kept = TABLES / f"tournament_{entries.protocol}.csv"
         self.standing = _without_beside(entries.base) == _without_beside(standing.base)
         for row in store.read(self.kept, FIELDS) if self.standing else ():
             self.put(row, kept=True)
@@ -589,7 +588,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     try:
         config = checked(overrides)
         name = identity(config)
-        equal = store.find([folder / "cells.csv", *KEPT.glob("tournament_*.csv")], STORED, [name])
+        equal = store.find([folder / "cells.csv", *TABLES.glob("tournament_*.csv")], STORED, [name])
         if equal:
             return equal[name]
         config.run_dir, config.run_name = str(folder / name), title

@@ -14,7 +14,7 @@ from lightning_fl.run.identity import identity
 from lightning_fl.study import grid, store
 from lightning_fl.study.grid import Grid, read
 from lightning_fl.study.table import TABLES, Table, names
-from lightning_fl.study.tournament import FIELDS, KEPT, Entries, Place, Tournament
+from lightning_fl.study.tournament import FIELDS, Entries, Place, Tournament
 
 FILES = sorted((TABLES / "measured").glob("*.csv"))
 DIGESTS = {
@@ -110,7 +110,7 @@ def test_every_row_and_every_column_composes_and_has_its_name(name, monkeypatch)
 @pytest.mark.slow
 def test_every_rule_and_every_attack_of_the_standing_has_its_name():
     """Each rule under one attack, in turn: its name is that of its parts, which other rows share."""
-    rows, entries = store.read(KEPT / "tournament_2025.csv", FIELDS), Entries.choose(protocol="2025")
+    rows, entries = store.read(TABLES / "tournament_2025.csv", FIELDS), Entries.choose(protocol="2025")
     played, attacks = Tournament(entries, TABLES / "none"), sorted({row["attack"] for row in rows if row["rule"]})
     for k, rule in enumerate(entries.rules):
         row = [row for row in rows if (row["rule"], row["attack"]) == (rule, attacks[k % len(attacks)])][-1]

@@ -204,7 +204,7 @@ def test_hydra_s_launcher_trains_in_a_process_of_ray(cluster, tmp_path, monkeypa
 @needs_ray
 @pytest.mark.slow
 def test_a_tournament_s_runs_are_as_here(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(tournament, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(tournament, "TABLES", tmp_path / "kept")
     more = ["model=logistic", "federation.n_clients=8", "trainer.max_steps=2", "trainer.val_check_interval=2"]
     given = {"skew": ["iid"], "byzantine": [2], "seeds": [0], "rates": [0.1]}
     entries = tournament.Entries.choose(["average", "bulyan"], ["sign_flip"], more=more, **given)

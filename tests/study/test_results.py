@@ -78,7 +78,7 @@ def test_a_forgotten_end_is_an_error():
 
 def test_a_tournament_is_filled_in(tmp_path, monkeypatch):
     for module in (results, tournament):
-        monkeypatch.setattr(module, "KEPT", tmp_path)
+        monkeypatch.setattr(module, "TABLES", tmp_path)
     marker = "<!-- tournament: --rules average --attacks sign_flip --skew iid --seeds 1 --rates 0.1 -->"
     with pytest.raises(SettingError, match=r"nothing is kept of this tournament: .* is not there"):
         filled(f"{marker}\n<!-- end -->")

@@ -9,7 +9,8 @@ import pytest
 
 from lightning_fl.study.standing_page import left, standing_page
 from lightning_fl.study.standings import Estimate, standings
-from lightning_fl.study.tournament import KEPT, Entries, Panel, Tournament
+from lightning_fl.study.table import TABLES
+from lightning_fl.study.tournament import Entries, Panel, Tournament
 from tests.browser import browse, needs_chromium
 
 PANEL = Panel("iid", 15)
@@ -20,7 +21,7 @@ def tournament():
     entries = Entries.choose(
         ["krum", "median", "fltrust"], ["ipm", "zero", "adaptive", "mimic"], skew=["iid"], protocol="2025"
     )
-    return Tournament(entries, KEPT)
+    return Tournament(entries, TABLES)
 
 
 def written(tournament):
@@ -31,7 +32,7 @@ def written(tournament):
 
 def kept(rule, rate):
     """What the file has, by attack and seed."""
-    with (KEPT / "tournament_2025.csv").open() as file:
+    with (TABLES / "tournament_2025.csv").open() as file:
         rows = [r for r in csv.DictReader(file) if (r["rule"], r["skew"], r["rate"]) == (rule, PANEL.skew, rate)]
     return {(row["attack"], int(row["seed"])): 100 * float(row["accuracy"]) for row in rows}
 

@@ -40,7 +40,7 @@ def small(folder, **given):
 
 @pytest.fixture(autouse=True)
 def nothing_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(module, "TABLES", tmp_path / "kept")
 
 
 def play(tournament, cells):
@@ -73,7 +73,7 @@ def test_all_rules_and_attacks_but_the_youngest_are_in_protocol_2025(tmp_path):
 def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_path, protocol, quick):
     entries = Entries.choose(protocol=protocol, quick=quick)
     played = Tournament(entries, tmp_path)
-    assert played.kept == module.KEPT / f"tournament_{protocol}.csv"
+    assert played.kept == module.TABLES / f"tournament_{protocol}.csv"
     assert "none" in entries.tuning
     skew, b, told = first = played.panels()[0]
     config = checked(played.cell(Place("krum", "ipm", skew, b, 0.1, told), 0).command)
