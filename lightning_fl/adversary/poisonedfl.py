@@ -59,7 +59,7 @@ class Poisonedfl(Memory, Adversary):
 
     Note:
         In the first round, and where the model stayed, the updates are zero.  Forged updates are known as sent, not as
-        a rule may have clipped them.  Of rounds without an attack only the mean movement is known.
+        a rule may have clipped them.  Rounds without an attack are watched: a stays, and c may shrink.
 
     In a first round there is no movement yet:
 
@@ -111,21 +111,29 @@ class Poisonedfl(Memory, Adversary):
 
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
-        t, rate, known = context.round.index, context.round.learning_rate, self._remembered
+        rate = context.round.learning_rate
         if not rate > 0:
             raise SettingError(f"poisonedfl needs a learning rate > 0, got {rate}; change the schedule.")
-        w = flatten(trainable(context.model).values()).to(honest.device, honest.dtype)
-        draw = seeding.generator(context.round.seed, "poisonedfl")
-        s = torch.randn(len(w), generator=draw).sign().to(w, non_blocking=True)
-        factor, a, mark = known.get("factor", self.factor), known.get("a"), known.get("mark")
-        if t > 0 and t % self.period == 0 and mark is not None:
-            factor = self.look(s, w - mark.to(w, non_blocking=True), w, factor)
-        if mark is None or (t - 1) % self.period == 0:
-            mark = w.clone()
+        self.watch(honest, context)
+        w, a, before = (self._last["model"], self._last["a"], self._remembered.get("model"))
         wished = torch.zeros_like(w)
-        if "model" in known:
-            h = (w - known["model"].to(w, non_blocking=True)) / max(t - known["round"], 1)
-            if h.any():
-                wished = a = self.forged(s, h, None if a is None else a.to(w, non_blocking=True), factor)
-        self._last = {"model": w.clone(), "round": t, "factor": factor, "a": a, "mark": mark if t > 0 else None}
+        if before is not None and (h := w - before.to(w, non_blocking=True)).any():
+            a = None if a is None else a.to(w, non_blocking=True)
+            wished = self._last["a"] = self.forged(self._signs(w, context), h, a, self._last["factor"])
         return (-wished / rate).expand(n_byzantine, -1)
+
+    @override
+    def watch(self, honest: Updates, context: AttackContext) -> None:
+        t, known = context.round.index, self._remembered
+        w = flatten(trainable(context.model).values()).to(honest.device, honest.dtype).clone()
+        factor, mark = known.get("factor", self.factor), known.get("mark")
+        if t > 0 and t % self.period == 0 and mark is not None:
+            factor = self.look(self._signs(w, context), w - mark.to(w, non_blocking=True), w, factor)
+        if t > 0 and (mark is None or (t - 1) % self.period == 0):
+            mark = w
+        self._last = {"model": w, "factor": factor, "a": known.get("a"), "mark": mark}
+
+    @staticmethod
+    def _signs(w: Float[Tensor, " d"], context: AttackContext) -> Float[Tensor, " d"]:
+        draw = seeding.generator(context.round.seed, "poisonedfl")
+        return torch.randn(len(w), generator=draw).sign().to(w, non_blocking=True)

@@ -227,7 +227,10 @@ class Aggregator(Checked, pl.Callback, ABC):
 
     @property
     def robust(self) -> bool:
-        """Whether any f rows of anything leave the result finite and within ten times the longest honest row."""
+        """Whether any f rows of anything leave the result finite and within ten times the longest honest row.
+
+        It is asked only where `guarantee` says nothing.
+        """
         return True
 
     @property
@@ -258,6 +261,11 @@ class Aggregator(Checked, pl.Callback, ABC):
     @property
     def needs_ids(self) -> bool:
         """Whether the rule must know which client sent which row."""
+        return False
+
+    @property
+    def recalls_absent(self) -> bool:
+        """Whether clients count that are not among the rows, by what they sent in earlier rounds."""
         return False
 
     @property

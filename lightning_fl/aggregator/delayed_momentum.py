@@ -46,6 +46,7 @@ class DelayedMomentum(RememberingWrapper):
     """
 
     needs_ids = True
+    recalls_absent = True
 
     def __init__(
         self,

@@ -120,7 +120,7 @@ class Dnc(Weighting):
 
     def least_n(self, n_classes: int) -> int:
         """More than f and than c f; see the base class."""
-        return max(self.f, floor(self.c * self.f)) + 1
+        return max(self.f, floor(self.c * self.f + 1e-9)) + 1
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f and c; see the base class."""

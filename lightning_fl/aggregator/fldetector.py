@@ -173,6 +173,11 @@ class Fldetector(RememberingWrapper):
         after: Literal["exclude", "round"] = "exclude",
     ):
         super().__init__(rule)
+        if rule.recalls_absent:
+            raise SettingError(
+                f"fldetector shows its rule no update of a client that it has removed, {type(rule).__name__} goes by "
+                f"earlier ones, too; use another, such as krum."
+            )
         self.window = window
         self.start = start
         self.after = after
@@ -238,6 +243,8 @@ class Fldetector(RememberingWrapper):
             error = last.to(model) + products[id(then)] - updates.rows[i].to(model)
             errors.append(torch.linalg.vector_norm(error, dtype=torch.float64))
         lengths = torch.stack(errors)
+        if not lengths.isfinite().all():  # beside it every other error is nothing
+            lengths = (~lengths.isfinite()).double()
         total = lengths.sum()
         parts = torch.where(total > 0, lengths / total * (len(judged) / updates.n), 1 / updates.n).tolist()
         for i, share in zip(judged, parts, strict=True):

@@ -155,7 +155,7 @@ class Lasa(Aggregator):
         size = sum(layer.size for layer in updates.layout if layer.dimensions > 1)
         if not size or not self.sparsity:
             return updates.like.new_full((updates.n,), -1)  # which no size is below
-        keep = floor((1 - self.sparsity) * size)
+        keep = floor((1 - self.sparsity) * size + 1e-9)  # 0.1 of 1,000 is 100
         if not keep:
             raise SettingError(
                 f"lasa needs a sparsity that keeps an entry of {size}, got {self.sparsity}; lower aggregator.sparsity."

@@ -19,7 +19,7 @@ from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.columns import Layer, Layout
-from lightning_fl.updates.layout import columns_of
+from lightning_fl.updates.layout import columns_of, side_by_side
 from lightning_fl.updates.updates import Updates
 
 Groups = Literal["tensor", "module"]
@@ -36,6 +36,14 @@ def groups_of(layout: Layout, groups: Groups) -> dict[str, list[Layer]]:
     for layer in layout:
         found.setdefault(layer.name if groups == "tensor" else layer.module, []).append(layer)
     return found
+
+
+def _tell(copied: Aggregator, rule: Aggregator) -> None:
+    """Tell a copy of a rule, and those inside it, the f that these have by now: `Fldetector` lowers it for a round."""
+    if "f" in vars(rule):
+        vars(copied)["f"] = vars(rule)["f"]
+    if isinstance(rule, Wrapper) and isinstance(copied, Wrapper):
+        _tell(copied.rule, rule.rule)
 
 
 class _Part(ServerOracle):
@@ -145,7 +153,9 @@ class Layerwise(Wrapper):
             part = updates.columns(columns)
             if broken is not None:
                 part = Updates(part.rows.masked_fill(broken, torch.nan), updates.data_weights, updates.ids)
+            part.layout = side_by_side(layers)
             rule = self._rules.setdefault(name, deepcopy(self.rule))
+            _tell(rule, self.rule)
             found = aggregated(rule, part, _Part(server, columns, name))
             update[columns] = found.update
             trusts.append(None if found.trusted is None else found.trusted * (part.d / updates.d))

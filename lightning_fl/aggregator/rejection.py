@@ -207,11 +207,14 @@ class Zeno(_Rejection):
         As in the BOBA paper rho weighs the step eta u_i; Xie et al. weigh the gradient, ||u_i||^2.
     """
 
-    robust = True  # it puts a price on length
-
     def __init__(self, f: NonNegativeInt, rho: NonNegativeFloat = 0.0005):
         super().__init__(f)
         self.rho = rho
+
+    @property
+    def robust(self) -> bool:
+        """Where length has its price; see the base class."""
+        return self.rho > 0
 
     def weights(self, updates: Updates, server: ServerOracle) -> Float[Tensor, " n"]:
         """Weigh one round; see the base class."""

@@ -24,7 +24,6 @@ class Memory(pl.Callback):
     def on_train_batch_end(self, *args: Any) -> None:
         """Remember what this round's last call left."""
         self._remembered = self._last
-        super().on_train_batch_end(*args)
 
     def state_dict(self) -> dict[str, Any]:
         """What is remembered."""
@@ -46,6 +45,11 @@ class RememberingWrapper(Memory, Wrapper):
 
     def __init__(self, rule: Aggregator):
         super().__init__(rule=rule)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Remember what this round's last call left, and tell the rule."""
+        Memory.on_train_batch_end(self, *args)
+        Wrapper.on_train_batch_end(self, *args)
 
     def state_dict(self) -> dict[str, Any]:
         """What both remember."""

@@ -88,6 +88,11 @@ class Wrapper(Aggregator):
         return self.rule.needs_ids
 
     @property
+    def recalls_absent(self) -> bool:
+        """Whether absent clients count to the wrapped rule; see the base class."""
+        return self.rule.recalls_absent
+
+    @property
     def needs_model(self) -> bool:
         """Whether the wrapped rule compares with the model; see the base class."""
         return self.rule.needs_model

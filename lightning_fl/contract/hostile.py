@@ -20,14 +20,17 @@ def rows(honest: Tensor, values: Sequence[float | str], entries: int | None = No
     Args:
         honest: (h, d) honest rows.
         values: What each Byzantine client sends: a number in place of an honest row's first entries, "copy" for the
-            first honest row, so that copies agree with each other, or "away" for an honest row times `away`.
+            first honest row, so that copies agree with each other, "alone" for 1e30 in an entry of its own, so that no
+            two point the same way, or "away" for an honest row times `away`.
         entries: How many entries a number replaces; None for all.
         away: The factor of "away".
     """
     bad = honest[torch.arange(len(values)) % len(honest)]
-    for row, value in zip(bad, values, strict=True):
+    for i, (row, value) in enumerate(zip(bad, values, strict=True)):
         if value == "copy":
             row[:] = honest[0]
+        elif value == "alone":
+            row[i % len(row)] = 1e30
         elif value == "away":
             row *= away
         else:

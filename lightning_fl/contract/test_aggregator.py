@@ -242,7 +242,7 @@ def test_the_order_of_rows_is_irrelevant(name):
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.integers(5, 24),
-    hostile.lists(F),
+    hostile.lists(F, also=["alone"]),
     st.sampled_from([4, None]),
     st.integers(0, 5),
     st.integers(0, 100),

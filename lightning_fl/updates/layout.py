@@ -1,7 +1,8 @@
 """Which columns of an update belong to which tensor of the model."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Int64
@@ -16,11 +17,17 @@ def layout_of(parameters: Mapping[str, Tensor]) -> Layout:
     >>> layout_of({"weight": torch.zeros(2, 3), "bias": torch.zeros(2)})[1]
     Layer(name='bias', start=6, stop=8, dimensions=1)
     """
-    layers, start = [], 0
-    for name, value in parameters.items():
-        layers.append(Layer(name, start, start + value.numel(), value.ndim))
-        start += value.numel()
-    return tuple(layers)
+    return side_by_side([Layer(name, 0, value.numel(), value.ndim) for name, value in parameters.items()])
+
+
+def side_by_side(layers: Sequence[Layer]) -> Layout:
+    """Move some tensors next to each other.
+
+    >>> side_by_side([Layer("fc.bias", 6, 8, 1), Layer("out.bias", 12, 13, 1)])[1]
+    Layer(name='out.bias', start=2, stop=3, dimensions=1)
+    """
+    stops = [*accumulate(layer.size for layer in layers)]
+    return tuple(replace(layer, start=stop - layer.size, stop=stop) for layer, stop in zip(layers, stops, strict=True))
 
 
 def owners(layout: Layout, device: torch.device) -> Int64[Tensor, " d"]:

@@ -171,8 +171,8 @@ def poisonedfl_round(s, h, a, c):
     return c * long * v * s / (np.sqrt(sum(v**2)) + 1e-9)
 
 
-def poisonedfl(honest, s, n_rounds, rate, c, period):
-    """A run of plain averages with one forged row; gives forged rows, models and c of each round."""
+def poisonedfl(honest, s, n_rounds, rate, c, period, attacked=lambda t: True):
+    """A run of plain averages with one forged row, or in other rounds a first honest one; gives rows, models and c."""
     from math import comb
 
     d = len(s)
@@ -187,9 +187,9 @@ def poisonedfl(honest, s, n_rounds, rate, c, period):
                 c = 0.7 * c
         h = w - models[t - 1] if t else np.zeros(d)
         m = np.zeros(d)
-        if h.any():
+        if h.any() and attacked(t):
             m = a = poisonedfl_round(s, h, a, c)
-        forged = -m / rate
+        forged = -m / rate if attacked(t) else honest[0]
         found.append((forged, w, c))
         models.append(w - rate * (sum(honest) + forged) / (len(honest) + 1))
     return found

@@ -60,8 +60,12 @@ def play(attack, honest, n_rounds, rate=0.1, first=0, w=None):
     found = []
     for t in range(first, first + n_rounds):
         context = replace(world.context(), model=Plain(w), round=Round(t, rate, 0))
-        attack.attack(Updates(honest * 7), 1, context)  # a trial
-        forged = attack.attack(Updates(honest), 1, context)[0]
+        if attack.attacks_in(t):
+            attack.attack(Updates(honest * 7), 1, context)  # a trial
+            forged = attack.attack(Updates(honest), 1, context)[0]
+        else:
+            attack.watch(Updates(honest), context)
+            forged = honest[0]
         attack.on_train_batch_end()
         found.append((forged, w, attack._remembered["factor"]))
         w = w - rate * torch.cat([honest, forged[None]]).mean(0)
@@ -80,6 +84,24 @@ def test_whole_runs(honest):
         assert factor == pytest.approx(c)
     assert not found[0][0].any()
     assert found[1][0].any()
+
+
+@pytest.mark.parametrize(
+    ("window", "shrinks"),
+    [({"every": 2, "from_round": 1}, False), ({"every": 3}, True), ({"from_round": 3, "to_round": 5}, True)],
+)
+def test_rounds_that_are_not_attacked_are_watched(window, shrinks):
+    """The model's last movement is known, and c shrinks on time."""
+    honest = torch.tensor([[1, 2, -1, 0.5], [1, 1, 0.5, 1]]).double()
+    s = torch.randn(4, generator=seeding.generator(0, "poisonedfl")).sign().numpy()
+    attack = Poisonedfl(period=2, **window)
+    expected = reference.poisonedfl(honest.numpy(), s, 9, 0.1, 8.0, 2, attack.attacks_in)
+    found, _ = play(attack, honest, 9)
+    for (row, w, c), (sent, model, factor) in zip(expected, found, strict=True):
+        np.testing.assert_allclose(sent, row, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(model, w, rtol=1e-9, atol=1e-12)
+        assert factor == pytest.approx(c)
+    assert (found[-1][2] < 8) == shrinks
 
 
 def test_it_goes_on_from_a_checkpoint():

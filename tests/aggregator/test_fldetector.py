@@ -6,6 +6,7 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.average import Average
+from lightning_fl.aggregator.delayed_momentum import DelayedMomentum
 from lightning_fl.aggregator.fldetector import (
     Fldetector,
     hessian_product,
@@ -14,6 +15,7 @@ from lightning_fl.aggregator.fldetector import (
     number_of_clusters,
 )
 from lightning_fl.aggregator.krum import Krum
+from lightning_fl.aggregator.layerwise import Layerwise
 from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from tests.aggregator import reference_field as field
@@ -171,3 +173,31 @@ def test_its_rule_needs_enough_of_those_left():
     rule.load_state_dict({"own": {"excluded": [0, 1, 2]}, "rule": {}})
     with pytest.raises(SettingError, match="fldetector needs 3 updates for its rule, got 1 of clients"):
         rule.aggregate(Updates(torch.eye(4), ids=range(4)), Server(torch.zeros(4)))
+
+
+def test_each_tensor_s_rule_is_told_the_lower_f():
+    """Also one that was copied in a round in which somebody was removed, as after a restart."""
+    zeros, rows = torch.zeros(4).double(), torch.arange(36.0, dtype=torch.float64).view(9, 4) ** 2
+    rule = Fldetector(Layerwise(TrimmedMean(2)))
+    rule.load_state_dict({"own": {"excluded": [0, 7]}, "rule": {}})
+    for _ in range(2):
+        found = rule.aggregate(Updates(rows, ids=range(9)), Server(zeros, 9))
+        torch.testing.assert_close(found.update, rows[[1, 2, 3, 4, 5, 6, 8]].mean(0))
+    rule.load_state_dict({"own": {}, "rule": {}})
+    found = rule.aggregate(Updates(rows, ids=range(9)), Server(zeros, 9))
+    torch.testing.assert_close(found.update, rows[2:7].mean(0))
+
+
+def test_an_update_too_long_to_measure_has_the_whole_error():
+    rule = known([[0.2]] * 4, 3)
+    rows = torch.as_tensor(NOW).float()
+    rows[1] = 3e38
+    w_then, row = rule._remembered["rows"][1][1], torch.full((3,), -3e38)
+    rule._remembered["rows"][1] = [row, w_then]
+    rule.aggregate(Updates(rows, ids=range(4)), Server(np.zeros(3, np.float32)))
+    assert [rule._last["shares"][i][-1] for i in range(4)] == [0, 1, 0, 0]
+
+
+def test_a_rule_that_recalls_who_was_removed_is_refused():
+    with pytest.raises(SettingError, match="Nnm goes by earlier ones, too"):
+        Fldetector(Nnm(DelayedMomentum(Average()), 1))

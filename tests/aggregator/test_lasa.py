@@ -77,6 +77,14 @@ def test_mixed_rows_keep_their_layout():
     torch.testing.assert_close(Lasa().aggregate(mixed, world.oracle()).update, 2 * ask(field.V).update)
 
 
+@pytest.mark.parametrize(("sparsity", "size", "keep"), [(0.9, 1000, 100), (0.3, 90, 63), (0.8, 10, 2), (0.9, 10, 1)])
+def test_how_many_entries_stay(sparsity, size, keep, draw):
+    """As a person counts them: (1 - 0.9) * 1000 is 99.99999999999997."""
+    row = torch.randn(1, size, generator=draw)
+    found = ask(row, (Layer("A", 0, size, 2),), sparsity=sparsity).update
+    assert found.count_nonzero() == keep - 1  # those above the size of the least kept one
+
+
 def test_a_sparsity_that_leaves_nothing():
     with pytest.raises(SettingError, match=r"lasa needs a sparsity that keeps an entry of 8, got 0\.95; lower"):
         ask(field.V, sparsity=0.95)

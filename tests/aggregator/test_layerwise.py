@@ -117,6 +117,23 @@ def test_draws_are_the_tensor_s_own():
     assert len(set(seen)) == 3
 
 
+@pytest.mark.parametrize("groups", ["tensor", "module"])
+def test_a_rule_that_goes_by_tensors_sees_those_of_its_part(groups):
+    layout = MODULES if groups == "module" else LAYOUT
+    parts = [[[0, 1, 2, 3, 4, 5], [8, 9]], [[6, 7]]] if groups == "module" else [[[*range(6)]], [[6, 7]], [[8, 9]]]
+    dimensions = [[2, 1], [2]] if groups == "module" else [[2], [1], [2]]
+    expected = np.empty(10)
+    for tensors, kinds in zip(parts, dimensions, strict=True):
+        columns, pairs, start = [column for tensor in tensors for column in tensor], [], 0
+        for tensor, kind in zip(tensors, kinds, strict=True):
+            pairs.append((range(start, start + len(tensor)), kind))
+            start += len(tensor)
+        expected[columns], _ = field.lasa(field.V[:, columns], pairs, sparsity=0.5)
+    found = ask(Lasa(sparsity=0.5), field.V, layout, groups=groups)
+    np.testing.assert_allclose(found.update, expected, rtol=1e-12, atol=1e-15)
+    assert (found.update == 0).any()
+
+
 def test_what_cannot_be_cut_is_refused():
     with pytest.raises(SettingError, match="layerwise shows its rule one tensor at a time, Zeno computes losses"):
         Layerwise(Zeno(1))
