@@ -98,7 +98,7 @@ class Federation:
         self.n_byzantine = n_byzantine
         self.byzantine = byzantine
         self.data_weights = data_weights
-        self.which = which
+        self.which = which.tolist() if hasattr(which, "tolist") else which
         self.participation = participation
         self.seed = seed
         self.byzantine_data = byzantine_data

@@ -56,11 +56,18 @@ def rows(path: Path, who: str) -> tuple[list[str], list[dict[str, str]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             table = csv.DictReader(file)
-            return list(table.fieldnames or []), list(table)
+            columns, found = list(table.fieldnames or []), list(table)
     except OSError as error:
         raise DataError(f"{who} cannot read {path}: {error.strerror}.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{who} cannot read {path}: not a CSV file in UTF-8 ({error}).") from error
+    for number, row in enumerate(found, 1):
+        if None in row:
+            raise DataError(
+                f"{who} cannot read {path}: row {number} has {len(columns) + len(row[None])} cells, the header "
+                f"{len(columns)}; put a text that holds a comma in quotes."
+            )
+    return columns, found
 
 
 def save(path: Path, content: Any) -> None:

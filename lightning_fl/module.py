@@ -224,7 +224,8 @@ class FederatedModule(pl.LightningModule):
     def _measures(self, data: FederatedDataModule) -> list[str]:
         """Name what callbacks may watch; what an attack measures of itself begins with attack/."""
         held = data.test.targets.bincount(minlength=data.n_classes).tolist()
-        known = ["loss", "accuracy", *(f"recall/{z}" for z, n in enumerate(held) if n)]
+        known = ["accuracy", *(f"recall/{z}" for z, n in enumerate(held) if n)]
+        known += [] if data.federation.sampling == "bernoulli" else ["loss"]  # which may draw nobody
         known += ["mrd"] if self.reference_recall is not None else []
         known += [f"client_accuracy/{name}" for name in ("mean", "worst", "tenth") if data.client_scores]
         return known + (["validation_accuracy"] if data.validation is not None else [])

@@ -131,3 +131,10 @@ def test_a_mark_of_a_folder_is_not_taken_for_content(tmp_path):
     path.write_bytes(whole[:at] + b"\x10" + whole[at + 1 :])
     with pytest.raises(DataError, match="cannot be read"):
         files.load(path)
+
+
+def test_a_row_of_more_cells_than_the_header_is_named(tmp_path):
+    """Not read without its end: the comma was part of a text."""
+    (tmp_path / "x.csv").write_text('text,label\n"good, very good",1\nbad, very bad,0\n')
+    with pytest.raises(DataError, match=r"csv cannot read .*x\.csv: row 2 has 3 cells, the header 2; put a text"):
+        files.rows(tmp_path / "x.csv", "csv")

@@ -5,7 +5,6 @@ CVPR 2025. arXiv:2503.07978.
 """
 
 from functools import partial
-from math import floor
 from typing import Annotated
 
 import torch
@@ -18,7 +17,7 @@ from lightning_fl.aggregator.medians import MedianOf, median_of, usual
 from lightning_fl.aggregator.mixing import clipping_scales, finite_shares
 from lightning_fl.aggregator.signs import sign_sums
 from lightning_fl.aggregator.trust import equal_shares
-from lightning_fl.ranges import PositiveFloat
+from lightning_fl.ranges import PositiveFloat, floored
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.ordered import largest_entries
@@ -78,7 +77,7 @@ class Alignins(Aggregator):
         """Aggregate one round; see the base class."""
         norms, model = updates.squares.sqrt(), server.parameters.to(updates.device)
         rows = finite_rows(norms, "alignins")
-        k = max(floor(self.sparsity * updates.d), 1)
+        k = max(floored(self.sparsity, updates.d), 1)
         signs = updates.by_column(sign_sums, mark_broken=True).sign_().to(updates.dtype)
         main = updates.by_row(partial(_agreement, signs=signs, k=k))[rows].cpu()
         lengths = norms[rows] * torch.linalg.vector_norm(model, dtype=torch.float64).cpu()

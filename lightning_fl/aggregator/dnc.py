@@ -5,7 +5,6 @@ Federated Learning. NDSS 2021, Algorithm 2.
 """
 
 from collections.abc import Iterable, Sequence
-from math import floor
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
-from lightning_fl.ranges import NonNegativeInt, PositiveFloat, PositiveInt
+from lightning_fl.ranges import NonNegativeInt, PositiveFloat, PositiveInt, floored
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.decomposition import eigh
 from lightning_fl.updates.finite import finite_rows, still_tolerated
@@ -57,10 +56,6 @@ def _keep(scores: Tensor, n_dropped: int) -> Tensor:
     return kept
 
 
-def _count_dropped(f: int, c: float) -> int:
-    return floor(c * f + 1e-9)  # 0.29 * 100 is 28.999999999999996
-
-
 def divide_and_conquer_weights(
     updates: Updates, f: int, coordinates: Sequence[Int64[Tensor, " _"]], c: float = 1.0
 ) -> Float64[Tensor, " n"]:
@@ -73,7 +68,7 @@ def divide_and_conquer_weights(
         c: Filtering fraction.
     """
     rows = finite_rows(updates.squares, "dnc")
-    dropped = _count_dropped(still_tolerated(f, updates.n, len(rows)), c)
+    dropped = floored(c, still_tolerated(f, updates.n, len(rows)))
     grams = (updates.columns(index).centred.gram[rows][:, rows] for index in coordinates)
     return updates.squares.new_zeros(updates.n).index_put((rows,), dnc_weights(grams, dropped))
 
@@ -120,7 +115,7 @@ class Dnc(Weighting):
 
     def least_n(self, n_classes: int) -> int:
         """More than f and than c f; see the base class."""
-        return max(self.f, floor(self.c * self.f + 1e-9)) + 1
+        return max(self.f, floored(self.c, self.f)) + 1
 
     def check(self, n: int, n_classes: int) -> None:
         """Check f and c; see the base class."""
@@ -132,7 +127,7 @@ class Dnc(Weighting):
         """Compare f and c with what dropping f rows takes; see the base class."""
         if n <= 2 * self.f:
             return f"no guarantee: needs n >= 2f + 1, has {n} updates for f = {self.f}"
-        dropped = _count_dropped(self.f, self.c)
+        dropped = floored(self.c, self.f)
         if dropped < self.f:
             return f"no guarantee: drops {dropped} updates per iteration for f = {self.f}"
         return None if self.f < 2 else "no guarantee: beside one large update a smaller one may pass"

@@ -5,7 +5,6 @@ Aggregation. WACV 2025. arXiv:2409.01435.
 """
 
 from collections.abc import Iterator
-from math import floor
 from typing import Annotated, Literal
 
 import torch
@@ -18,7 +17,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.medians import MedianOf, median_of, usual
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
-from lightning_fl.ranges import PositiveFloat
+from lightning_fl.ranges import PositiveFloat, floored
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.columns import Layout
 from lightning_fl.updates.finite import finite_rows
@@ -155,7 +154,7 @@ class Lasa(Aggregator):
         size = sum(layer.size for layer in updates.layout if layer.dimensions > 1)
         if not size or not self.sparsity:
             return updates.like.new_full((updates.n,), -1)  # which no size is below
-        keep = floor((1 - self.sparsity) * size + 1e-9)  # 0.1 of 1,000 is 100
+        keep = floored(1 - self.sparsity, size)
         if not keep:
             raise SettingError(
                 f"lasa needs a sparsity that keeps an entry of {size}, got {self.sparsity}; lower aggregator.sparsity."

@@ -150,10 +150,14 @@ def _equal_weights(scores: Tensor, clients: Tensor, n: int, f: int) -> Float64[T
 class _Rejection(Weighting):
     least = "f + 1"
     needs_server = "samples"
-    robust = False  # a loss does not see how long an update is
 
     def __init__(self, f: NonNegativeInt):
         self.f = f
+
+    @property
+    def robust(self) -> bool:
+        """Not by a loss, which does not see how long an update is; see the base class."""
+        return False
 
     def order(self, updates: Updates, server: ServerOracle) -> Int64[Tensor, " n"]:
         """Draw which of equally good updates are preferred this round."""

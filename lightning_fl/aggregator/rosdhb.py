@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, aggregated
 from lightning_fl.aggregator.remembering import RememberingWrapper, clients_of
+from lightning_fl.ranges import floored
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.finite import check_any
 from lightning_fl.updates.rows import which_finite
@@ -62,7 +63,7 @@ class Rosdhb(RememberingWrapper):
 
     def _drawn(self, updates: Updates, server: ServerOracle, purpose: str) -> Float[Tensor, " d"]:
         """d/k in the mask, 0 elsewhere."""
-        k = max(1, int(self.ratio * updates.d))
+        k = max(1, floored(self.ratio, updates.d))
         draw = server.generator(purpose)
         chosen = torch.randperm(updates.d, generator=draw, device=draw.device)[:k].to(updates.device, non_blocking=True)
         zeros = torch.zeros_like(updates.like[0]).contiguous()

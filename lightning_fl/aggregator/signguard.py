@@ -15,6 +15,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.medians import middle
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.trust import equal_shares
+from lightning_fl.ranges import floored
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
@@ -141,7 +142,7 @@ class Signguard(Aggregator):
 
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
-        size = int(self.share * updates.d) or updates.d
+        size = floored(self.share, updates.d) or updates.d
         start = int(torch.randint(updates.d - size + 1, (1,), generator=server.generator("signguard")))
         columns = torch.arange(start, start + size, device=updates.device)
         weights = signguard_weights(updates, columns, self.lower, self.upper, self.scaled)

@@ -120,4 +120,5 @@ class LocalOptimizer(LocalSteps):
                 optimizers[i].step()
             losses = found.losses if k == 0 else losses
             count += sum(some.sizes)
-        return ClientResult(torch.sub(start, at, out=gradients).div_(this_round.learning_rate), losses, count)
+        moved, unit = torch.sub(start, at, out=gradients), this_round.learning_rate
+        return ClientResult(moved.div_(unit) if unit else moved.zero_(), losses, count)  # 0: the server stays

@@ -10,13 +10,14 @@ from typing_extensions import override
 
 from lightning_fl.client.base import Client, ClientResult
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.ranges import floored
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
 
 
 def kept(ratio: float, d: int) -> int:
     """How many of d entries a share of them is, at least one."""
-    return max(1, int(ratio * d))
+    return max(1, floored(ratio, d))
 
 
 class Wrapper(Client):

@@ -143,11 +143,11 @@ def _chosen(rows: Rows, index: Tensor) -> Rows:
 def label(text: str) -> Label:
     """Read a class: a whole number if it looks like one.
 
-    >>> label("3"), label("3.0"), label("cat")
-    (3, 3, 'cat')
+    >>> label("3"), label("3.0"), label("cat"), label("1_0")
+    (3, 3, 'cat', '1_0')
     """
     try:
-        number = float(text)
+        number = float(text.replace("_", "x"))  # 1_0 is a name
     except ValueError:
         return text
     return int(number) if number.is_integer() else text

@@ -172,13 +172,13 @@ def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:
             raise DataError(f"{path}, line {number}: {error}.") from error
         if word in rows:
             raise DataError(f"{path}, line {number}: {word!r} occurs twice.")
-        rows[word] = number
+        rows[word] = number  # of its line
     if not width:
         raise DataError(f"{path} holds no word vectors.")
     vectors = torch.from_numpy(np.array(values)).view(-1, width)
     broken = (~vectors.isfinite().all(1)).nonzero().flatten().tolist()
     if broken:
-        raise DataError(f"{path}, line {broken[0] + 1}: the vector is not finite.")
+        raise DataError(f"{path}, line {list(rows.values())[len(_SPECIAL) + broken[0]]}: the vector is not finite.")
     return list(rows)[len(_SPECIAL) :], vectors
 
 

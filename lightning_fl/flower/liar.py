@@ -1,7 +1,7 @@
 """Clients of Flower that lie, so that both sides of an app can be tested."""
 
 from collections.abc import Callable, Collection, Iterable
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -22,7 +22,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import SettingError, check_instance
-from lightning_fl.flower.replies import Layout
+from lightning_fl.flower.replies import Layout, at_rate
 from lightning_fl.network.parameters import trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
@@ -80,9 +80,7 @@ class Liar:
         self.learning_rate = learning_rate
         self.model = None if model is None else deepcopy(model).train()
         self.samples = samples
-        self.client = copy(client or Gradient())
-        if getattr(self.client, "learning_rate", 0) is None:
-            vars(self.client)["learning_rate"] = learning_rate
+        self.client = at_rate(client or Gradient(), learning_rate)
         self.claim = claim
         self.seed = seed
         if samples is None and adversary.knows == "data":  # now, not in a process that only logs what it lacks

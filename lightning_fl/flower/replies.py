@@ -6,6 +6,7 @@ A client that sends nothing, an error, or a reply to another round takes no part
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
 from math import isfinite, nan
@@ -21,9 +22,19 @@ try:
 except ImportError as error:
     raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
 
+from lightning_fl.client.base import Client
 from lightning_fl.updates.updates import Updates
 
 _MEAN, _VARIANCE = "running_mean", "running_var"  # torch's names, in BatchNorm and InstanceNorm
+
+
+def at_rate(client: Client, learning_rate: float) -> Client:
+    """Copy a client, with this rate for itself and what it wraps where they have none of their own."""
+    made = deepcopy(client)
+    for part in made.modules():
+        if isinstance(part, Client) and part.learning_rate is None:
+            vars(part)["learning_rate"] = learning_rate
+    return made
 
 
 class Refused(ValueError):  # noqa: N818  (not an error of ours or of a user's)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext, suppress
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import partial
 from hashlib import sha256
 from itertools import zip_longest
@@ -35,7 +35,7 @@ from lightning_fl.checks import check_model, check_optimizer, check_server_data,
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import DataError, DivergedError, SettingError, check_choice, check_instance, check_whole
-from lightning_fl.flower.replies import Answers, Layout, answering, gather, median_metrics
+from lightning_fl.flower.replies import Answers, Layout, answering, at_rate, gather, median_metrics
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.module import begin_anew
 from lightning_fl.network.parameters import flatten, trainable, unflatten
@@ -156,9 +156,7 @@ class RobustStrategy(FedAvg):
         self.model = None if model is None else deepcopy(model).train()  # dropout is part of what clients do
         if self.model is not None and samples is not None:
             check_model(self.model, self.client, samples)
-        if getattr(self.client, "learning_rate", 0) is None:  # the clients', not the server's
-            self.client = copy(self.client)
-            vars(self.client)["learning_rate"] = self.learning_rate
+        self.client = at_rate(self.client, self.learning_rate)  # the clients', not the server's
         self.classes = _classes(samples)
         self.n_classes = 1 if samples is None else samples.n_classes
         self._at_server = {}  # with what rules that need the server compute there

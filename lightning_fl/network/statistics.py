@@ -87,7 +87,8 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (batch, channels, ...)."""
         by_batch, fast = self.by_batch, torch.backends.cudnn.enabled
-        mean, variance = (None, None) if by_batch else (self.running_mean, self.running_var)
+        held = (self.running_mean, self.running_var)  # parameters, of which torch takes no gradient here
+        mean, variance = (None, None) if by_batch else (None if b is None else b.detach() for b in held)
         if self.seen is not None:
             self.seen.append(_statistics(x))
         elif by_batch and self.how == "rule":  # before it, as an activation may write into what comes after

@@ -1,6 +1,7 @@
 """A federation as it is: which client holds which samples, or which user made each sample."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from operator import index
 from pathlib import Path
@@ -170,12 +171,9 @@ def _users(path: Path, column: str | None) -> list[str] | list[int]:
     users = [row[name] or "" for row in rows]
     if "" in users:
         raise DataError(f"{path}, row {users.index('') + 1}: a sample without a user; leave it out of the data, too.")
-    for kind in (int, float):
-        try:
-            found = [kind(user) for user in users]
-        except ValueError:
-            continue
-        if kind is float:
-            raise SettingError(f"natural needs users by name or whole number, got {users[0]} and others in {path}.")
-        return found  # type: ignore[return-value]
+    if all(re.fullmatch(r"-?\d+", user) for user in users):
+        numbers = [int(user) for user in users]
+        return numbers if len({*numbers}) == len({*users}) else users  # 01 and 1 are two
+    if all(re.fullmatch(r"-?\d+(\.\d*)?", user) for user in users):
+        raise SettingError(f"natural needs users by name or whole number, got {users[0]} and others in {path}.")
     return users

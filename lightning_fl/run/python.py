@@ -250,7 +250,8 @@ def train(
     if unknown := sorted(trainer.keys() - known):
         raise SettingError(no_such("setting of train", unknown[0], sorted(known)))
     check_trainer_settings(trainer, taken=("callbacks", "logger", "default_root_dir"))
-    seeds: list[Any] = list(seed) if isinstance(seed, Iterable) else [seed]
+    seed = seed.tolist() if hasattr(seed, "tolist") else seed
+    seeds: list[Any] = [*seed] if isinstance(seed, Iterable) else [seed]
     if not seeds:
         raise SettingError("train needs a seed or several, got none; give seed=0.")
     if len(seeds) > 1 and trainer.get("logger"):
@@ -294,7 +295,7 @@ def train(
         summary = fit(module, held_data, lightning, record, stop)
         b = held_data.federation.n_byzantine
         run = Run(
-            module.model.cpu(),
+            module.model.cpu().eval(),
             summary["status"],
             summary["accuracy"],
             summary["recall"],

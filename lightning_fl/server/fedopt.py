@@ -68,6 +68,8 @@ class FedOpt(Checked, Optimizer, ABC):
         """Take the aggregated update that the parameters' ``grad`` holds; see the class."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
+            if any(w.grad is None for w in group["params"]):  # a round for which nobody was drawn
+                continue
             for w in group["params"]:
                 state = self.state[w]
                 if not state:

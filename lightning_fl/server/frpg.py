@@ -70,13 +70,16 @@ class Frpg(Optimizer):
         """End this round and begin the next; see the class."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
-            if any(w.grad is None for w in group["params"]):  # a round for which nobody was drawn
-                continue
             if "initial_lr" in group:
                 raise SettingError("frpg has step sizes of its own, got a schedule; set schedule=constant.")
             delta, k = group["delta"], group["rounds"] + 1
             alpha, beta = step_sizes(k, delta, group["lipschitz"])
             alpha_next, beta_next = step_sizes(k + 1, delta, group["lipschitz"])
+            group |= {"lr": 1 / alpha_next, "rounds": k}
+            if any(
+                w.grad is None for w in group["params"]
+            ):  # a round for which nobody was drawn counts, at clients too
+                continue
             for w in group["params"]:
                 state = self.state[w]
                 if not state:
@@ -84,5 +87,4 @@ class Frpg(Optimizer):
                 v = state["v"].mul_(alpha * beta).sub_(w.grad).div_(delta + alpha * beta)
                 u = (1 - beta_next) * w + beta_next * v
                 w.copy_((1 - delta / alpha_next) * u)
-            group |= {"lr": 1 / alpha_next, "rounds": k}
         return loss

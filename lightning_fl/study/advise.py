@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import get_args
 
 import torch
@@ -236,7 +237,9 @@ def advise(
             evaluate_every=rounds,
             logger=False,
         )
-        return 100 * sum(run.accuracy or 0.0 for run in runs) / seeds
+        if runs[-1].status == "interrupted":
+            raise KeyboardInterrupt
+        return 100 * mean(1 / classes if run.accuracy is None else run.accuracy for run in runs)
 
     for name in rules:
         try:

@@ -48,7 +48,12 @@ _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, 
     "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
     "validation_accuracy": ("Validation accuracy (%)", lambda summary: summary.get("validation_accuracy"), 100, True),
     "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
-    "attack": ("Attack success rate (%)", lambda summary: (summary["attack"] or {}).get("success_rate"), 100, False),
+    "attack": (
+        "Attack success rate (%)",
+        lambda summary: (summary.get("attack") or {}).get("success_rate"),
+        100,
+        False,
+    ),
     "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
     "client_mean": _of_clients("mean", "mean"),
     "client_worst": _of_clients("worst", "worst"),
@@ -270,8 +275,8 @@ class Comparison:
         return Pair(", ".join(filter(None, place)), values[0], values[1], self.cells[place].half)
 
     def worst(self, panel: str, row: str) -> str:
-        """Give the worst cell over the columns; a diverged run is worse than any number."""
-        cells = [self.cells.get((panel, row, column)) for column in self.columns]
+        """Give the worst cell over the panel's columns; a diverged run is worse than any number."""
+        cells = [self.cells.get((panel, row, column)) for column in self._columns_of(panel)]
         there = [cell for cell in cells if cell is not None]
         if any(cell.lost["diverged"] for cell in there):
             return "diverged"
@@ -282,19 +287,22 @@ class Comparison:
         of = f" ({len(measured)} of {len(cells)} columns)" if len(measured) < len(cells) else ""
         return f"{pick(measured, key=lambda cell: cell.mean or 0.0)}{of}"
 
+    def _columns_of(self, panel: str) -> list[str]:
+        return [column for column in self.columns if any((panel, row, column) in self.cells for row in self.rows)]
+
     def tables(self, worst: bool) -> list[tuple[str, list[str], list[list[str]], set[Place]]]:
         """List title, header, rows and best cells of each panel's table."""
         found = []
         for panel in self.panels:
-            columns = [
-                column for column in self.columns if any((panel, row, column) in self.cells for row in self.rows)
-            ]
+            columns = self._columns_of(panel)
             header = [self.rows_by, *(column or self.unit for column in columns), *(["worst"] if worst else [])]
             lines, means = [], []
             for row in self.rows:
                 cells = [self.cells.get((panel, row, column)) for column in columns]
                 if any(cells):
-                    means.append([None, *(None if cell is None else cell.mean for cell in cells)])
+                    means.append(
+                        [None, *(None if cell is None or cell.lost["diverged"] else cell.mean for cell in cells)]
+                    )
                     texts = ["-" if cell is None else str(cell) for cell in cells]
                     lines.append([row, *texts, *([self.worst(panel, row)] if worst else [])])
             best = best_places(means, [self.more_is_better] * (1 + len(columns)))

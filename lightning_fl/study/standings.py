@@ -76,7 +76,8 @@ class Standing:
         kappa: Largest mean over rounds and seeds of the measured kappa, over attacks.
         rule_ms: Mean time of the rule per round, in milliseconds.
         refused: Why the rule cannot be run.
-        left_out: Attacks that cannot be run against it, at any seed, and why; `worst` is over the others.
+        left_out: Attacks that cannot be run against it, at any seed or at those that are named, and why; `worst` is
+            over the others.
         worst_by_seed: What `worst` is estimated from.
         success: Largest success rate of a backdoor, over attacks, of those that say one, in the mean over seeds.
         rank: 1 plus the number of rules whose intervals of `worst` are above this one's; None: not measured.
@@ -119,14 +120,20 @@ def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
     reasons = {attack: str(row["reason"]) for (attack, b), row in tournament.impossible.items() if b == panel.byzantine}
     reasons |= {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
     reasons = {attack: reasons[attack] for attack in tournament.entries.attacks if attack in reasons}
-    rows = {place: row for place, row in rows.items() if row["status"] != "refused"}
-    left_out = {attack: reason for attack, reason in reasons.items() if not any(a == attack for a, _ in rows)}
-    refused = left_out.pop(NOBODY, None)
-    if refused is not None:
-        return Standing(rule, rate, n_played, planned, refused=refused)
-    seeds, spared = tournament.entries.seeds, {NOBODY, *left_out}
+    out = {place for place, row in rows.items() if row["status"] == "refused"}
+    rows = {place: row for place, row in rows.items() if place not in out}
+    spared = {attack for attack in reasons if not any(a == attack for a, _ in rows)}
+    if NOBODY in spared:
+        return Standing(rule, rate, n_played, planned, refused=reasons[NOBODY])
+    seeds = tournament.entries.seeds
+    left_out = {}
+    for attack, reason in reasons.items():
+        some = [str(seed) for seed in seeds if (attack, seed) in out and attack not in spared]
+        left_out[attack] = f"{reason} (seed {', '.join(some)})" if some else reason
+    left_out.pop(NOBODY, None)
     met = {
-        seed: [a for cell in cells if cell.seed == seed and (a := cell.labels.attack) not in spared] for seed in seeds
+        seed: [a for cell in cells if cell.seed == seed and (a := cell.labels.attack) not in {NOBODY, *spared}]
+        for seed in seeds
     }
     whole = [seed for seed, attacks in met.items() if attacks and all((attack, seed) in rows for attack in attacks)]
     worst = [min(accuracy(rows[attack, seed]) for attack in met[seed]) for seed in whole]

@@ -20,7 +20,7 @@ from lightning_fl.study.runner import duration
 from lightning_fl.study.table import MORE_IS_BETTER, OF_CLIENTS, POINTS, TABLES, VALUES, Place, Table, judge, names
 from lightning_fl.study.twins import MARK, MEANING, NUMBER, Pair, conclusion
 from lightning_fl.tables import best_places
-from lightning_fl.text import for_csv, many
+from lightning_fl.text import many
 
 _DIVERGED = "diverged"
 _PERCENTAGES = {"accuracy", "best", "mrd", "explained", *OF_CLIENTS}
@@ -293,7 +293,7 @@ def write(grid: Grid) -> Path:
         shown = set(map(grid.place, rows))
         # Those of other settings or of other rows stay.
         rows += [row for row in read(grid.store.path) if grid.place(row) not in shown]
-        store.write(grid.store.path, STORED, [{k: for_csv(v) for k, v in row.items()} for row in rows])
+        store.write(grid.store.path, STORED, rows)
         columns = [*grid.table.columns]
         short = brief(grid, _known(grid, [*grid.table.rows], columns), columns)
         return report(grid).write(grid.folder, grid.stem, short)[0]

@@ -601,6 +601,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     except Exception as error:  # of somebody's own rule: it costs this run alone
         return {"status": FAILED, "reason": f"{type(error).__name__}: {_line_of(error)}", "trace": format_exc()}
     recall = summary["recall"]
+    times = [row["seconds/aggregator"] for row in rows if "seconds/aggregator" in row]  # nobody may have been drawn
     return {
         "identity": name,
         "status": summary["status"],
@@ -610,7 +611,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
         "worst_recall": None if recall is None else min(value for value in recall if value is not None),
         "validation_accuracy": summary["validation_accuracy"],
         "kappa": summary["robustness"]["mean"],
-        "rule_ms": 1e3 * mean(row["seconds/aggregator"] for row in rows) if rows else None,
+        "rule_ms": 1e3 * mean(times) if times else None,
         "seconds": summary["seconds"],
         "classes": summary["n_classes"],
         "success": (summary.get("attack") or {}).get("success_rate"),

@@ -12,6 +12,7 @@ from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.client.sign import Sign
 from lightning_fl.contract import world
 from lightning_fl.network.parameters import flatten, trainable
+from lightning_fl.round import Round
 from tests.client.test_local_sgd import ROUND, clients
 
 
@@ -74,3 +75,11 @@ def test_a_model_that_the_optimizer_does_not_take_is_refused_before_training():
     wrapped, model = Sign(LocalOptimizer("Muon")), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
     with pytest.raises(SettingError, match=r"torch.optim.Muon cannot train Sequential, got lr: Muon only supports 2D"):
         check_model(model, wrapped, Samples(torch.zeros(2, 4), torch.arange(2), 3))
+
+
+def test_where_the_server_stays_nothing_is_sent():
+    """A schedule may begin at 0."""
+    batch, model = clients(), world.model()
+    result = LocalOptimizer().updates(model, batch, Round(0, 0.0, 0))
+    assert not result.updates.any()
+    assert result.losses.isfinite().all()

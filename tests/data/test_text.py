@@ -95,6 +95,7 @@ def test_the_first_words_of_glove_are_taken(tmp_path):
         ("a 1 2\nb 1 x\n", r"line 2: could not convert string to float: 'x'"),
         ("a 1 2\nb 1 nan\n", r"line 2: the vector is not finite"),
         ("a 1 2\nb 1 1e60\n", r"line 2: the vector is not finite"),
+        ("2 2\na 1 2\nb 1 nan\n", r"line 3: the vector is not finite"),
         ("a 1 2\nb 3 4\na 5 6\n", r"line 3: 'a' occurs twice"),
         (b"a 1 2\n\xe4 3 4\n", r"line 2: is not in UTF-8"),
         ("a\nb\n", r"line 1: needs a word and some numbers, got 0 numbers"),

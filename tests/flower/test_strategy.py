@@ -27,6 +27,7 @@ from lightning_fl.contract import conf, world
 from lightning_fl.errors import DataError, DivergedError, SettingError
 from lightning_fl.flower import RobustStrategy
 from lightning_fl.flower.strategy import FILE
+from lightning_fl.round import Round
 from tests import training
 from tests.callback.test_round_checkpoint import Command
 from tests.flower.grid import FakeGrid
@@ -560,6 +561,8 @@ def test_the_server_s_clients_train_at_the_clients_rate_whatever_the_server_s():
     assert norms[0] == norms[1] > 0
     own = fl.client.LocalSgd(steps=2, learning_rate=0.3)
     assert at_server("server_only", client=own).client.learning_rate == own.learning_rate == 0.3
+    wrapped = at_server("server_only", client=fl.client.TopK(fl.client.LocalSgd(steps=2), ratio=0.5)).client
+    assert wrapped.upload_rate(Round(0, 1.0, 0)) == 0.1
 
 
 class Rectified(torch.nn.Linear):

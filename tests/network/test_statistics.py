@@ -174,3 +174,11 @@ def test_a_run_that_continues_equals_one_that_never_stopped(buffers, tmp_path):
     for name, value in whole.model.state_dict().items():
         assert torch.equal(continued.model.state_dict()[name], value)
     assert isinstance(whole.model[1], BatchNorm)
+
+
+def test_in_an_evaluation_gradients_are_torch_s():
+    x = pair(48, 0)[0]
+    for buffers in ("rule", "recompute"):
+        model = train(buffers).model
+        model(x).sum().backward()
+        assert model[0].weight.grad.any()

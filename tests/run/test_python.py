@@ -117,6 +117,22 @@ def test_a_class_without_test_samples_is_not_measured():
     assert nobody.summary["mrd"] is None  # no class was measured in both
 
 
+def test_the_model_is_as_it_was_evaluated():
+    net = nn.Sequential(world.model(), nn.Dropout(0.8))
+    run = train(net, data(), rounds=3)
+    assert not run.model.training
+    x, _ = samples(3, seed=1)
+    assert torch.equal(run.model(x), run.model(x))
+    assert net.training
+
+
+def test_a_seed_may_be_any_whole_number_s_type():
+    runs = [train(world.model(), data(), Krum(1), rounds=2, seed=seed) for seed in (3, np.int64(3), torch.tensor(3))]
+    assert torch.equal(weights(runs[0].model), weights(runs[1].model))
+    assert torch.equal(weights(runs[0].model), weights(runs[2].model))
+    assert [run.config["seed"] for run in train(world.model(), data(), rounds=1, seed=np.arange(2))] == [0, 1]
+
+
 def test_lightning_needs_no_argument_that_nobody_chose():
     module = fl.FederatedModule(world.model())
     settings = {"max_steps": 6, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
@@ -420,6 +436,10 @@ def test_lightnings_callbacks_and_profilers_work(tmp_path, caplog):
     assert "run_training_batch" in caplog.text
     with pytest.raises(SettingError, match="EarlyStopping needs a monitor that every evaluation measures, got acuracy"):
         train(net, data(), rounds=3, callbacks=EarlyStopping("acuracy"))
+    (x, y), test = samples(6), samples(3, seed=1)
+    some = TensorData((x, y), test, federation=Federation(6, participation=0.1, sampling="bernoulli"))
+    with pytest.raises(SettingError, match="EarlyStopping needs a monitor that every evaluation measures, got loss"):
+        train(net, some, rounds=3, callbacks=EarlyStopping("loss"))  # nobody may be drawn
 
 
 def test_the_rate_is_the_given_one_or_the_optimizers_own():

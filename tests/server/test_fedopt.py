@@ -1,5 +1,6 @@
 """FedAdagrad, FedAdam and FedYogi against algorithm 2, number by number."""
 
+import copy
 from math import sqrt
 
 import pytest
@@ -151,3 +152,15 @@ def test_a_square_beyond_float32_is_not_the_end(name):
         w.grad = torch.tensor([gradient])
         server.step()
         assert w.isfinite()
+
+
+@EVERY
+def test_a_round_for_which_nobody_was_drawn_changes_nothing(name):
+    weights = [torch.nn.Parameter(torch.ones(2))]
+    optimizer = conf.make("server", name)(weights)
+    for gradient in (torch.ones(2), None, torch.ones(2)):
+        before = copy.deepcopy([weights, optimizer.state_dict()])
+        weights[0].grad = gradient
+        optimizer.step()
+        same = str(before) == str([weights, optimizer.state_dict()])
+        assert same == (gradient is None)

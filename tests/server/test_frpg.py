@@ -83,3 +83,14 @@ def test_its_constant_follows_the_clients():
     assert conf.compose("method=frpg", "client.lipschitz=524").server.lipschitz == 524
     assert conf.compose("method=frpg", "client.lipschitz=524", "server.lipschitz=600").server.lipschitz == 600
     assert conf.compose("server=frpg").server.lipschitz == 295
+
+
+def test_a_round_for_which_nobody_was_drawn_counts():
+    """As it does at the clients, whose step sizes go by the number of the round."""
+    w = torch.nn.Parameter(torch.ones(2))
+    optimizer = Frpg([w], 0.5, 2.0)
+    for k, gradient in enumerate([torch.ones(2), None, torch.ones(2)], start=1):
+        before, w.grad = w.detach().clone(), gradient
+        optimizer.step()
+        assert torch.equal(w, before) == (gradient is None)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(1 / (0.5 / 14 * (k + 3) ** 2 + 3))

@@ -1,10 +1,13 @@
 """Advice for a table of sites."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from lightning_fl import DataError, SettingError
 from lightning_fl.contract import conf
+from lightning_fl.study import advise as module
 from lightning_fl.study.advise import Sites, advise
 
 TABLE = "site,a,b\nOne,60,40\nTwo,30,0\nThree,2,8\nFour,10,10\nFive,5,25\n"
@@ -84,3 +87,15 @@ def test_refuses_a_table(path, table, error):
 def test_refuses_half_of_the_sites(path):
     with pytest.raises(SettingError, match="f below half of the sites, got f=3 of 5"):
         advise(Sites.read(path), 3, [], lambda name, f: conf.make("aggregator", name, f=f))
+
+
+def test_it_can_be_stopped(path, monkeypatch):
+    """What `train` gives of the runs so far is no answer."""
+    runs = [SimpleNamespace(accuracy=0.9, status="completed"), SimpleNamespace(accuracy=0.1, status="interrupted")]
+    monkeypatch.setattr(module, "train", lambda *given, **settings: runs)
+    with pytest.raises(KeyboardInterrupt):
+        advise(Sites.read(path), 1, ["median"], lambda name, f: conf.make("aggregator", name), seeds=3)
+    runs[1] = SimpleNamespace(accuracy=None, status="diverged")
+    found = advise(Sites.read(path), 1, ["median"], lambda name, f: conf.make("aggregator", name), seeds=2)
+    guessed = 1 / len(Sites.read(path).classes)
+    assert found.accuracy["median", "uniform"]["nobody lies"] == pytest.approx(100 * (0.9 + guessed) / 2)

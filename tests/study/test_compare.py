@@ -215,6 +215,22 @@ def test_the_worst_case_says_what_is_missing(tmp_path):
     assert lines == [["boba", "50.0", "40.0", "40.0"], ["krum", "60.0", "-", "60.0 (1 of 2 columns)"]]
 
 
+def test_each_panel_has_its_own_columns_for_the_worst(tmp_path):
+    run(tmp_path / "a", 0.5)
+    run(tmp_path / "b", 0.4, adversary=LIE, federation__n_clients=9)
+    found = Comparison(find([tmp_path]), "aggregator", "adversary", ["federation.n_clients"]).tables(True)
+    assert [lines for _, _, lines, _ in found] == [[["boba", "50.0", "50.0"]], [["boba", "40.0", "40.0"]]]
+
+
+def test_the_best_has_no_diverged_run(tmp_path):
+    run(tmp_path / "a", 0.9)
+    run(tmp_path / "b", None, "diverged", seed=1, data__seed=1, federation__seed=1, data__partition_seed=1)
+    run(tmp_path / "c", 0.5, aggregator=KRUM)
+    ((_, _, lines, best),) = Comparison(find([tmp_path]), "aggregator", "adversary").tables(False)
+    assert [line[1] for line in lines] == ["90.0 (1 of 2 diverged)", "50.0"]
+    assert best == {(1, 1)}
+
+
 def test_runs_that_did_not_end_are_marked(tmp_path):
     run(tmp_path / "a", 0.5)
     run(tmp_path / "b", 0.9, "interrupted", seed=1)
@@ -412,6 +428,8 @@ def test_runs_in_memory_are_compared_like_folders(grid, tmp_path):
     assert repr(found) == found.text()
     assert "<td>54.0 ± 13.1</td>" in found._repr_html_()
     assert isinstance(found.plot()["compare"], Figure)
+    del memory.summary["attack"]  # of an attack that measures nothing of itself
+    assert compare([memory], metric="attack").tables(False)[0][2] == [["krum", "attack not recorded"]]
     again = compare([memory, memory, tmp_path / "kept"])
     assert (again.repeated, again.tables(False)[0][2]) == (2, [["krum", "60.0"]])
 

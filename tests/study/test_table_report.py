@@ -147,6 +147,19 @@ def test_processes_that_share_a_folder_keep_each_others_rows_and_seeds(small, tm
     assert {(row["row"], row["column"], row["seed"]) for row in rows} >= {("Average", "IPM", 0), ("BOBA", "Acc", 1)}
 
 
+def test_a_label_that_a_spreadsheet_would_compute_is_found_again(tmp_path):
+    def made():
+        table = {"title": "t", "rows": {"+momentum": "aggregator=average"}, "columns": ["adversary=ipm"]}
+        return Grid(Table("own_signs", table), 1.0, [], [0], tmp_path)
+
+    first = made()
+    put(first, ("+momentum", "adversary=ipm"), 0, [(10, 12.5)])
+    for _ in range(2):
+        table_report.write(made())
+        assert [row["row"] for row in grid.read(tmp_path / "own_signs.csv")] == ["+momentum"]
+        assert made().missing(made().cells(["+momentum"], ["adversary=ipm"], [0])) == []
+
+
 def test_what_was_kept_with_other_settings_is_dropped_on_demand(small, composed_once):
     made = small()
     for column in ("Acc", "IPM"):

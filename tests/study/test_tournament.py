@@ -239,6 +239,14 @@ def test_what_is_taken_from_a_run(monkeypatch):
     }
 
 
+def test_a_run_may_have_rounds_for_which_nobody_was_drawn(monkeypatch):
+    summary, rows = saved.SUMMARY | {"accuracy": 0.75, "recall": [1.0, 0.25]}, [{"learning_rate": 0.1}]
+    monkeypatch.setattr("lightning_fl.run.memory.train", lambda config, stop: (summary, rows))
+    assert module.result(["model=logistic"])["rule_ms"] is None
+    rows.append({"seconds/aggregator": 0.004})
+    assert module.result(["model=logistic"])["rule_ms"] == pytest.approx(4.0)
+
+
 def test_a_run_is_found_by_its_settings_and_a_refused_one_is_told(tmp_path):
     tournament = small(tmp_path, rules=["bulyan"], skew=["iid"], seeds=[0])  # needs n >= 4f + 3 = 11 of 10
     tournament.check(Runner(), "x")
