@@ -87,8 +87,9 @@ class Federation:
                     f"federation.byzantine=replacement, where they keep their own data; set it to null."
                 )
         n = n_clients + (n_byzantine if byzantine == "supplement" else 0)
-        if isinstance(participation, Integral) and 1 < participation <= n:
-            participation = float(participation / n)
+        self._count = int(participation) if isinstance(participation, Integral) and 1 < participation <= n else None
+        if self._count is not None:
+            participation = self._count / n
         if not (isinstance(participation, int | float) and 0 < participation <= 1):
             raise SettingError(
                 f"federation.participation must be a share above 0 and at most 1, or how many of {n} clients, got "
@@ -123,7 +124,11 @@ class Federation:
         settings = {name: getattr(self, name) for name in signature(Federation).parameters}
         if changes.get("n_byzantine") == 0:  # no client is chosen and no data are handed out
             settings |= {"which": "last", "byzantine_data": None}
-        return Federation(**(settings | changes))
+        settings |= changes
+        if self._count is not None and "participation" not in changes:
+            supplement = settings["n_byzantine"] if settings["byzantine"] == "supplement" else 0
+            settings["participation"] = min(self._count, settings["n_clients"] + supplement)
+        return Federation(**settings)
 
     def _choose(self) -> list[int]:
         n, b = self.n_clients, self.n_byzantine
@@ -158,7 +163,11 @@ class Federation:
     @property
     def present(self) -> tuple[int, int]:
         """Numbers of honest and Byzantine clients in a round; on average where they vary."""
-        return self._present(len(self.honest_ids), 1), self._present(self.n_byzantine, 0)
+        h, b = len(self.honest_ids), self.n_byzantine
+        if self._count is None:
+            return self._present(h, 1), self._present(b, 0)
+        attack = min(round(self._count * b / (h + b)), self._count - 1)
+        return self._count - attack, attack
 
     @property
     def varies(self) -> bool:
@@ -178,15 +187,16 @@ class Federation:
             return self.honest_ids, self.byzantine_ids
         generator = seeding.generator(self.seed, "participants", index)
 
-        def draw(ids: list[int], least: int) -> list[int]:
-            chosen = torch.randperm(len(ids), generator=generator)[: self._present(len(ids), least)]
+        def draw(ids: list[int], many: int) -> list[int]:
+            chosen = torch.randperm(len(ids), generator=generator)[:many]
             return [ids[i] for i in chosen.sort().values.tolist()]
 
         if self.sampling == "groups":
-            return draw(self.honest_ids, 1), draw(self.byzantine_ids, 0)
+            h, b = self.present
+            return draw(self.honest_ids, h), draw(self.byzantine_ids, b)
         everybody = sorted([*self.honest_ids, *self.byzantine_ids])
         if self.sampling == "everybody":
-            drawn = set(draw(everybody, 1))
+            drawn = set(draw(everybody, self.n))
         else:
             chances = torch.rand(len(everybody), generator=generator, dtype=torch.float64).tolist()
             drawn = {i for i, chance in zip(everybody, chances, strict=True) if chance < self.participation}

@@ -211,3 +211,14 @@ def test_where_everybody_takes_part_nothing_is_drawn():
         assert not federation.varies
     with pytest.raises(SettingError, match=r"federation.sampling must be"):
         Federation(4, 1, sampling="all")
+
+
+@pytest.mark.parametrize(("n", "b", "k"), [(10, 5, 5), (14, 5, 7), (100, 15, 10), (6, 3, 2)])
+def test_a_count_is_met_in_groups_too(n, b, k):
+    """Halves of both groups would be rounded one by one."""
+    federation = Federation(n, b, "replacement", participation=k)
+    assert sum(map(len, federation.participants(0))) == federation.n == k
+    assert abs(federation.present[1] - k * b / n) <= 0.5
+    assert federation.replace(n_byzantine=0).n == k
+    assert federation.replace(n_byzantine=0).participation == k / n
+    assert Federation(4, 2, participation=6).replace(n_byzantine=0).n == 4
