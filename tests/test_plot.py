@@ -497,9 +497,20 @@ def test_one_chosen_client_among_many_has_all_of_the_weight():
     assert (norm.vmin, norm.vmax) == (0, 100)
 
 
+def test_rounds_without_weights_are_grey():
+    rows = [{"round": t, "0": 0.5, "1": 0.5} for t in (2, 3, 9)]
+    axes = client_weights(rows, [], [], "").axes[0]
+    assert np.isnan(cells(axes)[0]).tolist() == [False, False, *[True] * 5, False]
+    assert axes.images[0].get_extent()[:2] == [1.5, 9.5]
+    assert "absent" in axes.figure.axes[1].get_ylabel()
+
+
 def test_many_rounds_are_averaged():
     rows = [{"round": t + 1, "0": float(t % 2)} for t in range(1201)]
-    table = cells(client_weights(rows, [], [], "").axes[0])
+    axes = client_weights(rows, [], [], "").axes[0]
+    table = cells(axes)
+    assert axes.images[0].get_extent()[:2] == [0.5, 1203.5]  # the last column is for three rounds, too
+    assert axes.get_xlim() == (0.5, 1201.5)
     assert table.shape == (1, 401)  # three rounds each: 0 1 0, 1 0 1, ...
     assert table[0, :2] == pytest.approx([100 / 3, 200 / 3])
     assert table[0, -1] == 0

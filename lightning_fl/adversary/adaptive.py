@@ -10,7 +10,7 @@ Every candidate is a combination of four vectors, so that a weighting that is as
 that works column by column reads some of the columns; see `lightning_fl.adversary.search.probe`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -24,7 +24,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
-from lightning_fl.adversary.search.probe import Damage, Probe, climb
+from lightning_fl.adversary.search.probe import Damage, Probe, climb, same
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.updates.updates import Updates
 
@@ -251,9 +251,14 @@ def _search(harms: Sequence[_Harm], evaluations: int, starts: Sequence[_Start]) 
 
 
 def _best(tried: _Tried) -> tuple[int, float]:
-    """Find the most harm: the line, and the least t tried on it that does the harm."""
-    line = max(range(len(tried)), key=lambda i: max(tried[i].values()))
-    return line, max(sorted(tried[line]), key=tried[line].__getitem__)
+    """Find the most harm: the first line, and the least t tried on it, that do it."""
+    return _first_of_best({(i, t): harm for i, line in enumerate(tried) for t, harm in line.items()})
+
+
+def _first_of_best(harms: Mapping[tuple[int, float], float]) -> tuple[int, float]:
+    """Of places that do the most harm, by which rounding alone may differ, the first."""
+    most = max(harms.values())
+    return min(place for place, harm in harms.items() if same(harm, most))
 
 
 def _confirmed(harms: Sequence[_Harm], estimates: _Tried, climbed: int) -> tuple[int, float] | None:
@@ -282,6 +287,6 @@ def _confirmed(harms: Sequence[_Harm], estimates: _Tried, climbed: int) -> tuple
                 right.add(i)
     if not right:
         return None
-    i, t = max(found, key=found.__getitem__)
+    i, t = _first_of_best(found)
     farther = climb(lambda place: found[i, t] if place == t else harms[i](place), 1 + climbed, t, _STEP * t, 0.5)
     return i, farther

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Audit:
             where it sent NaN or inf in most.
         weights: For each rule, rows as in a run's ``weights.csv``: the round, and what each client would have weighed.
         moved: For each rule and client, how far the answer would have moved in a round had the client told the worst of
-            three lies, in units of the updates' spread; the mean over at most 10 rounds.
+            three lies, in units of the updates' spread; the mean over those of at most 10 rounds that it took part in.
         skipped: Why a rule was left out, by its name.
     """
 
@@ -79,7 +79,8 @@ def audited(rounds: Iterable[KeptRound], rules: Mapping[str, Aggregator]) -> Aud
             with rotations) and need neither the server nor the model.
     """
     everything = list(rounds)
-    found, distances = Audit(), defaultdict(list)
+    found, distances = Audit(), defaultdict[int, list[float]](list)
+    moves = {name: defaultdict[int, list[float]](list) for name in rules}
     every = max(1, -(-len(everything) // _LIED_IN))
     for at, one in enumerate(everything):
         for client, apart in zip(one.ids, _apart(one.updates), strict=True):
@@ -87,12 +88,13 @@ def audited(rounds: Iterable[KeptRound], rules: Mapping[str, Aggregator]) -> Aud
         for name, rule in rules.items():
             if name not in found.skipped:
                 try:
-                    _ask(found, name, rule, one, lies=at % every == 0)
+                    moved = _ask(found, name, rule, one, lies=at % every == 0)
+                    for client, far in moved.items():
+                        moves[name][client].append(far)
                 except SettingError as error:
                     found.skipped[name] = f"round {one.number}: {error}"
     found.apart = {client: median(apart) for client, apart in distances.items()}
-    count = len(range(0, len(everything), every))
-    found.moved = {name: {k: total / count for k, total in by.items()} for name, by in found.moved.items()}
+    found.moved = {name: {client: fmean(far) for client, far in by.items()} for name, by in moves.items() if by}
     return found
 
 
@@ -104,7 +106,8 @@ def _apart(updates: Updates) -> list[float]:
     return [x / usual if usual > 0 else float(x > 0) for x in own]
 
 
-def _ask(found: Audit, name: str, rule: Aggregator, one: KeptRound, lies: bool) -> None:
+def _ask(found: Audit, name: str, rule: Aggregator, one: KeptRound, lies: bool) -> dict[int, float]:
+    """Note whom a rule would have trusted; with ``lies`` give how far each client's would have moved the answer."""
     if rule.needs_server or rule.needs_model or rule.needs_layout:
         raise SettingError(f"{name} needs the server, its model or its layers, got a record of updates.")
     if not one.whole and "rotation" not in rule.moves_with:
@@ -115,10 +118,7 @@ def _ask(found: Audit, name: str, rule: Aggregator, one: KeptRound, lies: bool) 
     if aggregation.trusted is not None:
         weights = dict(zip(map(str, one.ids), aggregation.trusted.tolist(), strict=True))
         found.weights.setdefault(name, []).append({"round": float(one.number), **weights})
-    if lies:
-        moved = found.moved.setdefault(name, defaultdict(float))
-        for i, client in enumerate(one.ids):
-            moved[client] += _moved(rule, updates, aggregation.update, i)
+    return {client: _moved(rule, updates, aggregation.update, i) for i, client in enumerate(one.ids) if lies}
 
 
 def _moved(rule: Aggregator, updates: Updates, answer: Tensor, i: int) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float64
 from torch import Tensor
 from typing_extensions import override
@@ -15,6 +16,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.errors import DataError
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.updates.exchange import world
 from lightning_fl.updates.updates import Updates
 
 FOLDER = "rounds"
@@ -22,7 +24,7 @@ Keep = Literal["gram", "updates"]
 
 
 def keep_round(folder: Path, number: int, updates: Updates, keep: Keep) -> None:
-    """Write one round into ``rounds/NUMBER.pt`` of a folder.
+    """Write one round into ``rounds/NUMBER.pt`` of a folder; of several processes all ask, and the first one writes.
 
     Args:
         folder: The run's.
@@ -33,7 +35,8 @@ def keep_round(folder: Path, number: int, updates: Updates, keep: Keep) -> None:
     held = updates.gram if keep == "gram" else updates.rows.cpu()
     ids = range(updates.n) if updates.ids is None else updates.ids
     content = {"ids": [int(client) for client in ids], "weights": updates.data_weights, keep: held}
-    files.save(folder / FOLDER / f"{number}.pt", content)
+    if world() == 1 or dist.get_rank() == 0:
+        files.save(folder / FOLDER / f"{number}.pt", content)
 
 
 @dataclass(frozen=True)

@@ -138,17 +138,26 @@ def stepping(rate: float, scale: float = 1.0) -> Iterator[None]:
 
 
 def with_statistics(module: nn.Module, buffers: Buffers) -> nn.Module:
-    """Replace every batch normalisation inside a module that is not frozen, in place.
+    """Replace every batch normalisation inside a module that is not frozen, in place; one of two names once.
 
     Raises:
         SettingError: If one is of a class that torch does not have, which may compute anything.
     """
     if buffers == "refuse":
         return module
-    if not isinstance(module, nn.modules.batchnorm._BatchNorm):
-        for name, child in module.named_children():
-            setattr(module, name, with_statistics(child, buffers))
-        return module
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return _with_statistics(module, buffers)
+    made: dict[nn.Module, nn.Module] = {}
+    for part in [*module.modules()]:
+        for name, child in part._modules.items():
+            if isinstance(child, nn.modules.batchnorm._BatchNorm):
+                if child not in made:
+                    made[child] = _with_statistics(child, buffers)
+                setattr(part, name, made[child])
+    return module
+
+
+def _with_statistics(module: nn.modules.batchnorm._BatchNorm, buffers: Buffers) -> nn.Module:
     if not module.training and module.running_mean is not None:
         return module
     if type(module) not in _KNOWN:

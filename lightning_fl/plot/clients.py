@@ -71,18 +71,20 @@ def client_weights(
     """
     names = sorted({int(name) for row in weights for name in row if name != "round"})
     order, groups = _by_main_class(names, clients, byzantine, classes)
-    table = np.array([[100 * number_at(row, str(client)) for row in weights] for client in order])
-    table = table.reshape(len(order), len(weights))
-    step = -(-table.shape[1] // _MOST_ROUNDS)
     rounds = [int(row["round"]) for row in weights] or [1]
+    table = np.full((len(order), rounds[-1] - rounds[0] + 1), np.nan)  # rounds without weights have a column, too
+    for row in weights:
+        table[:, int(row["round"]) - rounds[0]] = [100 * number_at(row, str(client)) for client in order]
+    step = -(-table.shape[1] // _MOST_ROUNDS)
     figure, axes = one_axes("Round", "", title, size=(PHONE, 2.5 + 0.03 * min(max(len(order), 40), 150)))
-    extent = (rounds[0] - 0.5, rounds[-1] + 0.5, len(order) - 0.5, -0.5)
     shown = np.ma.masked_invalid(_averaged(table, step))
+    extent = (rounds[0] - 0.5, rounds[0] - 0.5 + step * shown.shape[1], len(order) - 0.5, -0.5)
     low, high, most = np.percentile(shown.compressed(), [0, 99.5, 100]) if shown.count() else (0.0, 1.0, 1.0)
     scale = {"vmin": min(low, 0.0), "vmax": high if high > 0 else max(most, 1e-9), "cmap": MAP}
     image = axes.imshow(shown, extent=extent, aspect="auto", interpolation="nearest", **scale)
     absent = "; light grey: absent" if np.isnan(table).any() else ""
     figure.colorbar(image, ax=axes, label=f"Weight of a client (%){absent}", extend="max")
+    axes.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
     axes.grid(visible=False)
     _name_groups(axes, groups)
     return figure

@@ -301,7 +301,8 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
     (run,) = runs.values()
     summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
     accuracy = _percent(summary["accuracy"])
-    unweighted = "none" if run.diverged else "not a weighting"
+    computed = summary["communication"].get("sample_gradients") != 0  # or nobody was drawn
+    unweighted = "none" if run.diverged else "not a weighting" if computed else "no round was computed"
     if run.diverged and last["accuracy"] is not None:
         accuracy += f"; {last['accuracy']:.1%} in round {last['round']}"
     rows = {"status": run.status, "rounds": str(summary["rounds"]), "accuracy": accuracy}

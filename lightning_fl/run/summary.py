@@ -213,7 +213,8 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         given = f"{shares[0]:.1%} honest{f', {shares[1]:.1%} Byzantine' if attacked else ''} (mean over rounds)"
         rows.append(["weight given", given])
     elif summary["rounds"]:
-        rows.append(["weight given", "none: not a weighting"])
+        computed = summary["communication"].get("sample_gradients") != 0
+        rows.append(["weight given", f"none: {'not a weighting' if computed else 'no round was computed'}"])
     if told := detection_text(summary["detection"]):
         rows.append(["detection", told])
     if summary["guarantee"]:

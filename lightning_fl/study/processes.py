@@ -2,16 +2,20 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 from lightning_fl.network.threads import n_threads, set_threads
 from lightning_fl.study.worker import HELD, Run, last_words, work
+
+_LONGEST = 10_000  # characters of an error
 
 
 class Processes:
@@ -107,7 +111,17 @@ def _begin(threads: int, place: Path, environment: Mapping[str, str]) -> None:
 def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     try:
         return function(*arguments)
+    except Exception as error:
+        raise _portable(error) from None
     finally:
         parent = multiprocessing.parent_process()
         if parent is not None and not parent.is_alive():  # nobody waits for it
             os._exit(1)
+
+
+def _portable(error: Exception) -> Exception:
+    """An error that reaches the process that asks: one that can be read there, and is no longer than a pipe holds."""
+    with suppress(Exception):
+        if len(str(error)) <= _LONGEST and str(pickle.loads(pickle.dumps(error))) == str(error):
+            return error
+    return RuntimeError(f"{type(error).__name__}: {str(error)[:_LONGEST]}")

@@ -599,7 +599,8 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     except SettingError as error:
         return {"status": "refused", "reason": _line_of(error), "identity": name}
     except Exception as error:  # of somebody's own rule: it costs this run alone
-        return {"status": FAILED, "reason": f"{type(error).__name__}: {_line_of(error)}", "trace": format_exc()}
+        trace = format_exc()[-20_000:]
+        return {"status": FAILED, "reason": f"{type(error).__name__}: {_line_of(error)}", "trace": trace}
     recall = summary["recall"]
     times = [row["seconds/aggregator"] for row in rows if "seconds/aggregator" in row]  # nobody may have been drawn
     return {

@@ -1,4 +1,5 @@
 from functools import cache
+from math import inf
 from types import SimpleNamespace
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 import torch
 
 from lightning_fl import Updates
-from lightning_fl.adversary.adaptive import Adaptive
+from lightning_fl.adversary.adaptive import Adaptive, _best
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.adversary.lie import Lie
 from lightning_fl.adversary.min_max import MinMax, MinSum
@@ -233,3 +234,11 @@ def test_a_non_finite_answer_is_the_most_damage():
 
     forged = forge(honest, 1, rule).item()
     assert -100 < forged <= -10  # the smallest factor tried that breaks it
+
+
+def test_of_equal_harms_the_first_place_counts_whatever_the_last_digit():
+    harm = 0.1756120152586839
+    tried = [{0.0: 0.1, 3.5: harm, 10.0: harm * (1 + 1e-15)}, {0.0: 0.1, 2.0: harm * (1 + 2e-15)}]
+    assert _best(tried) == (0, 3.5)
+    assert _best([{0.0: -inf, 1.0: -inf}]) == (0, 0.0)
+    assert _best([{0.0: 0.1, 1.0: inf, 2.0: inf}]) == (0, 1.0)

@@ -5,6 +5,7 @@ import torch
 
 import lightning_fl as fl
 from lightning_fl import Aggregator, DataError, Updates
+from lightning_fl.audit import kept
 from lightning_fl.audit.audit import audited
 from lightning_fl.audit.kept import Kept, keep_round, kept_rounds, rows_of
 from lightning_fl.contract import world
@@ -77,3 +78,21 @@ def test_a_simulated_run_keeps_its_rounds(tmp_path):
 def test_nothing_kept(tmp_path):
     with pytest.raises(DataError, match=r"an audit needs kept rounds, got none in .*rounds"):
         next(kept_rounds(tmp_path))
+
+
+def test_what_a_lie_moves_does_not_depend_on_how_often_a_client_takes_part(tmp_path):
+    """Ten rounds of the same rows, of which the last is client 9's in the first round, and client 3's afterwards."""
+    rows = world.honest_updates(4)
+    for t in range(10):
+        keep_round(tmp_path, t + 1, Updates(rows, ids=[0, 1, 2, 9 if t == 0 else 3]), "gram")
+    found = audited(kept_rounds(tmp_path), {"average": fl.aggregator.Average()}).moved["average"]
+    assert found[9] == pytest.approx(found[3], rel=1e-6)
+    assert found[0] > 0
+
+
+def test_of_several_processes_the_first_one_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "world", lambda: 2)
+    for rank in (1, 0):
+        monkeypatch.setattr(kept.dist, "get_rank", lambda rank=rank: rank)
+        keep_round(tmp_path, 1, Updates(world.honest_updates(3)), "gram")
+        assert len([*tmp_path.rglob("*.pt")]) == 1 - rank

@@ -122,6 +122,22 @@ def test_one_value_per_channel_becomes_zero():
     assert train("batch", data=data(n_clients=48)).accuracy is not None  # one sample per client
 
 
+def test_a_layer_of_two_names_is_replaced_once():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = self.second = nn.BatchNorm1d(4)
+            self.last = nn.Linear(4, C)
+
+        def forward(self, x):
+            return self.last(self.second(self.first(x)))
+
+    found = with_statistics(Twice(), "batch")
+    assert isinstance(found.first, BatchNorm)
+    assert found.first is found.second
+    assert fl.train(Twice(), data(), rounds=2, buffers="batch").status == "completed"
+
+
 def test_frozen_layers_keep_what_they_have():
     model = net()
     model[1].running_mean.fill_(0.5)

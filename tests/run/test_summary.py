@@ -251,7 +251,9 @@ def test_results_of_a_diverged_run_claim_no_accuracy(tmp_path):
 def test_results_without_reference_weights_or_evaluation(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    rows = [{"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(6)}]  # class 6 has no test samples
+    rows = [
+        {"round": 1, "accuracy": 0.5} | {f"recall/{z}": 0.5 for z in range(6)} | COSTS
+    ]  # class 6 has no test samples
     monkeypatch.setattr(Finished.data, "n_classes", 7)
     monkeypatch.setattr(Finished.data, "class_names", tuple("abcdefg"))
     shown, lines = results(tmp_path / "a", rows)
@@ -259,6 +261,9 @@ def test_results_without_reference_weights_or_evaluation(tmp_path, monkeypatch):
     assert shown["weight given"] == "none: not a weighting"
     assert lines[2].startswith("  recall ")
     assert lines[3].split() == ["f:", "50.0%", "g:", "no", "samples"]  # five classes a line
+    (tmp_path / "c").mkdir()
+    shown, _ = results(tmp_path / "c", [{"round": 1, "accuracy": 0.5}])
+    assert shown["weight given"] == "none: no round was computed"
     shown, _ = results(tmp_path / "b", [{"round": 1, "loss": 0.5}], "interrupted")
     assert shown["status"] == "interrupted after 1 round, 1.2 s"
     again = f"repeat the command with ckpt_path=auto hydra.run.dir={tmp_path / 'b' / 'files'}"

@@ -208,6 +208,29 @@ def test_calls_in_this_process_and_in_others(monkeypatch, tmp_path):
         list(Runner(2).each(divmod, [(1, 0)]))
 
 
+def long():
+    raise ValueError("x" * 10_000_000)
+
+
+class OfTwo(Exception):  # noqa: N818
+    """One that pickle cannot make again."""
+
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
+def awkward():
+    raise OfTwo("a rule", "its reason")
+
+
+@pytest.mark.parametrize(("call", "told"), [(long, "ValueError: xxx"), (awkward, "OfTwo: a rule: its reason")])
+def test_any_error_of_a_call_arrives(call, told):
+    """One longer than a pipe holds would wait there for ever."""
+    with pytest.raises(RuntimeError, match=told) as error:
+        list(Runner(2).each(call, [()] * 3))
+    assert len(str(error.value)) < 20_000
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="Linux")
 def test_workers_end_with_a_killed_parent_and_leave_nothing(tmp_path):

@@ -7,7 +7,7 @@ columns, not even for its answer, whose distance from the mean follows from inne
 """
 
 from collections.abc import Callable, Sequence
-from math import inf, isfinite
+from math import inf, isclose, isfinite
 from typing import Literal
 
 import torch
@@ -145,6 +145,11 @@ class Probe:
         return harm if abs(harm) <= torch.finfo(self.mean.dtype).max else inf
 
 
+def same(value: float, other: float) -> bool:
+    """Whether two values differ by rounding at most, as those of a plateau do."""
+    return isclose(value, other, rel_tol=1e-9)
+
+
 def climb(value: Callable[[float], float], evaluations: int, start: float, step: float, ratio: float) -> float:
     """Walk forward from ``start`` with growing steps while the value grows, then with shrinking ones.
 
@@ -168,7 +173,7 @@ def climb(value: Callable[[float], float], evaluations: int, start: float, step:
     for _ in range(evaluations - 1):
         proposed = best + step
         found = value(proposed)
-        better = found > most
+        better = found > most and not same(found, most)
         if better:
             best, most = proposed, found
         grows = grows and better

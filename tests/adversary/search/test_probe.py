@@ -131,3 +131,9 @@ def test_a_climb_tries_these_points():
     assert climb(value, 7, 0.0, 1.0, 0.8) == pytest.approx(5.56)
     assert tried == pytest.approx([0, 1, 3, 7, 6.2, 5.56, 7.608])
     assert climb(value, 1, 2.0, 1.0, 0.8) == 2
+
+
+def test_a_climb_does_not_move_by_rounding():
+    """On a plateau the last digit of the value is another on another machine."""
+    assert climb(lambda t: 0.1756120152586839 + 1e-16 * t, 7, 0.0, 1.0, 0.5) == 0
+    assert climb(lambda t: -inf if t < 2 else 1.0, 7, 0.0, 1.0, 0.5) == climb(lambda t: float(t >= 2), 7, 0.0, 1.0, 0.5)
