@@ -76,9 +76,7 @@ class Frpg(Optimizer):
             alpha, beta = step_sizes(k, delta, group["lipschitz"])
             alpha_next, beta_next = step_sizes(k + 1, delta, group["lipschitz"])
             group |= {"lr": 1 / alpha_next, "rounds": k}
-            if any(
-                w.grad is None for w in group["params"]
-            ):  # a round for which nobody was drawn counts, at clients too
+            if any(w.grad is None for w in group["params"]):  # nobody was drawn; the round counts, at clients too
                 continue
             for w in group["params"]:
                 state = self.state[w]

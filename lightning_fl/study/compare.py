@@ -43,17 +43,16 @@ def _of_clients(name: str, told: str) -> tuple[str, Callable[[dict[str, Any]], f
     return f"Accuracy of honest clients, {told} (%)", value, 100.0, True
 
 
+def _attack(summary: dict[str, Any]) -> dict[str, Any]:
+    return summary.get("attack") or {}  # none in memory, where nothing of it is measured
+
+
 # Name and unit, how to read it from a summary, scale, and whether more is better.
 _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, bool]] = {
     "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
     "validation_accuracy": ("Validation accuracy (%)", lambda summary: summary.get("validation_accuracy"), 100, True),
     "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
-    "attack": (
-        "Attack success rate (%)",
-        lambda summary: (summary.get("attack") or {}).get("success_rate"),
-        100,
-        False,
-    ),
+    "attack": ("Attack success rate (%)", lambda summary: _attack(summary).get("success_rate"), 100, False),
     "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
     "client_mean": _of_clients("mean", "mean"),
     "client_worst": _of_clients("worst", "worst"),
@@ -300,9 +299,8 @@ class Comparison:
             for row in self.rows:
                 cells = [self.cells.get((panel, row, column)) for column in columns]
                 if any(cells):
-                    means.append(
-                        [None, *(None if cell is None or cell.lost["diverged"] else cell.mean for cell in cells)]
-                    )
+                    whole = [None if cell is None or cell.lost["diverged"] else cell.mean for cell in cells]
+                    means.append([None, *whole])
                     texts = ["-" if cell is None else str(cell) for cell in cells]
                     lines.append([row, *texts, *([self.worst(panel, row)] if worst else [])])
             best = best_places(means, [self.more_is_better] * (1 + len(columns)))
