@@ -29,7 +29,8 @@ from lightning_fl.run.assemble import knowledge, make
 from lightning_fl.run.config import CONF, GROUPS, sentence
 from lightning_fl.study import standing_page
 from lightning_fl.study.standings import Standing
-from lightning_fl.study.tournament import KEPT, NOBODY, Entries, Panel, Tournament
+from lightning_fl.study.table import TABLES
+from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament
 from lightning_fl.study.tournament_report import heading, introduction, panels_of
 from lightning_fl.tables import cell, markdown
 
@@ -210,7 +211,7 @@ def said(value: Any) -> str:
 @cache
 def tournament(protocol: str = "2025") -> tuple[Tournament, Mapping[Panel, Sequence[Standing]]]:
     """Read what is kept of a protocol; of 2025's that is all rules under all attacks."""
-    played = Tournament(Entries.choose(protocol=protocol), KEPT)
+    played = Tournament(Entries.choose(protocol=protocol), TABLES)
     return played, panels_of(played)
 
 

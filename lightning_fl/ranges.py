@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from functools import cache, wraps
 from inspect import Parameter, signature
-from math import floor, inf, isfinite
+from math import inf, isfinite
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -38,15 +38,6 @@ NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 NAMES |= {NoneType: "null", SupportsIndex: "a whole number"}
 LISTS = (list, tuple, Sequence, Collection, Iterable)
-
-
-def floored(share: float, n: int) -> int:
-    """How many of n a share is, rounded down, as a person counts.
-
-    >>> floored(0.29, 100), int(0.29 * 100)
-    (29, 28)
-    """
-    return floor(share * n + 1e-9)
 
 
 class Checked:

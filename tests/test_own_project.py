@@ -12,6 +12,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.commands import sweep
+from lightning_fl.contract.conf import ONLY
 from lightning_fl.contract.inputs import found_inputs
 from lightning_fl.run import config
 from lightning_fl.run.assemble import make
@@ -166,16 +167,19 @@ def test_a_model_whose_settings_say_nothing_of_its_inputs_keeps_the_laws(project
 
 
 @pytest.mark.slow
-def test_it_keeps_the_laws(project):
+def test_it_keeps_the_laws(project, monkeypatch):
     """By the line that the README names; nothing of ours is tested there.  A rule that takes any f breaks one."""
     code, least = (project / "my_rule.py").read_text(), '    least = "f + 1"\n'
     assert least in code
     (project / "careless.py").write_text(code.replace(least, ""))
     content = (project / "conf/aggregator/my_rule.yaml").read_text()
-    (project / "conf/aggregator/careless.yaml").write_text(content.replace("my_rule.", "careless."))
+    (project / "conf/aggregator/my_rule_careless.yaml").write_text(content.replace("my_rule.", "careless."))
     code, out = command("pytest", "--pyargs", "lightning_fl.contract", "-q", "-p", "no:cacheprovider")
     assert code == 1, out
     assert " passed" in out
     failed = re.findall(r"^FAILED .*?::(\S+)", out, re.MULTILINE)
-    assert "test_f_out_of_range_raises_before_training[careless]" in failed
+    assert "test_f_out_of_range_raises_before_training[my_rule_careless]" in failed
     assert all("careless" in name for name in failed), failed
+    monkeypatch.setenv(ONLY, "my_rule")  # as for a submission
+    code, out = command("pytest", "--pyargs", "lightning_fl.contract.test_aggregator", "-q", "-p", "no:cacheprovider")
+    assert code == 0, out

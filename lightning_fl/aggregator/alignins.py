@@ -17,8 +17,9 @@ from lightning_fl.aggregator.medians import MedianOf, median_of, usual
 from lightning_fl.aggregator.mixing import clipping_scales, finite_shares
 from lightning_fl.aggregator.signs import sign_sums
 from lightning_fl.aggregator.trust import equal_shares
-from lightning_fl.ranges import PositiveFloat, floored
+from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.shares import floored
 from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.ordered import largest_entries
 from lightning_fl.updates.threads import in_threads

@@ -197,8 +197,7 @@ class Aggregator(Checked, pl.Callback, ABC):
             server: See `aggregate`.
 
         Returns:
-            A function of the rows' columns in q groups of k coordinates.  A row with NaN or inf anywhere is NaN in
-            every group.
+            A function of the rows' columns in q groups of k coordinates; a row with NaN or inf is NaN in all of them.
         """
 
         def one_by_one(groups: Float[Tensor, "q n k"]) -> Float64[Tensor, "q n"]:
@@ -227,10 +226,7 @@ class Aggregator(Checked, pl.Callback, ABC):
 
     @property
     def robust(self) -> bool:
-        """Whether any f rows of anything leave the result finite and within ten times the longest honest row.
-
-        It is asked only where `guarantee` says nothing.
-        """
+        """Whether any f rows leave the result finite and within ten times the longest honest row; see `guarantee`."""
         return True
 
     @property

@@ -241,7 +241,8 @@ class Boba(Aggregator):
         c, f = n_classes, self.f
         if c < 2:
             raise SettingError(
-                f"boba needs at least 2 classes, got {c}; clients of one class are all alike, take the average."
+                f"boba needs class updates of 2 classes or more, got {c}; a plain matrix needs them beside it: "
+                f"rule(updates, class_updates)."
             )
         super().check(n, c)
         if self.stage_1 == "exhaustive" and comb(n, f) > _MOST_SUBSETS:

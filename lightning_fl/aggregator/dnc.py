@@ -12,8 +12,9 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Weighting
 from lightning_fl.errors import SettingError
-from lightning_fl.ranges import NonNegativeInt, PositiveFloat, PositiveInt, floored
+from lightning_fl.ranges import NonNegativeInt, PositiveFloat, PositiveInt
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.shares import floored
 from lightning_fl.updates.decomposition import eigh
 from lightning_fl.updates.finite import finite_rows, still_tolerated
 from lightning_fl.updates.updates import Updates

@@ -17,8 +17,9 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.medians import MedianOf, median_of, usual
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.errors import SettingError
-from lightning_fl.ranges import PositiveFloat, floored
+from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.shares import floored
 from lightning_fl.updates.columns import Layout
 from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.layout import owners

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator, Motion, aggregated
 from lightning_fl.aggregator.remembering import RememberingWrapper, clients_of
-from lightning_fl.ranges import floored
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.shares import floored
 from lightning_fl.updates.finite import check_any
 from lightning_fl.updates.rows import which_finite
 from lightning_fl.updates.updates import Updates

@@ -15,8 +15,8 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.medians import middle
 from lightning_fl.aggregator.mixing import clipping_scales
 from lightning_fl.aggregator.trust import equal_shares
-from lightning_fl.ranges import floored
 from lightning_fl.server_oracle import ServerOracle
+from lightning_fl.shares import floored
 from lightning_fl.updates.finite import finite_rows
 from lightning_fl.updates.updates import Updates
 

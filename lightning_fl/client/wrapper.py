@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from lightning_fl.client.base import Client, ClientResult
 from lightning_fl.network.parameters import flatten, trainable
-from lightning_fl.ranges import floored
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
+from lightning_fl.shares import floored
 
 
 def kept(ratio: float, d: int) -> int:

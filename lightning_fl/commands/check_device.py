@@ -155,7 +155,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--device", help="cuda or cpu (the accelerator that torch finds)")
     parser.add_argument("--only", default=",".join(PARTS), help=f"parts, separated by commas ({', '.join(PARTS)})")
-    parser.add_argument("--seconds", type=float, default=480, help="after which no further part begins (480)")
+    parser.add_argument("--seconds", type=float, default=480, help="end after about so long (480)")
     parser.add_argument("--out", type=Path, default=Path("check-device.json"), help="file (check-device.json)")
     with explained():
         given = parser.parse_args()
@@ -193,12 +193,15 @@ def main() -> None:
             try:
                 for record in PARTS[name](device, enough):
                     records.append(record)
-                    files.write(given.out, json.dumps(found, indent=1))
                     if enough():
+                        found["stopped"] = name  # the rest of it was not tried
+                    files.write(given.out, json.dumps(found, indent=1))
+                    if "stopped" in found:
                         break
             except Exception as error:  # the other parts may work
                 records.append({"part": name, "error": f"{type(error).__name__}: {error}"[:1000]})
                 files.write(given.out, json.dumps(found, indent=1))
-            print(f"\n{name} ({perf_counter() - began:.0f} s)\n{shown(name, records)}", flush=True)
+            cut = f"; stopped after {given.seconds:g} s, the rest was not tried" if found.get("stopped") == name else ""
+            print(f"\n{name} ({perf_counter() - began:.0f} s{cut})\n{shown(name, records)}", flush=True)
         print(f"\n{given.out}")
         sys.stdout.flush()

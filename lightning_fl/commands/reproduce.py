@@ -19,6 +19,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 from math import inf
+from pathlib import Path
 
 from lightning_fl.commands import parser_of
 from lightning_fl.errors import SettingError
@@ -31,6 +32,8 @@ from lightning_fl.study.runner import Progress, Runner, stop_when_told
 from lightning_fl.study.table import Table
 from lightning_fl.study.table_report import keep, overview, terminal, write
 from lightning_fl.text import many
+
+FOLDER = "runs/tables"
 
 
 def picked(text: str | None, valid: Iterable[str], what: str) -> list[str]:
@@ -56,7 +59,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the rounds and the schedule's rounds")
     parser.add_argument("--told", metavar="MULTIPLE", help="f of every run, as a multiple of how many attack (1.5)")
-    add_running(parser, "runs/tables")
+    add_running(parser, FOLDER)
     add_twins(parser)
     parser.add_argument("--keep", action="store_true", help="write finished cells to scripts/tables/measured")
     parser.add_argument("--prune", action="store_true", help="with --keep: drop cells measured with other settings")
@@ -69,6 +72,7 @@ def command_for(cell: Cell, given: argparse.Namespace) -> str:
     options = ["--rows", row, "--columns", column, "--seeds", f"{cell.seed},", "--scale", f"{given.scale:g}"]
     options += ["--told", given.told] if given.told else []
     options += ["--twins"] if cell.twin else []
+    options += [] if given.folder == Path(FOLDER) else ["--folder", str(given.folder)]
     return spell("reproduce", given.table, *given.overrides, *options)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from lightning_fl import files
 from lightning_fl.commands import parser_of
 from lightning_fl.commands.tournament import play_all
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import SettingError, check_whole
 from lightning_fl.run.config import OWN, take_own
 from lightning_fl.run.explain import explained
 from lightning_fl.study.options import add_running, add_selection, selected
@@ -25,6 +25,8 @@ from lightning_fl.study.submission import Submission, apart, check_card
 from lightning_fl.study.tournament import Entries, Tournament
 from lightning_fl.study.tournament_report import write
 from lightning_fl.text import shown
+
+_BUDGET = 1000
 
 
 def defaults() -> dict[str, object]:
@@ -53,9 +55,10 @@ def play(submission: Submission, folder: Path, given: Namespace) -> tuple[Tourna
     """
     whole, rule = entries(submission), submission.lowers or submission.name
     tournament = Tournament(replace(whole, rules={rule: whole.rules[rule]}), folder)
-    submission.check_laws()
-    kappa = submission.kappa(given.budget)
-    failed = play_all(tournament, Runner(given.workers, given.on))
+    if not given.dry_run:
+        submission.check_laws()
+    kappa = "" if given.dry_run else submission.kappa(given.budget)
+    failed = play_all(tournament, Runner(given.workers, given.on), given.dry_run)
     if failed:
         raise SettingError(f"{submission.name} failed in {len(failed)} runs; the first: {failed[0]['reason']}.")
     return tournament, f"{submission.result(tournament, given.error)}\n{kappa}".strip()
@@ -67,20 +70,37 @@ def submit(given: Namespace) -> None:
     selection = {name: getattr(given, name) for name in usual if getattr(given, name) != usual[name]}
     submission = Submission(given.name, given.lowers, {"protocol": given.protocol} | selection)
     out = Path("submissions", given.name)
-    check_card(out)
+    entries(submission)  # what does not fit is said before there is a card
+    if not given.dry_run:
+        check_card(out)
     tournament, reached = play(submission, given.folder / given.name, given)
+    if given.dry_run:
+        return
     submission.write(out, tournament)
     files.write(out / "result.md", f"```\n{reached}\n```\n")
-    print(f"{reached}\n{shown(out)}: send this folder as submissions/{given.name} in a pull request.")
+    chosen = [*(name for name in selection if name != "protocol"), *(["budget"] if given.budget != _BUDGET else [])]
+    send = f"send this folder as submissions/{given.name} in a pull request"
+    if chosen:
+        send = f"a trial; without {', '.join(chosen)} of your own it would be the protocol's, to be sent"
+    print(f"{reached}\n{shown(out)}: {send}.")
 
 
 def check(given: Namespace) -> None:
-    """Play what a folder holds, and write the standing."""
-    folder = given.check.resolve()
-    check_card(folder)
+    """Play what a folder holds, and write the standing.
+
+    Raises:
+        SettingError: If something else is chosen, or what the folder holds does not fit.
+    """
+    folder, usual = given.check.resolve(), defaults()
+    others = [name for name in usual if getattr(given, name) != usual[name]] + (["lowers"] if given.lowers else [])
+    if others:
+        raise SettingError(f"--check plays what the submission chose, got {', '.join(others)}; leave it out.")
     os.environ[OWN] = str(folder / "conf")
     submission = Submission.read(folder)
+    check_card(folder)
     tournament, reached = play(submission, given.folder / f"{submission.name}_again", given)
+    if given.dry_run:
+        return
     said, holds = apart(tournament, folder, given.error)
     chosen = ", ".join(f"{name}={value}" for name, value in submission.selection.items())
     report = write(Tournament(entries(submission), tournament.folder))
@@ -97,11 +117,18 @@ def main() -> None:
     parser.add_argument("--lowers", metavar="RULE", help="the submission is an attack on this rule")
     parser.add_argument("--check", type=Path, metavar="FOLDER", help="play a submission again")
     parser.add_argument("--error", type=float, default=1.0, help="points that 95 %% of runs may differ (1)")
-    parser.add_argument("--budget", type=int, default=1000, help="how often ByzAttack-1 asks a rule at most (1000)")
+    parser.add_argument(
+        "--budget", type=int, default=_BUDGET, help=f"how often ByzAttack-1 asks a rule at most ({_BUDGET})"
+    )
     add_selection(parser)
     add_running(parser, "runs/submit")
     with explained(), resumable():
         given = parser.parse_intermixed_args(take_own(sys.argv[1:]))
+        if given.name is not None and "=" in given.name:
+            given.name, given.overrides = None, [given.name, *given.overrides]
+        check_whole("--budget", given.budget, 1)
+        if not given.error >= 0:
+            raise SettingError(f"--error must be at least 0, got {given.error:g}.")
         if (given.name is None) == (given.check is None):
             raise SettingError("submit needs the name of your rule or attack, or --check FOLDER, got both or neither.")
         submit(given) if given.check is None else check(given)

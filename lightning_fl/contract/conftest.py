@@ -1,9 +1,19 @@
-"""Leave out groups that have nothing to test."""
+"""Leave out groups that have nothing to test, and whatever is not about the one name that is asked for."""
 
+import os
 from pathlib import Path
 
-from lightning_fl.contract.conf import names
+import pytest
+
+from lightning_fl.contract.conf import ONLY, names
 
 collect_ignore = [
     path.name for path in Path(__file__).parent.glob("test_*.py") if not names(path.stem.removeprefix("test_"))
 ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what is about the name in the environment's `ONLY`, if there is one."""
+    if name := os.environ.get(ONLY):
+        about = (getattr(getattr(item, "callspec", None), "params", {}) for item in items)
+        items[:] = [item for item, values in zip(items, [*about], strict=True) if name in values.values()]

@@ -4,11 +4,13 @@ The folder holds ``card.yaml``, which its author fills in; ``submission.yaml``, 
 that it names; ``cells.csv``, its runs; ``result.md``, what they come to, and what ByzAttack-1 finds against a rule.
 """
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -16,7 +18,8 @@ from typing import Any
 import yaml
 
 from lightning_fl import files, yaml_file
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.contract.conf import ONLY
+from lightning_fl.errors import DataError, MissingError, SettingError, install
 from lightning_fl.run.config import choices, choose, compose, file_of, own_folder
 from lightning_fl.study import store
 from lightning_fl.study.tournament import STORED, Tournament, accuracy
@@ -79,12 +82,20 @@ class Submission:
 
         Raises:
             SettingError: If one fails.
+            MissingError: If there is no pytest.
         """
-        words = ["-m", "pytest", "-q", "--pyargs", f"lightning_fl.contract.test_{self.group}", "-k", self.name]
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        if find_spec("pytest") is None:
+            raise MissingError(f"submit needs pytest for the contract's laws, got none; {install('test')}.")
+        words = ["-m", "pytest", "-q", "--pyargs", f"lightning_fl.contract.test_{self.group}"]
+        alone = os.environ | {ONLY: self.name}  # -k would take every name that holds it
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=alone)
         if done.returncode:
-            said = f"{done.stdout}{done.stderr}"[-3000:]
-            raise SettingError(f"{self.name} breaks a law, or pytest is missing: python {' '.join(words)}\n{said}")
+            lines = f"{done.stdout}{done.stderr}".splitlines()
+            said = "\n".join(
+                [line for line in lines if line.startswith(("FAILED", "ERROR", "E  "))][-40:] or lines[-40:]
+            )
+            again = f"{ONLY}={self.name} python {' '.join(words)}"
+            raise SettingError(f"{self.name} breaks a law of the contract; {again} shows it whole:\n{said}")
 
     def kappa(self, budget: int) -> str:
         """Play ByzAttack-1 against a rule, or say why it cannot be asked; nothing of an attack."""

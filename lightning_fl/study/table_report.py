@@ -177,7 +177,8 @@ def measured(grid: Grid) -> tuple[list[str], list[Section]]:
     asked = [] if grid.kept_only else own  # rows that a user waits for, before they are measured
     rows = [row for row in table.rows if row in asked or any(texts[row, column] for column in table.columns)]
     columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
-    counted = [*table.published, *product(own, table.columns)]
+    counted = [*table.published, *product(own, table.columns)]  # of a reference itself there is no drop
+    counted = [(r, c) for r, c in counted if table.columns[c].value != "mrd" or table.reference[r] != r]
     done = sum(bool(texts[cell]) for cell in counted)
     known = {key: record for key in product(grid.overrides, grid.seeds) if (record := grid.record(*key))}
     found, seeds = list(known), sorted({seed for _, seed in known})

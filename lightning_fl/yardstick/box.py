@@ -86,7 +86,9 @@ class ClosedBox(Aggregator):
             self._numpy = not self._numpy
             try:
                 first = self._answer(rows, 0)
-            except Exception:
+            except Exception as again:
+                if said := [each for each in (error, again) if isinstance(each, SettingError)]:
+                    raise said[0] from None  # a rule of ours says itself what does not fit
                 raise SettingError(
                     f"worst needs a rule that makes a vector (d,) of a matrix (n, d), got {_said(error)} from "
                     f"({self.honest.n + self.f}, {self.honest.d}) rows; wrap it: worst(lambda rows: ..., ...)."

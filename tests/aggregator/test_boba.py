@@ -185,7 +185,7 @@ def test_degenerate_rows_give_their_common_value(rows):
     [
         (Boba(1), CLIENTS.float(), [[1.0, 0.0], [torch.nan, 1.0]], r"classes \[1\]"),
         (Boba(10, stage_1="exhaustive"), torch.ones(40, 3), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], r"C\(40, 10\)"),
-        (Boba(1), torch.eye(3), [[1.0] * 3], "boba needs at least 2 classes, got 1"),
+        (Boba(1), torch.eye(3), [[1.0] * 3], "boba needs class updates of 2 classes or more, got 1; a plain matrix"),
         (Boba(1), CLIENTS.float(), [[1.0] * 3] * 3, "length 2, got 3"),
     ],
 )

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from functools import partial
+from itertools import count
 
 import pytest
 import torch
@@ -42,6 +44,15 @@ def test_a_part_that_fails_leaves_what_it_has_found_and_the_others(run):
     assert "failed: speed: RuntimeError: no kernel image" in printed
     assert "1 of 2 agree with the CPU" in printed
     assert "differs: aggregator boba, float32: 5.0e-01" in printed
+
+
+def test_a_part_that_is_cut_says_so(run, monkeypatch):
+    """On a new machine that all of what was compared agree is no clean bill."""
+    monkeypatch.setattr(check_device, "perf_counter", partial(next, count()))
+    printed, written = run("--device=cpu", "--seconds=2", "--only=agreement")
+    assert written["stopped"] == "agreement"
+    assert "; stopped after 2 s, the rest was not tried)" in printed
+    assert len(written["agreement"]) < len(RECORDS)
 
 
 def test_no_part_begins_when_the_time_is_over(run):

@@ -36,7 +36,7 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv(config.OWN, "")
-    monkeypatch.setattr(module, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(module, "TABLES", tmp_path / "kept")
     monkeypatch.setattr(submit, "stop_when_told", lambda: None)
     monkeypatch.setattr(Submission, "check_laws", lambda submission: None)
     for name in ("my_rule", "my_attack"):
@@ -108,10 +108,33 @@ def test_an_attack_enters_by_what_it_leaves_of_a_rule(command):
         (["my_rul"], "there is no aggregator my_rul; did you mean my_rule"),
         (["my_rule", "--lowers", "krum"], "there is no adversary my_rule"),
         ([], "needs the name of your rule or attack, or --check FOLDER"),
-        (["--check", "conf"], "card.yaml needs title"),
+        (["--check", "conf"], "conf needs a submission.yaml as lightning-fl submit writes it"),
+        (["--check", "conf", "--attacks", "lie"], "--check plays what the submission chose, got attacks; leave it out"),
+        (["--check", "conf", "trainer.max_steps=9"], "--check plays what the submission chose, got overrides"),
+        (["trainer.max_steps=9"], "needs the name of your rule or attack, or --check FOLDER"),
+        (["my_rule", "--budget", "0"], "--budget must be a whole number of at least 1, got 0"),
+        (["my_rule", "--error", "-1"], "--error must be at least 0, got -1"),
+        (["my_attack", "--lowers", "krumm"], "there is no rule krumm; did you mean krum"),
     ],
 )
 def test_what_cannot_be_sent_is_said_before_anything_is_played(command, arguments, message):
     code, _, err = command(*arguments)
     assert code == 2
     assert message in err
+    assert not Path("submissions").exists()
+    assert not Path("conf/card.yaml").exists()
+
+
+def test_a_dry_run_plays_and_writes_nothing(command):
+    code, out, err = command("my_rule", *SMALL, "--dry-run")
+    assert code == 0, err
+    assert "2 runs of the tournament to play" in out
+    assert "send" not in out
+    assert not Path("submissions").exists()
+
+
+def test_what_is_not_the_protocol_s_is_a_trial(command):
+    command("my_rule", *SMALL)
+    fill_in("my_rule")
+    out = command("my_rule", *SMALL)[1]
+    assert "submissions/my_rule: a trial; without overrides, rules, attacks, skew" in out

@@ -21,7 +21,7 @@ def played():
 @pytest.fixture
 def command(tmp_path, monkeypatch, typed, played):
     """Run tournament.py in an empty folder."""
-    monkeypatch.setattr(module, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(module, "TABLES", tmp_path / "kept")
     monkeypatch.setattr(script, "stop_when_told", lambda: None)
     level = {"none": 0.9, "ipm": 0.6, "lie": 0.8}
 
