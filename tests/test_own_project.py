@@ -12,7 +12,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.commands import sweep
-from lightning_fl.contract.conf import ONLY
+from lightning_fl.contract import ONLY
 from lightning_fl.contract.inputs import found_inputs
 from lightning_fl.run import config
 from lightning_fl.run.assemble import make

@@ -110,10 +110,10 @@ def reproduce(given: argparse.Namespace) -> int:
     try:
         progress.follow(grid.train(planned, runner))
     finally:
-        found = write(grid)
+        written = [] if given.dry_run else [f"Report: {write(grid)}"]  # which says what command made it
         print(terminal(grid, rows, columns), end="")
-        kept = f"; kept: {keep(grid, dropped)}" if given.keep else ""
-        print(f"Report: {found}{kept}")
+        written += [f"kept: {keep(grid, dropped)}"] if given.keep else []
+        print("; ".join(written))
     return 1 if progress.failed else 0
 
 

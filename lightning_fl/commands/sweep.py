@@ -65,6 +65,10 @@ def run(options: argparse.Namespace) -> int:
     finally:
         if sweep.values:
             print(write(sweep, progress.failed) + f"\nReport: {folder / 'sweep.md'}", flush=True)
+            shown = {run.folder.name for run in sweep.values}
+            others = [path for path in folder.glob("*/summary.json") if path.parent.name not in shown]
+            if others:
+                print(f"Left out: {many(len(others), 'run')} of other settings there; --folder keeps sweeps apart.")
     return 1 if progress.failed else 0
 
 

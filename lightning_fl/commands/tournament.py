@@ -117,9 +117,10 @@ def main() -> None:
             if twins and not given.dry_run:
                 failed += play(tournament, twins, runner, "Twins")
         finally:
-            found = write(tournament)
-            kept = f"; kept: {keep(tournament)}" if given.keep else ""
-            print(f"\n{terminal(tournament)}\nReport after {duration(time.monotonic() - started)}: {found}{kept}")
+            report = f"Report after {duration(time.monotonic() - started)}: "
+            written = [] if given.dry_run else [f"{report}{write(tournament)}"]
+            written += [f"kept: {keep(tournament)}"] if given.keep else []
+            print(f"\n{terminal(tournament)}\n{'; '.join(written)}")
         if failed:
             rules = ", ".join(dict.fromkeys(row["rule"] for row in failed))
             print(

@@ -10,8 +10,6 @@ from lightning_fl.run.assemble import make as make_part
 from lightning_fl.run.config import CONF, own_folder
 from lightning_fl.run.config import compose as compose_any
 
-ONLY = "LIGHTNING_FL_CONTRACT_ONLY"  # the environment's name of the one part that the tests are about
-
 
 def names(group: str) -> list[str]:
     """List what to test of a group: the project's files, or ours if it has no folder of its own."""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_fl.contract.conf import ONLY, names
+from lightning_fl.contract import ONLY
+from lightning_fl.contract.conf import names
 
 collect_ignore = [
     path.name for path in Path(__file__).parent.glob("test_*.py") if not names(path.stem.removeprefix("test_"))

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from lightning_fl import files, yaml_file
-from lightning_fl.contract.conf import ONLY
+from lightning_fl.contract import ONLY
 from lightning_fl.errors import DataError, MissingError, SettingError, install
 from lightning_fl.run.config import choices, choose, compose, file_of, own_folder
 from lightning_fl.study import store

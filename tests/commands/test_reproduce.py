@@ -33,8 +33,8 @@ def test_the_list_and_a_dry_run(command, tmp_path):
     assert (code, err) == (0, "")
     assert "1 cell to do" in out
     assert "aggregator=boba server.lr=0.3 seed=0" in out
-    files = sorted(path.name for path in (tmp_path / "runs").glob("[!.]*"))
-    assert files == ["small_server.lr=0.3.csv", *(f"small_server.lr=0.3.{ending}" for ending in ("html", "md", "tex"))]
+    assert "Report" not in out
+    assert not [*(tmp_path / "runs").glob("[!.]*")]  # a report says what command made it
 
 
 def test_a_dry_run_composes_nothing_of_the_tables_own(command, monkeypatch):

@@ -249,6 +249,13 @@ def test_failed_and_diverged_runs_are_told_and_only_failed_ones_tried_again(comm
     assert [row["status"] for row in table(tmp_path / "diverged")] == ["diverged"] * 3
 
 
+def test_runs_of_other_settings_in_the_folder_are_told(command, trained):
+    file = content(parameters={"seed": {"values": [0, 1]}})
+    assert "Left out" not in command(file)[1]
+    out = command(file, "trainer.max_steps=3", "--trials", "1")[1]
+    assert "Left out: 2 runs of other settings there; --folder keeps sweeps apart." in out
+
+
 def test_a_file_without_a_command_has_that_of_wandb(command, trained):
     file = content(parameters={"seed": {"values": [0, 1]}})
     expected = command(file, "--dry-run")

@@ -62,6 +62,7 @@ def test_further_seeds_play_what_came_close_to_the_worst(command, played):
 def test_a_dry_run_plays_nothing(command, played):
     code, out, _ = command("--seeds", "2", "--dry-run")
     assert (code, played) == (0, [])
+    assert "Report" not in out
     assert "6 runs of the tournament to play, up to 6 more once these are known" in out
     assert "twin" not in out
     assert "\n0 twins to play, more once their runs are known\n" in command("--twins", "0.5", "--dry-run")[1]
