@@ -115,7 +115,7 @@ class Poisonedfl(Memory, Adversary):
         if not rate > 0:
             raise SettingError(f"poisonedfl needs a learning rate > 0, got {rate}; change the schedule.")
         self.watch(honest, context)
-        w, a, before = (self._last["model"], self._last["a"], self._remembered.get("model"))
+        w, a, before = self._last["model"], self._last["a"], self._remembered.get("model")
         wished = torch.zeros_like(w)
         if before is not None and (h := w - before.to(w, non_blocking=True)).any():
             a = None if a is None else a.to(w, non_blocking=True)

@@ -29,6 +29,11 @@ from lightning_fl.text import shown
 _BUDGET = 1000
 
 
+def chosen(given: Namespace) -> dict[str, object]:
+    """What a command line selects otherwise than a tournament does of itself."""
+    return {name: getattr(given, name) for name, usual in defaults().items() if getattr(given, name) != usual}
+
+
 def defaults() -> dict[str, object]:
     """What a tournament plays of itself."""
     parser = ArgumentParser()
@@ -66,8 +71,7 @@ def play(submission: Submission, folder: Path, given: Namespace) -> tuple[Tourna
 
 def submit(given: Namespace) -> None:
     """Write the folder."""
-    usual = defaults()
-    selection = {name: getattr(given, name) for name in usual if getattr(given, name) != usual[name]}
+    selection = chosen(given)
     submission = Submission(given.name, given.lowers, {"protocol": given.protocol} | selection)
     out = Path("submissions", given.name)
     entries(submission)  # what does not fit is said before there is a card
@@ -78,10 +82,10 @@ def submit(given: Namespace) -> None:
         return
     submission.write(out, tournament)
     files.write(out / "result.md", f"```\n{reached}\n```\n")
-    chosen = [*(name for name in selection if name != "protocol"), *(["budget"] if given.budget != _BUDGET else [])]
+    own = [*(name for name in selection if name != "protocol"), *(["budget"] if given.budget != _BUDGET else [])]
     send = f"send this folder as submissions/{given.name} in a pull request"
-    if chosen:
-        send = f"a trial; without {', '.join(chosen)} of your own it would be the protocol's, to be sent"
+    if own:
+        send = f"a trial; without {', '.join(own)} of your own it would be the protocol's, to be sent"
     print(f"{reached}\n{shown(out)}: {send}.")
 
 
@@ -91,8 +95,7 @@ def check(given: Namespace) -> None:
     Raises:
         SettingError: If something else is chosen, or what the folder holds does not fit.
     """
-    folder, usual = given.check.resolve(), defaults()
-    others = [name for name in usual if getattr(given, name) != usual[name]] + (["lowers"] if given.lowers else [])
+    folder, others = given.check.resolve(), [*chosen(given), *(["lowers"] if given.lowers else [])]
     if others:
         raise SettingError(f"--check plays what the submission chose, got {', '.join(others)}; leave it out.")
     os.environ[OWN] = str(folder / "conf")
@@ -102,9 +105,9 @@ def check(given: Namespace) -> None:
     if given.dry_run:
         return
     said, holds = apart(tournament, folder, given.error)
-    chosen = ", ".join(f"{name}={value}" for name, value in submission.selection.items())
+    selected_there = ", ".join(f"{name}={value}" for name, value in submission.selection.items())
     report = write(Tournament(entries(submission), tournament.folder))
-    print(f"{reached}\n{said}\nPlayed: {chosen}.\n{shown(report)}")
+    print(f"{reached}\n{said}\nPlayed: {selected_there}.\n{shown(report)}")
     if not holds:
         sys.exit(1)
 

@@ -22,6 +22,7 @@ from lightning_fl.run.saved import (
     labels,
     privacy_text,
     trust_shares,
+    unweighted_text,
 )
 from lightning_fl.tables import Place
 from lightning_fl.text import class_name, many
@@ -301,8 +302,7 @@ def _results(runs: Mapping[str, SavedRun]) -> str:
     (run,) = runs.values()
     summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
     accuracy = _percent(summary["accuracy"])
-    computed = summary["communication"].get("sample_gradients") != 0  # or nobody was drawn
-    unweighted = "none" if run.diverged else "not a weighting" if computed else "no round was computed"
+    unweighted = "none" if run.diverged else unweighted_text(summary)
     if run.diverged and last["accuracy"] is not None:
         accuracy += f"; {last['accuracy']:.1%} in round {last['round']}"
     rows = {"status": run.status, "rounds": str(summary["rounds"]), "accuracy": accuracy}

@@ -206,6 +206,12 @@ def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
     return None if honest is None else (honest / total, byzantine / total)
 
 
+def unweighted_text(summary: dict[str, Any]) -> str:
+    """Say why no client has a weight in a summary without any."""
+    computed = summary["communication"].get("sample_gradients") != 0  # or nobody was drawn
+    return "not a weighting" if computed else "no round was computed"
+
+
 def kappa_text(robustness: dict[str, Any]) -> str:
     """Describe kappa over rounds beside theory's bound; empty if none was measured."""
     mean, most, infinite, bound = (robustness[name] for name in ("mean", "max", "infinite_rounds", "bound"))

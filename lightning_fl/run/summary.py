@@ -32,6 +32,7 @@ from lightning_fl.run.saved import (
     privacy_text,
     saved_config,
     trust_shares,
+    unweighted_text,
 )
 from lightning_fl.run.version import provenance
 from lightning_fl.text import many, shown
@@ -213,8 +214,7 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         given = f"{shares[0]:.1%} honest{f', {shares[1]:.1%} Byzantine' if attacked else ''} (mean over rounds)"
         rows.append(["weight given", given])
     elif summary["rounds"]:
-        computed = summary["communication"].get("sample_gradients") != 0
-        rows.append(["weight given", f"none: {'not a weighting' if computed else 'no round was computed'}"])
+        rows.append(["weight given", f"none: {unweighted_text(summary)}"])
     if told := detection_text(summary["detection"]):
         rows.append(["detection", told])
     if summary["guarantee"]:
