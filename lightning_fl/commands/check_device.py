@@ -193,15 +193,15 @@ def main() -> None:
             try:
                 for record in PARTS[name](device, enough):
                     records.append(record)
-                    if enough():
-                        found["stopped"] = name  # the rest of it was not tried
                     files.write(given.out, json.dumps(found, indent=1))
-                    if "stopped" in found:
+                    if enough():
                         break
             except Exception as error:  # the other parts may work
                 records.append({"part": name, "error": f"{type(error).__name__}: {error}"[:1000]})
-                files.write(given.out, json.dumps(found, indent=1))
-            cut = f"; stopped after {given.seconds:g} s, the rest was not tried" if found.get("stopped") == name else ""
+            cut = ""
+            if enough():  # asked here, as a part looks at the time itself, too
+                found["stopped"], cut = name, f"; stopped after {given.seconds:g} s, the rest was not tried"
+            files.write(given.out, json.dumps(found, indent=1))
             print(f"\n{name} ({perf_counter() - began:.0f} s{cut})\n{shown(name, records)}", flush=True)
         print(f"\n{given.out}")
         sys.stdout.flush()
