@@ -7,6 +7,8 @@ from typing import Any
 
 import lazy_loader
 
+from lightning_fl.text import meant
+
 
 def attach(
     package: str, file: str, **functions: list[str]
@@ -27,6 +29,11 @@ def attach(
     classes = {name: re.findall(r"^class ([A-Z]\w*)", path.read_text("utf-8"), re.M) for name, path in modules.items()}
     for name, offered in functions.items():
         classes[name] += offered
-    found: tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
-    found = lazy_loader.attach(package, modules.keys(), classes)
-    return found
+    load, names, every = lazy_loader.attach(package, modules.keys(), classes)
+
+    def attribute(name: str) -> Any:
+        if name not in every:
+            raise AttributeError(f"{package} has no {name}{meant(name, every)}")
+        return load(name)
+
+    return attribute, names, every

@@ -38,8 +38,10 @@ def test_classes_stand_beside_the_groups():
     assert fl.partition.Dirichlet is importlib.import_module("lightning_fl.partition.dirichlet").Dirichlet
     assert fl.aggregator.krum.Krum is importlib.import_module("lightning_fl.aggregator.krum").Krum
     assert fl.SettingError is SettingError
-    with pytest.raises(AttributeError, match="Kumquat"):
+    with pytest.raises(AttributeError, match=r"has no Kumquat\.$"):
         _ = fl.aggregator.Kumquat
+    with pytest.raises(AttributeError, match="did you mean Krum"):
+        _ = fl.aggregator.Krumm
 
 
 def test_a_new_file_is_found(tmp_path, monkeypatch):

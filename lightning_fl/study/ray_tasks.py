@@ -259,6 +259,7 @@ def _connect(address: str | None) -> Any:
     if ray.is_initialized():
         return ray
     told = signal.getsignal(signal.SIGTERM)
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as it will be; else Ray warns of it
     try:
         ray.init(
             address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=None if address else False
