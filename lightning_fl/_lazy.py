@@ -36,4 +36,4 @@ def attach(
             raise AttributeError(f"{package} has no {name}{meant(name, every)}")
         return load(name)
 
-    return attribute, names, every
+    return attribute, names, [name for name in every if name not in modules]  # a module sorted is not for import *

@@ -55,12 +55,15 @@ def rows(path: Path, who: str) -> tuple[list[str], list[dict[str, str]]]:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
+            csv.field_size_limit(2**31 - 1)  # of a text; Python's own is 131,072
             table = csv.DictReader(file)
             columns, found = list(table.fieldnames or []), list(table)
     except OSError as error:
         raise DataError(f"{who} cannot read {path}: {error.strerror}.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{who} cannot read {path}: not a CSV file in UTF-8 ({error}).") from error
+    if twice := [name for name in columns if name and columns.count(name) > 1]:
+        raise DataError(f"{who} cannot read {path}: it has two columns {twice[0]}; rename one.")
     for number, row in enumerate(found, 1):
         if None in row:
             raise DataError(

@@ -50,7 +50,7 @@ def participants(module: FederatedModule) -> str:
     absent = (data.test.targets.bincount(minlength=data.n_classes) == 0).nonzero().flatten().tolist()
     beyond = not_guaranteed(module.aggregator, federation, data.n_classes)
     forged = module.adversary.note(*present) if module.adversary is not None and present[1] else None
-    note = data.partition.note(federation.n_clients, data.n_classes)
+    note = data.dealt.note(federation.n_clients, data.n_classes)
     lines = [
         f"Clients    {honest} honest + {adversary}",
         *([f"           {forged}"] if forged else []),

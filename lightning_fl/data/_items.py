@@ -16,7 +16,7 @@ from lightning_fl.errors import DataError
 
 Place = str | int | None
 _TARGETS = ("label", "labels", "target", "targets", "y")
-_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation"}
+_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev"}
 
 
 class Items(NamedTuple):
@@ -38,6 +38,10 @@ def read(dataset: Any, input: Place = None, target: Place = None, user: Place = 
     if isinstance(dataset, Mapping):
         if "train" in dataset:
             raise DataError(f'the data have splits ({", ".join(dataset)}); give one, such as dataset["train"].')
+        lengths = {name: len(column) for name, column in dataset.items()}
+        if len({*lengths.values()}) > 1:
+            told = ", ".join(f"{length} of {name}" for name, length in lengths.items())
+            raise DataError(f"columns need one length, got {told}.")
         dataset = [dict(zip(dataset, row, strict=True)) for row in zip(*dataset.values(), strict=True)]
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         advice = ", not its loader" if isinstance(dataset, DataLoader) else ""
@@ -171,7 +175,7 @@ def _classes(dataset: Any, target: Place) -> list[str] | None:
     return list(names)
 
 
-def check_same_classes(one: list[str] | None, other: list[str] | None) -> None:
+def check_same_classes(one: Sequence[str] | None, other: Sequence[str] | None) -> None:
     """Check that two sets that belong together name their classes alike, if both have names.
 
     Raises:

@@ -1,5 +1,6 @@
 """What tables of samples have in common: targets of any kind, a split, a user for each sample."""
 
+import re
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
 from lightning_fl import seeding
+from lightning_fl.data._items import check_same_classes
 from lightning_fl.data._text import encoded, need_tokenizers, tokenizer_of
 from lightning_fl.data.base import FederatedDataModule, check_alike
 from lightning_fl.data.torchvision import scaling
@@ -26,7 +28,7 @@ class Rows(NamedTuple):
     """Samples as a table has them.
 
     Args:
-        inputs: (N, ...) floats, or bytes, which are pixels; or N texts.
+        inputs: (N, ...) floats, float64 where they have offsets, or bytes, which are pixels; or N texts.
         targets: Class of each, a whole number or a word.
         users: User of each; empty if nobody asked.
         classes: Names of the classes that are numbered from 0; None: not known.
@@ -80,7 +82,15 @@ class Table(Checked, FederatedDataModule):
         known: list[Label] = sorted(set(train.targets), key=lambda value: (isinstance(value, str), value))
         if train.n_classes is not None:
             known = list(range(train.n_classes))
-        strangers = [value for value in test.targets if value not in set(known)]
+        if train.classes is not None:
+            check_same_classes(train.classes, test.classes)
+            if outside := [value for value in known if value not in range(len(train.classes))]:
+                raise DataError(
+                    f"targets are numbers from 0 to {len(train.classes) - 1}, got {outside[0]}; leave out samples "
+                    f"without a class."
+                )
+        numbers = {value: z for z, value in enumerate(known)}
+        strangers = [value for value in test.targets if value not in numbers]
         if strangers:
             raise DataError(
                 f"the test samples have the target {strangers[0]}, which no training sample has; leave such samples "
@@ -94,7 +104,6 @@ class Table(Checked, FederatedDataModule):
             self.class_names = self.class_names or [str(value) for value in known]
             ends = ", ".join(map(str, known[:3])) + (f", ..., {known[-1]}" if len(known) > 3 else "")
             rank_zero_only(print)(f"The targets {ends} are the classes 0 to {len(known) - 1}.", file=sys.stderr)
-        numbers = {value: z for z, value in enumerate(known)}
         x, x_test = self._inputs(train.inputs, test.inputs)
         pixels = x.dtype == torch.uint8 and x.ndim == 4 and self.standardize
         more = scaling(x) if pixels else ()
@@ -116,6 +125,8 @@ class Table(Checked, FederatedDataModule):
 
     def _inputs(self, train: Tensor | Sequence[str], test: Tensor | Sequence[str]) -> tuple[Tensor, Tensor]:
         """Give numbers for texts, and standardise numbers."""
+        if isinstance(train, Tensor) != isinstance(test, Tensor):
+            raise DataError("training and test samples must both be texts, or both numbers.")
         if not (isinstance(train, Tensor) and isinstance(test, Tensor)):
             need_tokenizers(f"data={self.spelled()} with texts")
             characters = self.tokens == "characters"
@@ -124,12 +135,20 @@ class Table(Checked, FederatedDataModule):
                 texts = [[text.lower() for text in x] for x in texts]
             self.tokenizer = tokenizer = tokenizer_of(texts[0], self.vocabulary, self.length, characters=characters)
             return encoded(tokenizer, texts[0]), encoded(tokenizer, texts[1])
-        if not (self.standardize and train.is_floating_point()):
+        if not train.is_floating_point():
             return train, test
-        values = (0, 2, 3) if train.ndim == 4 else (0,)
-        mean, deviation = train.mean(values, keepdim=True), train.std(values, correction=0, keepdim=True)
-        deviation = torch.where(deviation > 0, deviation, 1)
-        return (train - mean) / deviation, (test - mean) / deviation
+        for split, x in [("training", train), ("test", test)]:
+            broken = (~x.reshape(len(x), -1).float().isfinite().all(1)).nonzero()
+            if len(broken):
+                raise DataError(
+                    f"{split} sample {int(broken[0])} holds NaN, inf or a float32's overflow; leave it out."
+                )
+        if self.standardize:
+            values = (0, 2, 3) if train.ndim == 4 else (0,)
+            mean, deviation = train.mean(values, keepdim=True), train.std(values, correction=0, keepdim=True)
+            deviation = torch.where(deviation > 1e-12 * mean.abs(), deviation, 1)  # of a constant: rounding
+            train, test = (train - mean) / deviation, (test - mean) / deviation
+        return train.float(), test.float()
 
 
 def _chosen(rows: Rows, index: Tensor) -> Rows:
@@ -143,14 +162,11 @@ def _chosen(rows: Rows, index: Tensor) -> Rows:
 def label(text: str) -> Label:
     """Read a class: a whole number if it looks like one.
 
-    >>> label("3"), label("3.0"), label("cat"), label("1_0")
-    (3, 3, 'cat', '1_0')
+    >>> label("3"), label("3.0"), label("cat"), label("1e2")
+    (3, 3, 'cat', '1e2')
     """
-    try:
-        number = float(text.replace("_", "x"))  # 1_0 is a name
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() else text
+    whole = re.fullmatch(r"\s*([+-]?\d+)(\.0*)?\s*", text)
+    return int(whole[1]) if whole else text
 
 
 def need(columns: Sequence[str], wanted: Sequence[str], what: str) -> None:

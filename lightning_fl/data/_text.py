@@ -114,6 +114,7 @@ def tokenizer_of(
     tokenizer = Tokenizer(model)
     each = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.pre_tokenizer = each if characters else pre_tokenizers.Whitespace()
+    tokenizer.encode_special_tokens = True  # "[PAD]" in a text is text
     if words is None:
         trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=_SPECIAL, show_progress=False)
         tokenizer.train_from_iterator(texts, trainer)

@@ -22,6 +22,8 @@ _SUFFIXES = {".jpg", ".jpeg", ".png"}
 class ImageTree:
     """Colour images ``FOLDER/{train,test}/CLASS/*.jpg``, of one size; also jpeg and png files, others are ignored.
 
+    There are at least as many to train on as to test on.
+
     Args:
         folder: The tree.
         classes: Names of the folders, in the order of their numbers.

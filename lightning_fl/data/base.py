@@ -94,7 +94,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
             if server_noise not in NOISES:
                 raise SettingError(f"server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
-        if corruption not in (None, 1, 2, 3, 4, 5):
+        if corruption not in (None, 1, 2, 3, 4, 5) or isinstance(corruption, float):
             raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
         if validation_share is not None and not (
             isinstance(validation_share, int | float) and 0 < validation_share < 1
@@ -178,8 +178,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         train, test = self._loaded()
         if self.train_per_class is not None:
             train = self._first_of_each_class(train, self.train_per_class)
-        self.partition = self.partition.with_users(self.users)
-        parts = self.partition(
+        self.dealt = self.partition.with_users(self.users)
+        parts = self.dealt(
             train.targets,
             self.federation.n_clients,
             train.n_classes,
@@ -191,7 +191,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if self.server_held_out:
             parts = self._without(parts, server)
         self.server = self._server_batch(train, server)
-        self.train = train if self.corruption is None else self._corrupted(train, everything if len(kept) else parts)
+        self.train = train if self.corruption is None else self._corrupted(train, everything)
         if len(kept):
             self.validation = replace(self.train, inputs=self.train.inputs[kept], targets=self.train.targets[kept])
         if self.augment is not None:

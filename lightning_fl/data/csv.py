@@ -67,7 +67,9 @@ class Csv(Table):
                 raise DataError(f"{path}, row {i}: {empty[0]} is empty; fill it, or leave the row out.")
         users = [row[self.user] for row in read] if self.user else []
         texts = None if self.text is None else [row[self.text] or "" for row in read]
-        return Rows(texts or torch.tensor(numbers), [label(row[self.target]) for row in read], users)
+        return Rows(
+            texts or torch.tensor(numbers, dtype=torch.float64), [label(row[self.target]) for row in read], users
+        )
 
 
 def _number(text: str | None, path: Path, row: int, name: str) -> float:

@@ -93,7 +93,7 @@ class HuggingFace(Table):
         columns = _Columns(split.select_columns(named), self.input, self.side, hidden)
         items = read(columns, self.input, self.target, self.user)
         words = {name: list(split[name]) for name in hidden}
-        inputs = items.inputs if items.inputs.dtype == torch.uint8 else items.inputs.float()
+        inputs = items.inputs if items.inputs.dtype == torch.uint8 else items.inputs.double()
         targets = words.get(self.target, items.targets.tolist())
         return Rows(words.get(self.input, inputs), targets, items.users, items.classes)
 
@@ -114,6 +114,8 @@ class _Columns:
     def __getitem__(self, i: int) -> dict[str, Any]:
         item: dict[str, Any] = {**self.split[i], **self.hidden}
         image = item[self.place]
+        if self.mode is not None and not hasattr(image, "mode"):
+            raise ValueError(f"no image, but {image}")
         if self.mode is not None and not image.mode.startswith(
             ("I", "F")
         ):  # more than 8 bits: refused where it is read

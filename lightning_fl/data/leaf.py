@@ -98,8 +98,12 @@ class Leaf(Table):
             for user, count, x, y in each:
                 if user in seen:
                     raise DataError(f"{path} has the user {user} again, who is in {seen[user]}.")
+                if not (isinstance(x, list) and isinstance(y, list)):
+                    raise DataError(f"{path}: user {user} needs lists as x and y.")
                 if not len(x) == len(y) == count:
                     raise DataError(f"{path}: user {user} has {count} samples, {len(x)} x and {len(y)} y.")
+                if wrong := [label for label in y if not isinstance(label, int | str)]:
+                    raise DataError(f"{path}: user {user} needs whole numbers or words as y, got {wrong[0]!r}.")
                 seen[user] = path
                 inputs += x
                 labels += y
@@ -112,7 +116,7 @@ class Leaf(Table):
         if all(isinstance(one, str) for one in x):
             return x
         try:
-            inputs = torch.tensor(x, dtype=torch.float32)
+            inputs = torch.tensor(x, dtype=torch.float64)
         except (ValueError, TypeError) as error:
             raise DataError(f"LEAF's samples are texts, or numbers of one shape: {error}.") from error
         if self.shape is None:

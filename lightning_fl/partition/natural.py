@@ -32,8 +32,6 @@ class Given(Partition):
     [tensor([0, 3]), tensor([1, 2])]
     """
 
-    _left_out = 0
-
     def __init__(self, parts: Iterable[Any]):
         try:
             self._parts = [torch.as_tensor(part).flatten() for part in parts]
@@ -47,7 +45,7 @@ class Given(Partition):
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
         """Hand out the parts; see the base class."""
         held = sum(map(len, self._parts))
-        if held + self._left_out < len(targets):
+        if held < len(targets):
             raise SettingError(f"every one of {len(targets)} samples needs a client, got {held}; leave out the others.")
         return self._parts
 
@@ -74,6 +72,16 @@ class Natural(Checked, Given):
     >>> Natural(["bob", "ann", "bob", "cy"])(torch.zeros(4).long(), 3, 1, torch.Generator())
     [tensor([1]), tensor([0, 2]), tensor([3])]
     """
+
+    def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
+        """Hand out each user's samples; see the base class."""
+        held = sum(map(len, self._parts)) + self._left_out
+        if held != len(targets):
+            raise SettingError(
+                f"natural needs the user of each of {many(len(targets), 'training sample')}, got {many(held, 'user')}; "
+                f"with train_per_class, data.user is needed."
+            )
+        return self._parts
 
     def __init__(
         self,

@@ -209,6 +209,12 @@ def test_the_images_of_each_client_are_corrupted_and_no_others(tmp_path):
         assert torch.equal(data.test.inputs, clean.test.inputs)
 
 
+def test_validation_leaves_the_others_corruption_as_it_is(tmp_path):
+    settings = {"server_samples": 1, "server_held_out": True, "corruption": 3, "corruption_cache": str(tmp_path)}
+    one, other = ready(Colours, **settings), ready(Colours, validation_share=0.25, **settings)
+    assert torch.equal(one.train.inputs, other.train.inputs)
+
+
 def test_another_partition_seed_corrupts_otherwise(tmp_path):
     clean = ready(Colours, server_samples=0, partition_seed=1)
     corrupted, kinds = corrupt_clients(clean.train.inputs, list(clean.clients.indices), 3, 1, tmp_path / "own")
@@ -357,6 +363,7 @@ def test_more_clients_than_the_partition_can_serve():
         ({"server_samples": "20"}, "server_samples must be a whole number of at least 0, got '20'"),
         ({"server_samples": [1.5, 1.5, 1.5]}, "server_samples must be a whole number of at least 0, got 1.5"),
         ({"server_noise": "fog"}, "null or one of gaussian, shot, impulse, speckle, got 'fog'"),
+        ({"corruption": 2.0}, "corruption is a severity from 1 to 5, or null for none, got 2.0"),
         ({"corruption": 6}, "corruption is a severity from 1 to 5, or null for none, got 6"),
         ({"eval_batch_size": 0}, "eval_batch_size must be a whole number of at least 1, got 0"),
         ({"eval_batch_size": "all"}, "eval_batch_size must be a whole number of at least 1, got 'all'"),

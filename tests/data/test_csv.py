@@ -42,6 +42,42 @@ def test_standardises_by_the_training_rows_and_holds_a_share_out(tmp_path):
     assert sorted([*train.inputs[:, 0].tolist(), *test.inputs[:, 0].tolist()]) == list(range(10))
 
 
+def test_numbers_with_an_offset_keep_what_they_tell(tmp_path):
+    rows = ["time,still,label", *[f"{1_700_000_000 + i},0.1,{i % 2}" for i in range(100)]]
+    train, test = data(tmp_path, rows, test=[*rows[:2], "1700000000,0.11,0"], user=None).load()
+    assert train.inputs.dtype == torch.float32
+    expected = [(i - 49.5) / (sum((j - 49.5) ** 2 for j in range(100)) / 100) ** 0.5 for i in range(100)]
+    torch.testing.assert_close(train.inputs[:, 0], torch.tensor(expected))
+    torch.testing.assert_close(test.inputs[:, 1], torch.tensor([0.0, 0.01]))  # of a constant
+
+
+def test_users_follow_another_seed(tmp_path):
+    rows = ["x,user,label", *[f"{i},u{i % 5},{i % 2}" for i in range(100)]]
+    settings = {"test_path": None, "user": "user", "target": "label", "standardize": False}
+    first = data(tmp_path, rows, NaturalFile(), 5, **settings)
+    first.setup()
+    second = first.reseeded(1)
+    second.setup()
+    for found in (first, second):
+        held = [{int(x) % 5 for x in found.train.inputs[part].flatten()} for part in found.clients.indices]
+        assert held == [{0}, {1}, {2}, {3}, {4}]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"), [(["7", "7.0", "8"], ["7", "8"]), (["1e2", "1d3", "a"], ["1d3", "1e2", "a"])]
+)
+def test_only_digits_are_numbers(tmp_path, labels, names):
+    rows = ["x,label", *[f"1,{label}" for label in labels]]
+    found = data(tmp_path, rows, test=rows, user=None)
+    found.load()
+    assert found.class_names == names
+
+
+def test_a_long_number_is_not_rounded(tmp_path):
+    rows = ["x,label", "1,9007199254740993", "2,9007199254740992"]
+    assert data(tmp_path, rows, test=rows, user=None).load()[0].n_classes == 2
+
+
 def test_words_are_classes(tmp_path):
     rows = ["x,label", "1,cat", "2,ant", "3,cat"]
     found = data(tmp_path, rows, test=rows, user=None)
@@ -51,6 +87,8 @@ def test_words_are_classes(tmp_path):
 
 def test_a_column_of_texts(tmp_path):
     pytest.importorskip("tokenizers")
+    long = ["review,stars", f"{'word ' * 30_000},5"]
+    assert data(tmp_path, long, test=long, user=None, target="stars", text="review").load()[0].inputs.shape == (1, 70)
     rows = ["review,stars", "Good good GOOD film,5", "bad film,1", ",1"]
     columns = {"user": None, "target": "stars", "text": "review"}
     found = data(tmp_path, rows, test=["review,stars", "good book,5"], length=4, **columns)
@@ -65,6 +103,8 @@ def test_a_column_of_texts(tmp_path):
     ("settings", "message"),
     [
         ({"target": "y"}, "train.csv has no column y; it has ward, age, label, weight"),
+        ({"rows": [ROWS[0].replace("age", "label"), *ROWS[1:]]}, "train.csv: it has two columns label; rename one"),
+        ({"test": [*ROWS, "a,1e39,7,1"], "standardize": False}, "test sample 6 holds NaN, inf or a float32's over"),
         ({"user": None}, "row 1: ward needs a number, got 'b'"),
         ({"input": ["age", "age"]}, "got age twice"),
         ({"rows": [*ROWS, "a,,3,1"]}, "row 7: age needs a number, got ''"),

@@ -63,6 +63,36 @@ def test_one_split_of_vectors_gives_a_share(tmp_path):
     assert found.class_names == ["3", "5"]
 
 
+def written(path, **splits):
+    """Write splits of vectors, each with its labels and its names of classes."""
+    held = {}
+    for name, (labels, names) in splits.items():
+        features = datasets.Features(
+            {"x": datasets.List(datasets.Value("float32")), "label": datasets.ClassLabel(names=names)}
+        )
+        columns = {"x": [[float(i), 1.0] for i in range(len(labels))], "label": labels}
+        held[name] = datasets.Dataset.from_dict(columns, features=features)
+    datasets.DatasetDict(held).save_to_disk(str(path))
+    return data(path, input="x", side=None)
+
+
+def test_splits_number_classes_alike_and_every_sample_has_one(tmp_path):
+    found = written(tmp_path / "two", train=([0, 1], ["cat", "dog"]), test=([0, 1], ["dog", "cat"]))
+    with pytest.raises(DataError, match="same classes in the same order, got cat, dog and dog, cat"):
+        found.load()
+    found = written(tmp_path / "none", train=([-1, 0, 1], ["cat", "dog"]), test=([0, 1], ["cat", "dog"]))
+    with pytest.raises(DataError, match="targets are numbers from 0 to 1, got -1; leave out samples without a class"):
+        found.load()
+
+
+def test_a_missing_picture_is_named(tmp_path):
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    columns = {"image": [grey(1), None], "label": [0, 1]}
+    datasets.Dataset.from_dict(columns, features=features).save_to_disk(str(tmp_path / "one"))
+    with pytest.raises(DataError, match="sample 1 cannot be read: ValueError: no image, but None"):
+        data(tmp_path / "one").load()
+
+
 def test_words_are_classes_and_texts_become_tokens(tmp_path, capsys):
     pytest.importorskip("tokenizers")
     columns = {"text": ["a b b", "B c", "a"], "label": ["no", "yes", "no"], "writer": ["x", "y", "x"]}

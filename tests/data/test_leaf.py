@@ -52,6 +52,8 @@ def test_characters_of_texts_and_the_next_one(tmp_path):
     assert len({o, space, b}) == 3
     assert train.inputs[:, 4].tolist() == [0, 0, 0]
     assert test.inputs.tolist() == [[1, o, 0, 0, 0]]  # an unknown one, and o
+    write(tmp_path / "test" / "a.json", {"HAMLET": (["[PAD]"], ["x"])})
+    assert data(tmp_path, length=5).load()[1].inputs.tolist() == [[1, 1, 1, 1, 1]]  # text, and no padding
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,10 @@ def test_characters_of_texts_and_the_next_one(tmp_path):
         ("train/c.json", {"u3": ([[1, 2]], [0])}, [2], "user u3 has 2 samples, 1 x and 1 y"),
         ("train/c.json", {"u3": ([[1, 2]], [0, 1])}, [1], "user u3 has 1 samples, 1 x and 2 y"),
         ("train/c.json", {"u3": ([[1, 2, 3]], [0])}, None, "texts, or numbers of one shape"),
+        ("train/c.json", {"u3": ([[1, 2]], [[0]])}, None, r"user u3 needs whole numbers or words as y, got \[0\]"),
+        ("train/c.json", {"u3": (1, [0])}, [1], "user u3 needs lists as x and y"),
+        ("train/c.json", {"u3": ([[1, float("nan")]], [0])}, None, "training sample 4 holds NaN, inf"),
+        ("test/c.json", {"u3": ([[1, float("inf")]], [0])}, None, "test sample 0 holds NaN, inf"),
         ("train/c.json", {"u3": ([[1, 2]], [-1])}, None, "whole numbers from 0, or all are words, got -1"),
     ],
 )

@@ -264,6 +264,11 @@ class Named(Items):
     classes = ("ant", "bee", "cat")
 
 
+def test_columns_have_one_length():
+    with pytest.raises(DataError, match="columns need one length, got 2 of x, 1 of label"):
+        TensorData.from_dataset({"x": [[1.0], [2.0]], "label": [0]})
+
+
 def test_names_of_classes_are_taken_over():
     whole = Named(*zip(X, Y, strict=True))
     assert TensorData.from_dataset(whole).class_names == ["ant", "bee", "cat"]

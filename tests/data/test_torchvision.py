@@ -135,6 +135,18 @@ def test_a_folder_of_classes_gives_a_fifth(tmp_path):
     assert data.class_names == ["car", "train"]
 
 
+def test_a_folder_of_training_images_alone_gives_a_fifth(tmp_path):
+    root = folders(tmp_path, train_ant=10, train_bee=20)
+    for i in range(1, 5):
+        Image.fromarray(np.full((5, 4), i, dtype=np.uint8)).save(tmp_path / "train" / "ant" / f"{i}.png")
+    data = Torchvision("ImageFolder", root)
+    assert [len(samples) for samples in data.load()] == [5, 1]
+    assert data.class_names == ["ant", "bee"]
+    folders(tmp_path, dev_ant=10, dev_bee=20)
+    with pytest.raises(DataError, match="the classes dev and train look like splits"):
+        Torchvision("ImageFolder", root).load()
+
+
 def test_folders_that_do_not_fit_are_refused(tmp_path):
     root = folders(tmp_path, train_bee=20, train_ant=10, test_bee=40)
     with pytest.raises(DataError, match="the same classes in the same order, got ant, bee and bee"):

@@ -82,14 +82,15 @@ def test_another_federation_has_another_name():
         ),
         (lambda: Natural([*"aab"], min_samples=3), "of 3 samples or more for each of 1 client, got 0 such users"),
         (lambda: Natural([*"aab"], order="random"), "natural's order must be one of sorted, appearance, got 'random'"),
-        (lambda: deal(Natural([*"aab"], min_samples=2), 4, 1), "every one of 4 samples needs a client, got 2"),
+        (lambda: deal(Natural([*"aab"], min_samples=2), 4, 1), "the user of each of 4 training samples, got 3 users"),
+        (lambda: deal(Natural([*"aabbc"], min_samples=2), 4, 2), "of each of 4 training samples, got 5 users"),
         (lambda: Given(["ann"]), r"a list of sample numbers per client .* use fl\.partition\.Natural\(users\)"),
         (lambda: deal(Given([[0], [1]]), 3, 2), "every one of 3 samples needs a client, got 2"),
         (lambda: deal(Given([[0, 1], [1]]), 3, 2), "must give a sample to one client, got sample 1 2 times"),
         (lambda: deal(Given([[0, 1], [3]]), 3, 2), "numbers of samples, 0 to 2"),
         (lambda: deal(Given([[0, 1.5], [2]]), 3, 2), "whole numbers of samples"),
-        (lambda: deal(Natural([*"aab"]), 4, 2), "every one of 4 samples needs a client, got 3"),
-        (lambda: deal(Natural([*"aabb"]), 3, 2), "numbers of samples, 0 to 2"),
+        (lambda: deal(Natural([*"aab"]), 4, 2), "the user of each of 4 training samples, got 3 users; with train_per"),
+        (lambda: deal(Natural([*"aabb"]), 3, 2), "the user of each of 3 training samples, got 4 users"),
     ],
 )
 def test_what_is_no_partition_is_refused(make, message):
@@ -119,7 +120,7 @@ def test_users_are_read_from_a_column(tmp_path):
         ("", None, DataError, "needs a column of users, got none"),
         ('user\nann\n""\n', None, DataError, "row 2: a sample without a user"),
         ("user\n1.5\n2.5\n", None, SettingError, "users by name or whole number, got 1.5 and others"),
-        ("user\nann\n", None, SettingError, "every one of 3 samples needs a client, got 1"),
+        ("user\nann\n", None, SettingError, "the user of each of 3 training samples, got 1 user;"),
     ],
 )
 def test_other_tables_are_refused(tmp_path, text, column, error, message):
