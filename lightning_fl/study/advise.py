@@ -67,10 +67,11 @@ class Sites:
             totals = torch.tensor([float(row["total"]) for row in rows]) if "total" in rows[0] else counts.sum(1)
         except (TypeError, ValueError) as error:
             raise DataError(f"{path} needs a number in every cell: {error}.") from error
-        if not (counts >= 0).all() or not (counts.sum(1) > 0).all() or not (totals > 0).all():
+        fine = bool((counts >= 0).all() and (counts.sum(1) > 0).all())
+        counts = (counts / counts.sum(1, keepdim=True) * totals[:, None]).round()
+        if not (fine and counts.isfinite().all() and (counts.sum(1) > 0).all()):
             raise DataError(f"{path} needs numbers of at least 0, and a sample or more at each site.")
-        counts = counts / counts.sum(1, keepdim=True) * totals[:, None]
-        return cls([row["site"] for row in rows], classes, counts.round().long())
+        return cls([row["site"] for row in rows], classes, counts.long())
 
     @property
     def held(self) -> Tensor:

@@ -76,6 +76,8 @@ def test_a_league(path):
         ),
         (TABLE.replace("30,0", "x,0"), "needs a number in every cell"),
         (TABLE.replace("30,0", "0,0"), "a sample or more at each site"),
+        (TABLE.replace("30,0", "inf,0"), "a sample or more at each site"),
+        (TABLE.replace("30,0", "0.2,0"), "a sample or more at each site"),  # rounded: none
     ],
 )
 def test_refuses_a_table(path, table, error):
