@@ -38,7 +38,7 @@ from lightning_fl.client.base import Client, ClientResult, check_result
 from lightning_fl.client.dealt import Dealt, collect, homes
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DivergedError, SettingError, check_choice, concerning
+from lightning_fl.errors import DivergedError, SettingError, check_choice, check_instance, concerning
 from lightning_fl.evaluation import ClassCounts, Counted, client_scores, count, scores
 from lightning_fl.loss.base import Loss, minimizing
 from lightning_fl.metric.detection import detection
@@ -99,6 +99,7 @@ class FederatedModule(pl.LightningModule):
     ):
         super().__init__()
         check_choice("model.buffers", buffers, get_args(Buffers))
+        check_instance("model", model, nn.Module, "nn.Linear(784, 10)")
         refuse_hidden_state(model, statistics=buffers != "refuse")
         model = with_statistics(model, buffers)
         self.automatic_optimization = False

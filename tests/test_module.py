@@ -606,6 +606,11 @@ def test_refuses_what_does_not_fit_before_training(tmp_path, make, callbacks, me
         trainer(tmp_path, 1, *callbacks).fit(run, datamodule=federation)
 
 
+def test_needs_a_module():
+    with pytest.raises(SettingError, match=r"model must be a Module such as nn\.Linear\(784, 10\), got 3"):
+        FederatedModule(3)
+
+
 class Returning(Weighting):
     """Weights that somebody got wrong."""
 

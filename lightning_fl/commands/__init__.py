@@ -3,10 +3,13 @@
 import os
 import re
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shutil import Error, rmtree
 from tempfile import TemporaryFile
 
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.files import explained
 from lightning_fl.run.config import spell
 
@@ -37,3 +40,19 @@ def out_folder(out: str | Path) -> Path:
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     with explained(folder), TemporaryFile(dir=there):
         return folder
+
+
+@contextmanager
+def whole(*folders: Path) -> Iterator[None]:
+    """Write new folders, or none of them.
+
+    Raises:
+        DataError: If they cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        for folder in folders:
+            rmtree(folder, ignore_errors=True)
+        why = error.args[0][0][2].split(": ")[0] if isinstance(error, Error) else error.strerror or error
+        raise DataError(f"{folders[0]} cannot be written: {why}; nothing is left of it.") from error

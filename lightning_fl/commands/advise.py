@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 
 from lightning_fl.commands import out_folder, parser_of
+from lightning_fl.errors import DataError
 from lightning_fl.run.explain import explained
 from lightning_fl.text import shown
 
@@ -20,6 +21,8 @@ MORE = [*RULES, "multi_krum", "nnm_geometric_median", "caf", "centred_clipping"]
 
 def answer(path: Path, f: int, more: bool, images: bool, out: Path) -> None:
     """Play, print and write the page."""
+    if not path.is_file():
+        raise DataError(f"advise needs a CSV file of the sites, got {path}, which is not there.")
     from lightning_fl import files
     from lightning_fl.aggregator.base import Aggregator
     from lightning_fl.run import page

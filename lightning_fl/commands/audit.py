@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 
 from lightning_fl.commands import out_folder, parser_of
-from lightning_fl.errors import SettingError
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.run.config import check_choices, compose
 from lightning_fl.run.explain import explained
 from lightning_fl.text import shown
 
@@ -17,14 +18,15 @@ RULES = "geometric_median,krum,multi_krum,caf"
 
 def audit(folder: Path, names: list[str], f: int, out: Path) -> None:
     """Print the table, and write it with a picture for each rule as a page."""
+    check_choices([f"aggregator={name}" for name in names])
+    if not folder.is_dir():
+        raise DataError(f"audit needs the folder of a run, got {folder}, which is not there.")
     from lightning_fl import files, plot
     from lightning_fl.audit.audit import audited
     from lightning_fl.audit.kept import kept_rounds
     from lightning_fl.run import page
     from lightning_fl.run.assemble import make
-    from lightning_fl.run.config import check_choices, compose
 
-    check_choices([f"aggregator={name}" for name in names])
     rules = {name: make(compose([f"aggregator={name}", f"f={f}"]).aggregator) for name in names}
     found = audited(kept_rounds(folder), rules)
     print(found)

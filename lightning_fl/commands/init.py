@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
-from lightning_fl.commands import explained_by, parser_of
+from lightning_fl.commands import explained_by, parser_of, whole
 from lightning_fl.errors import SettingError
 from lightning_fl.run.explain import explained
 
@@ -23,10 +23,11 @@ def init(folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingError(f"init needs a new or an empty folder, got {folder}; choose another.")
-    copytree(START / "project", folder, ignore=_LEFT, dirs_exist_ok=True)
-    copytree(START / "sweeps", folder / "sweeps", ignore=_LEFT)
-    for path in (folder / "sweeps").glob("*.yaml"):
-        path.write_text(explained_by(path.read_text("utf-8")), encoding="utf-8")
+    with whole(folder):
+        copytree(START / "project", folder, ignore=_LEFT, dirs_exist_ok=True)
+        copytree(START / "sweeps", folder / "sweeps", ignore=_LEFT)
+        for path in (folder / "sweeps").glob("*.yaml"):
+            path.write_text(explained_by(path.read_text("utf-8")), encoding="utf-8")
     print(f"{folder}: README.md says what is there.")
 
 

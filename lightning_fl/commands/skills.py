@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
-from lightning_fl.commands import parser_of
+from lightning_fl.commands import parser_of, whole
 from lightning_fl.commands.init import START
 from lightning_fl.errors import SettingError
 from lightning_fl.run.explain import explained
@@ -24,8 +24,9 @@ def skills(folder: Path) -> None:
         raise SettingError(
             f"skills needs a folder without {', '.join(there)}, got {folder}; remove these, or choose another."
         )
-    for path in ours:
-        copytree(path, folder / path.name, ignore=ignore_patterns(".*"))
+    with whole(*(folder / path.name for path in ours)):
+        for path in ours:
+            copytree(path, folder / path.name, ignore=ignore_patterns(".*"))
     print(f"{folder}: {', '.join(path.name for path in ours)}.")
 
 

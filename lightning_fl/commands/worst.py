@@ -59,12 +59,13 @@ def rule_of(place: str, f: int) -> Callable[[Any], Any]:
 
 def search(place: str, n: int, f: int, d: int, seed: int, budget: int | None, out: Path) -> None:
     """Print what is found over all families, and draw it."""
+    rule = rule_of(place, f)
     import torch
 
     from lightning_fl import plot
     from lightning_fl.yardstick.worst import BUDGET, kappa
 
-    found = kappa(rule_of(place, f), n, f, d, seed=seed, budget=BUDGET if budget is None else budget)
+    found = kappa(rule, n, f, d, seed=seed, budget=BUDGET if budget is None else budget)
     print(found)
     lines = {"proven": found.worst.proven, "no rule is below": found.worst.least}
     kappas = {name: each.kappa for name, each in found.families.items()}

@@ -172,12 +172,13 @@ class Advice:
             for name, who in self.liars.items()
         ]
         claims = f", most_examples={int(sizes.max())}" if weights == "samples" else ""
+        proven = f", of those with a proof for f={self.f}" if (self.safe[rule, weights] or 0) >= self.f else ""
         told = f", f={self.f}" if rule in self.tolerates else ""
         most = sizes.sort().values[-self.f :].sum() / sizes.sum()
         return [
             *shares,
             *([f"the largest hold {most:.0%}: weighed by samples, they outvote the others"] if most >= 0.5 else []),
-            f"least harm in the worst case: {rule} with weights={weights}; in Flower: "
+            f"least harm in the worst case{proven}: {rule} with weights={weights}; in Flower: "
             f'RobustStrategy("{rule}"{told}{claims}).',
             f"accuracy in per cent on {'images of digits' if self.images else 'synthetic samples'} with these sites' "
             "class counts, the worse of IPM and LIE; "

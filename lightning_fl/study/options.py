@@ -69,7 +69,7 @@ def share_of_twins(given: argparse.Namespace) -> float:
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose what a tournament plays."""
-    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train.py")
+    parser.add_argument("overrides", nargs="*", help="further settings of every run, as for train")
     parser.add_argument("--protocol", default=PROTOCOL, help=f"settings of lightning_fl/study/protocols ({PROTOCOL})")
     parser.add_argument("--quick", action="store_true", help="the small tournament, of 15 minutes")
     parser.add_argument("--rules", help="only these, separated by commas; see conf/aggregator")

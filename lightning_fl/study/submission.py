@@ -55,6 +55,8 @@ class Submission:
     selection: Mapping[str, Any]
 
     def __post_init__(self) -> None:
+        if self.lowers is None and self.name in set(choices("adversary")) - set(choices("aggregator")):
+            raise SettingError(f"submit takes {self.name}, an attack, with --lowers RULE; add the rule.")
         choose(self.name, choices(self.group), self.group)
         own = own_folder()
         if own is None or own not in file_of(self.group, self.name).parents:

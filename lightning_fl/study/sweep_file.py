@@ -40,7 +40,8 @@ def read(path: Path) -> dict[str, Any]:
         content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
     except OSError as error:
         beside = ", ".join(sorted(file.name for file in path.parent.glob("*.yaml"))) or "none"
-        raise SettingError(f"a sweep needs a file, got {path} ({error.strerror}); files there: {beside}.") from error
+        hint = f"files there: {beside}; lightning-fl init FOLDER brings some"
+        raise SettingError(f"a sweep needs a file, got {path} ({error.strerror}); {hint}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
     content = content if isinstance(content, dict) else {}

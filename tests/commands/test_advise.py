@@ -19,11 +19,11 @@ def test_prints_and_writes_a_page(tmp_path, monkeypatch, typed):
     monkeypatch.setattr("lightning_fl.study.advise.advise", played)
     code, out, err = typed(advise.main, "lightning-fl advise", "sites.csv", "--out", ".")
     assert (code, err) == (0, "")
-    assert "least harm in the worst case: median with weights=uniform" in out
+    assert "least harm in the worst case, of those with a proof for f=1: median with weights=uniform" in out
     assert "&lt;One&gt; (43.5% of the samples)" in (tmp_path / "advice.html").read_text()
 
 
 def test_refuses_what_is_no_file(typed):
     code, _, err = typed(advise.main, "lightning-fl advise", "nowhere.csv")
     assert code == 2
-    assert "advise cannot read" in err
+    assert "advise needs a CSV file of the sites, got nowhere.csv, which is not there" in err

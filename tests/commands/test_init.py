@@ -3,10 +3,11 @@
 import json
 import sys
 from pathlib import Path
+from shutil import Error
 
 import pytest
 
-from lightning_fl import SettingError
+from lightning_fl import DataError, SettingError
 from lightning_fl.commands.init import init
 from lightning_fl.run.saved import SavedRun
 
@@ -34,6 +35,20 @@ def test_it_holds_the_example_and_the_sweeps(project):
     assert files(project) == files(ROOT / "examples" / "own_project") | sweeps
     with pytest.raises(SettingError, match=r"init needs a new or an empty folder, got .*project; choose another"):
         init(project)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    def copied(source, target, **_):
+        target.mkdir()
+        (target / "half").write_text("")
+        raise Error([("from", "to", "[Errno 28] No space left on device: 'from' -> 'to'")])
+
+    monkeypatch.setattr("lightning_fl.commands.init.copytree", copied)
+    with pytest.raises(
+        DataError, match=r"mine cannot be written: \[Errno 28\] No space left on device; nothing is left"
+    ):
+        init(tmp_path / "mine")
+    assert not list(tmp_path.iterdir())
 
 
 def test_its_notebook_compares_the_rule(project):

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from lightning_fl import SettingError
+from lightning_fl import DataError, SettingError
 from lightning_fl.__main__ import main
 from lightning_fl.commands import reproduce, tournament
 from lightning_fl.commands.skills import skills
@@ -30,6 +30,18 @@ def blocks(text, language):
     return [
         re.sub(r"^   ", "", block, flags=re.MULTILINE) for block in re.findall(rf"```{language}\n(.*?)```", text, re.S)
     ]
+
+
+def test_a_full_disk_leaves_the_others(tmp_path, monkeypatch):
+    def copied(source, target, **_):
+        target.mkdir(parents=True)
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr("lightning_fl.commands.skills.copytree", copied)
+    with pytest.raises(DataError, match="cannot be written: No space left on device; nothing is left of it"):
+        skills(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_they_are_put_beside_others(tmp_path):

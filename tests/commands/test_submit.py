@@ -104,6 +104,7 @@ def test_an_attack_enters_by_what_it_leaves_of_a_rule(command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["my_attack", "--dry-run"], "submit takes my_attack, an attack, with --lowers RULE; add the rule"),
         (["krum"], "submit needs a file of your own in conf/aggregator, got krum, one of ours"),
         (["my_rul"], "there is no aggregator my_rul; did you mean my_rule"),
         (["my_rule", "--lowers", "krum"], "there is no adversary my_rule"),

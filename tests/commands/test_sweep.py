@@ -406,7 +406,10 @@ def test_a_file_that_is_not_there_is_named_with_those_that_are(command, tmp_path
     (tmp_path / "y.yaml").touch()
     code, _, err = command(None)
     assert code == 2
-    assert "needs a file, got x.yaml (No such file or directory); files there: y.yaml." in err
+    assert (
+        "needs a file, got x.yaml (No such file or directory); files there: y.yaml; lightning-fl init FOLDER brings"
+        in err
+    )
 
 
 def test_a_file_is_all_that_is_required(typed):
