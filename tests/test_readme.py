@@ -66,7 +66,7 @@ def test_a_run_in_python(tmp_path, monkeypatch):
     assert [len(run.metrics), len(run.weights)] == [100, 100]
     assert max(row["weight/byzantine"] for row in run.metrics[50:]) < 2 / 22  # one of the four is accepted at most
     assert not list(tmp_path.iterdir())
-    lightning = block("pl.Trainer(").replace("max_steps=100", "max_steps=100, logger=False, enable_checkpointing=False")
+    lightning = block("pl.Trainer(").replace("max_steps=100", "max_steps=100, enable_checkpointing=False")
     with training.quiet():
         exec(lightning, names)
     module = names["trainer"].lightning_module

@@ -24,7 +24,7 @@ def test_from_nothing_to_a_table_of_ones_own(tmp_path, monkeypatch, capsys):
     Path("my_table.yaml").write_text(short)
     blocks = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
     install, *commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
-    assert install[:3] == ["pip", "install", "-e"]
+    assert install == ["pip", "install", "lightning-fl"]
     said = []
     for tool, *words in commands:
         assert tool == "lightning-fl"
