@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from math import inf
 from statistics import fmean, median
 
 import torch
@@ -11,7 +13,9 @@ from torch import Tensor
 from lightning_fl.aggregator.base import Aggregator, aggregated
 from lightning_fl.audit.kept import KeptRound
 from lightning_fl.errors import SettingError
-from lightning_fl.server_oracle import GivenServer
+from lightning_fl.module import begin_anew
+from lightning_fl.round import Round
+from lightning_fl.server_oracle import GivenServer, ServerOracle
 from lightning_fl.tables import table
 from lightning_fl.updates.rows import which_finite
 from lightning_fl.updates.updates import Updates
@@ -27,8 +31,8 @@ class Audit:
     """What the rounds of a run tell; prints as a table.
 
     Args:
-        apart: Each client's median distance to the others over the usual one of the round, the median over rounds; inf
-            where it sent NaN or inf in most.
+        apart: Each client's median distance to the others whose updates are finite, over the usual one of the round;
+            the median over rounds; inf where it sent NaN or inf in most.
         weights: For each rule, rows as in a run's ``weights.csv``: the round, and what each client would have weighed.
         moved: For each rule and client, how far the answer would have moved in a round had the client told the worst of
             three lies, in units of the updates' spread; the mean over those of at most 10 rounds that it took part in.
@@ -76,9 +80,12 @@ def audited(rounds: Iterable[KeptRound], rules: Mapping[str, Aggregator]) -> Aud
     Args:
         rounds: The rounds, in order.
         rules: The rules by name.  Where rounds kept inner products alone, those that go by these alone (they move
-            with rotations) and need neither the server nor the model.
+            with rotations, and remember nothing) and need neither the server nor the model.  They are copied, and
+            begin anew.
     """
-    everything = list(rounds)
+    everything, rules = list(rounds), {name: deepcopy(rule) for name, rule in rules.items()}
+    for rule in rules.values():
+        begin_anew(rule)
     found, distances = Audit(), defaultdict[int, list[float]](list)
     moves = {name: defaultdict[int, list[float]](list) for name in rules}
     every = max(1, -(-len(everything) // _LIED_IN))
@@ -99,11 +106,13 @@ def audited(rounds: Iterable[KeptRound], rules: Mapping[str, Aggregator]) -> Aud
 
 
 def _apart(updates: Updates) -> list[float]:
-    """Each row's median distance to the others over the median of these."""
-    distances = updates.distances.sqrt()
-    own = [median([*row[:i], *row[i + 1 :]] or [0.0]) for i, row in enumerate(distances.tolist())]
-    usual = median(own)
-    return [x / usual if usual > 0 else float(x > 0) for x in own]
+    """Each row's median distance to the other finite rows over the median of these; inf for one that is not finite."""
+    fine = [i for i, finite in enumerate(which_finite(updates.rows)) if finite]
+    distances = updates.distances.sqrt()[fine][:, fine].tolist()
+    own = [median([*row[:i], *row[i + 1 :]] or [0.0]) for i, row in enumerate(distances)]
+    usual = median(own or [0.0])
+    found = dict(zip(fine, (x / usual if usual > 0 else float(x > 0) for x in own), strict=True))
+    return [found.get(i, inf) for i in range(updates.n)]
 
 
 def _ask(found: Audit, name: str, rule: Aggregator, one: KeptRound, lies: bool) -> dict[int, float]:
@@ -112,27 +121,40 @@ def _ask(found: Audit, name: str, rule: Aggregator, one: KeptRound, lies: bool) 
         raise SettingError(f"{name} needs the server, its model or its layers, got a record of updates.")
     if not one.whole and "rotation" not in rule.moves_with:
         raise SettingError(f'{name} needs the updates, got inner products; run with keep="updates".')
-    updates = one.updates
+    if not one.whole and rule.remembers:
+        raise SettingError(f'{name} remembers updates, got inner products; run with keep="updates".')
+    updates, server = one.updates, GivenServer(None)
+    server.round = Round(one.number - 1, 1.0, 0)
     rule.check(updates.n, 1)
-    aggregation = aggregated(rule, updates, GivenServer(None))
+    aggregation = aggregated(rule, updates, server)
     if aggregation.trusted is not None:
         weights = dict(zip(map(str, one.ids), aggregation.trusted.tolist(), strict=True))
         found.weights.setdefault(name, []).append({"round": float(one.number), **weights})
-    return {client: _moved(rule, updates, aggregation.update, i) for i, client in enumerate(one.ids) if lies}
+    moved = {client: _moved(rule, server, updates, aggregation.update, i) for i, client in enumerate(one.ids) if lies}
+    if rule.remembers:
+        if lies:
+            aggregated(rule, updates, server)  # what it takes over is its last answer
+        rule.on_train_batch_end(None, None, None, None, one.number - 1)  # type: ignore[arg-type]
+    return {client: far for client, far in moved.items() if far is not None}
 
 
-def _moved(rule: Aggregator, updates: Updates, answer: Tensor, i: int) -> float:
-    """How far the worst of three lies of one client moves the answer: against the others' mean, nothing, far ahead."""
+def _moved(rule: Aggregator, server: ServerOracle, updates: Updates, answer: Tensor, i: int) -> float | None:
+    """How far the worst of three lies of one client moves the answer: against the others' mean, nothing, far ahead.
+
+    None where the others have no spread.
+    """
     others = torch.tensor([fine and k != i for k, fine in enumerate(which_finite(updates.rows))])
     if not others.any():
-        return 0.0
+        return None
     rows = updates.rows[others]
     mean = rows.mean(0)
     spread = (rows - mean).square().sum(1).mean().sqrt()
+    if not spread > 0:
+        return None
     moves = []
     for lie in (-10 * mean, torch.zeros_like(mean), mean + 10 * (rows[0] - mean)):
         changed = updates.rows.clone()
         changed[i] = lie
-        told = aggregated(rule, Updates(changed, updates.data_weights, updates.ids), GivenServer(None)).update
-        moves.append(((told - answer).norm() / spread.clamp(min=1e-30)).item())
+        told = aggregated(rule, Updates(changed, updates.data_weights, updates.ids), server).update
+        moves.append(((told - answer).norm() / spread).item())
     return max(moves)

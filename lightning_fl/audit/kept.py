@@ -26,6 +26,8 @@ Keep = Literal["gram", "updates"]
 def keep_round(folder: Path, number: int, updates: Updates, keep: Keep) -> None:
     """Write one round into ``rounds/NUMBER.pt`` of a folder; of several processes all ask, and the first one writes.
 
+    Later rounds that are there are an earlier run's, and removed.
+
     Args:
         folder: The run's.
         number: From 1.
@@ -36,6 +38,9 @@ def keep_round(folder: Path, number: int, updates: Updates, keep: Keep) -> None:
     ids = range(updates.n) if updates.ids is None else updates.ids
     content = {"ids": [int(client) for client in ids], "weights": updates.data_weights, keep: held}
     if world() == 1 or dist.get_rank() == 0:
+        for path in (folder / FOLDER).glob("*.pt"):
+            if path.stem.isdigit() and int(path.stem) > number:
+                path.unlink()
         files.save(folder / FOLDER / f"{number}.pt", content)
 
 

@@ -30,7 +30,7 @@ def audit(folder: Path, names: list[str], f: int, out: Path) -> None:
     rules = {name: make(compose([f"aggregator={name}", f"f={f}"]).aggregator) for name in names}
     found = audited(kept_rounds(folder), rules)
     print(found)
-    if not found.weights:
+    if not (found.weights or found.moved):
         raise SettingError(f"audit has no rule left of {', '.join(names)}; name others by --rules.")
     parts = [f"<h1>{escape(str(folder))}</h1>", page.table(*found.cells), *(f"<p>{escape(n)}</p>" for n in found.notes)]
     out.mkdir(parents=True, exist_ok=True)

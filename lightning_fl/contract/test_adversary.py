@@ -80,13 +80,20 @@ def test_one_row_a_byzantine_client(name, b, dtype):
 
 @EVERY
 def test_changes_nothing_that_is_not_its_own(name):
-    honest, b, context = situation()
+    previous = honest_updates()[0]
+    honest, b, context = situation(round=Round(1, 0.1, 0), previous_update=previous)
     weights = honest.data_weights.clone()
+    held = deepcopy(context.byzantine)
     state = torch.get_rng_state()
     adversary(name).attack(honest, b, context)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(honest.rows, honest_updates())
     assert torch.equal(honest.data_weights, weights)
+    assert torch.equal(previous, honest_updates()[0])
+    now = context.byzantine
+    for before, after in [(held.samples.inputs, now.samples.inputs), (held.samples.targets, now.samples.targets)]:
+        assert torch.equal(before, after), "it changes its clients' samples, which are the run's; work on a copy"
+    assert all(map(torch.equal, held.indices, now.indices))
     assert all(p.grad is None for p in context.model.parameters())
     for p, q in zip(context.model.parameters(), model().parameters(), strict=True):
         assert torch.equal(p, q)
@@ -124,26 +131,36 @@ def test_data_weights_count_only_if_it_says_so(name):
 
 @EVERY
 def test_it_sends_the_same_whatever_it_does_not_know(name):
-    """Over two rounds, other honest updates change nothing if it does not see them; the rule is there to be asked."""
+    """Over two rounds, other honest updates change nothing if it does not see them; the rule is there to be asked.
+
+    Nor do other samples, for who goes by the models alone, nor another model, for who goes by nothing.
+    """
     asked, knows = [], adversary(name).knows
 
     def rule(updates):
         asked.append(updates)
         return world.context().aggregation(updates)
 
-    def sent(shift):
+    def sent(shift, samples=1, bias=0.0):
         attacker, found = adversary(name), []
         for t in range(2):
             honest, b, context = situation(round=Round(t, 0.1, 0), aggregation=rule)
             with torch.no_grad():
-                next(context.model.parameters()).add_(t)  # as a server's step does
+                next(context.model.parameters()).add_(t + bias)  # as a server's step does
+                context.byzantine.samples.inputs.mul_(samples)
             found.append(attacker.attack(Updates(honest.rows * (1 + shift) + shift), b, context).clone())
             attacker.on_train_batch_end(None, None, None, None, t)
         return found
 
-    here, there = sent(0), sent(1)
+    here, hidden = sent(0), {}
     if knows in ("data", "models", "nothing"):
-        assert all(map(same, here, there)), f"honest updates change what it sends; declare another knows than {knows!r}"
+        hidden["honest updates"] = sent(1)
+    if knows in ("models", "nothing"):
+        hidden["its samples"] = sent(0, samples=0)
+    if knows == "nothing":
+        hidden["the model"] = sent(0, bias=0.5)
+    for what, there in hidden.items():
+        assert all(map(same, here, there)), f"{what} change what it sends; declare another knows than {knows!r}"
     assert knows == "rule" or not asked, 'it asks the rule; declare knows = "rule"'
 
 

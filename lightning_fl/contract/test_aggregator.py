@@ -92,15 +92,31 @@ def test_keeps_shape_and_dtype_and_leaves_rows_alone(name, dtype):
     parameters = [parameter.clone() for parameter in oracle.model.parameters()]
     data = oracle.classes.samples
     object.__setattr__(data, "inputs", data.inputs.to(dtype))
-    aggregation = make(name).aggregate(Updates(rows, ids=range(H)), oracle)
+    updates = Updates(rows, torch.arange(1.0, H + 1), range(H))
+    weights = updates.data_weights.clone()
+    aggregation = make(name).aggregate(updates, oracle)
     assert aggregation.update.shape == (world.D,)
     assert aggregation.update.dtype == dtype
     assert aggregation.update.isfinite().all()
     assert torch.equal(rows, before)
+    assert torch.equal(updates.data_weights, weights)
     assert all(map(torch.equal, oracle.model.parameters(), parameters))
     if aggregation.weights is not None:
         assert aggregation.weights.shape == (H,)
         assert aggregation.weights.isfinite().all()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_float64_says_what_float32_says(name):
+    oracles = [world.oracle(), world.oracle()]
+    oracles[1].model.double()
+    data = oracles[1].classes.samples
+    object.__setattr__(data, "inputs", data.inputs.double())
+    rows = [world.honest_updates(H), world.honest_updates(H).double()]
+    single, double = (
+        make(name).aggregate(Updates(x, ids=range(H)), oracle).update for x, oracle in zip(rows, oracles, strict=True)
+    )
+    torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -236,6 +252,27 @@ def test_the_order_of_rows_is_irrelevant(name):
                     if bad in ("huge copies", "zeros"):  # which of the copies counts is all the same
                         expected[H:], found[H:] = expected[H:].sort().values, found[H:].sort().values
                     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", those(lambda rule: rule.remembers and not rule.order_matters))
+@pytest.mark.parametrize("absent", [0, 2])
+def test_it_remembers_clients_and_not_rows(name, absent):
+    """Over four rounds, in which clients stand in other rows, and some may be absent."""
+    if absent and DECLARED[name].needs_client is not None:
+        return
+
+    def found(shuffled: bool) -> list[torch.Tensor]:
+        rule, draw, answers = make(name), torch.Generator().manual_seed(1), []
+        for t in range(4):
+            order = torch.randperm(H, generator=draw)[absent * (t % 2) :]
+            order = order if shuffled else order.sort().values
+            updates = Updates(world.honest_updates(H, seed=t)[order], ids=order.tolist())
+            answers.append(rule.aggregate(updates, world.oracle(index=t)).update.clone())
+            rule.on_train_batch_end(None, None, None, None, t)
+        return answers
+
+    for here, there in zip(found(shuffled=True), found(shuffled=False), strict=True):
+        torch.testing.assert_close(here, there, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", those(lambda rule: rule.robust))

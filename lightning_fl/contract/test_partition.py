@@ -14,8 +14,9 @@ def made(name):
     """A partition as conf has it; None of one that needs a path or users, which has its own test."""
     if OmegaConf.missing_keys(conf.compose(f"partition={name}").partition):
         return None
+    partition = conf.make("partition", name)
     try:
-        return conf.make("partition", name).with_users(None)
+        return partition.with_users(None)
     except SettingError:
         return None
 

@@ -1,9 +1,10 @@
 """Clients of Flower that lie, so that both sides of an app can be tested."""
 
 from collections.abc import Callable, Collection, Iterable
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from io import BytesIO
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from lightning_fl.adversary.base import Adversary, AttackContext, Momentum
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
-from lightning_fl.errors import SettingError, check_instance
-from lightning_fl.flower.replies import Layout, at_rate
+from lightning_fl.errors import SettingError, check_instance, check_whole
+from lightning_fl.flower.replies import Layout, at_rate, check_rate
 from lightning_fl.network.parameters import trainable
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
@@ -49,7 +50,7 @@ class Liar:
         seed: Seed of the attack's draws.  Liars of one seed draw the same.
 
     Raises:
-        SettingError: If the attack needs what the client does not know.
+        SettingError: If the attack needs what the client does not know, or a number is out of range.
 
     Note:
         A liar knows of no other: an attack that goes by how many there are, as model replacement, is told its factor.
@@ -74,6 +75,9 @@ class Liar:
                 f"{adversary.spelled()} needs the other clients' updates, which a client of Flower does not see; let a "
                 f"LyingGrid play it at the server, or take an attack on its own data, such as fl.adversary.BitFlip()."
             )
+        check_rate(learning_rate)
+        if not (hasattr(claim, "__float__") and 0 <= claim < inf):
+            raise SettingError(f"claim must be a number of at least 0 and finite, got {claim!r}.")
         if (samples is None) != (model is None):
             raise SettingError("a liar trains a model on its samples, got one of them; give both, or neither.")
         self.adversary = adversary
@@ -85,7 +89,7 @@ class Liar:
         self.seed = seed
         if samples is None and adversary.knows == "data":  # now, not in a process that only logs what it lacks
             toy = nn.ParameterList([nn.Parameter(torch.zeros(2))])
-            self._forge(deepcopy(adversary), toy, _no_samples(adversary), adversary.from_round, torch.zeros(1, 2))
+            self._forge(deepcopy(adversary), toy, _no_samples(adversary), adversary.from_round, torch.zeros(1, 2), None)
 
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Let the app work, and change what it replies."""
@@ -99,14 +103,16 @@ class Liar:
         update = torch.from_numpy((start - _numbers(own, layout)) / self.learning_rate)[None]
 
         adversary = deepcopy(self.adversary)  # in a simulation several nodes share this object
+        index, previous = _round(message.content) - 1, None
         if _MEMORY in context.state:
-            stored = context.state[_MEMORY]["memory"]
-            adversary.load_state_dict(torch.load(BytesIO(stored), weights_only=True))
-        index = _round(message.content) - 1
-        lie = self._forge(adversary, self._at(sent, layout), self._batch(context), index, update)[0]
+            stored = torch.load(BytesIO(context.state[_MEMORY]["memory"]), weights_only=True)
+            adversary.load_state_dict(stored["attack"])
+            previous = _moved(stored["round"], stored["model"].numpy(), index, start, self.learning_rate)
+        lie = self._forge(adversary, self._at(sent, layout), self._batch(context), index, update, previous)[0]
         adversary.on_train_batch_end(None, None, None, None, index)  # type: ignore[arg-type]
         file = BytesIO()
-        torch.save(adversary.state_dict(), file)
+        memory = {"attack": adversary.state_dict(), "round": index, "model": torch.from_numpy(start)}
+        torch.save(memory, file)
         context.state[_MEMORY] = ConfigRecord({"memory": file.getvalue()})
 
         _replace(reply, layout, start, self.learning_rate * lie.numpy())
@@ -116,10 +122,16 @@ class Liar:
         return reply
 
     def _forge(
-        self, adversary: Adversary, model: nn.Module, batch: ClientBatch, index: int, own: Float[Tensor, "1 d"]
+        self,
+        adversary: Adversary,
+        model: nn.Module,
+        batch: ClientBatch,
+        index: int,
+        own: Float[Tensor, "1 d"],
+        previous: Float[Tensor, " d"] | None,
     ) -> Float[Tensor, "1 d"]:
         this_round = Round(index, self.learning_rate, self.seed)
-        known = _Known(model, self.client, batch, _refuse, this_round, own=own)
+        known = _Known(model, self.client, batch, _refuse, this_round, previous, own=own)
         forged: Tensor = adversary.send(Updates(own), 1, known)
         return forged
 
@@ -152,14 +164,14 @@ class LyingGrid:
     Args:
         grid: Flower's.
         adversary: An attack that goes by others' updates, or by nothing.
-        nodes: Who lies: the ids of nodes, or how many, those with the largest ids.
+        nodes: Who lies: the ids of nodes, or how many (0: nobody), those with the largest ids.
         rule: What the server aggregates by, for attacks that ask it.
         learning_rate: eta, the clients' rate; see `RobustStrategy`.
         seed: Seed of the attack's draws.
 
     Raises:
-        SettingError: If the attack trains on data of its own, or asks a rule that is not given; in a round, if too few
-            honest nodes reply for it.
+        SettingError: If the attack trains on data of its own, or asks a rule that is not given, or a number is out of
+            range; in a round, if there are fewer nodes than liars, or too few honest ones reply.
     """
 
     def __init__(
@@ -177,14 +189,23 @@ class LyingGrid:
             raise SettingError(f"{adversary.spelled()} needs the client's own data; let the mod Liar play it.")
         if adversary.knows == "rule" and rule is None:
             raise SettingError(f"{adversary.spelled()} needs the server's rule, got none; give rule=.")
+        check_rate(learning_rate)
+        if not isinstance(nodes, Collection):
+            check_whole("nodes", nodes, 0)
         self._grid, self._adversary, self._nodes = grid, deepcopy(adversary), nodes
         self._rule, self._rate, self._seed = rule, learning_rate, seed
+        self._before: tuple[int, np.ndarray] | None = None  # the last round and its model
 
     def send_and_receive(self, messages: Iterable[Message], **settings: Any) -> Iterable[Message]:
         """Send, and let the liars among those who trained see what came back; see Flower's ``Grid``."""
         asked = list(messages)
-        if isinstance(self._nodes, int):
-            self._nodes = sorted(self._grid.get_node_ids())[-self._nodes :]
+        ids = sorted(self._grid.get_node_ids())
+        if not isinstance(self._nodes, Collection):
+            if self._nodes > len(ids):
+                raise SettingError(f"nodes must be at most the number of nodes, {len(ids)}, got {self._nodes}.")
+            self._nodes = ids[len(ids) - int(self._nodes) :]
+        elif self._nodes and not {*self._nodes} & {*ids}:
+            raise SettingError(f"nodes must be ids of the grid's nodes, {ids}, got {[*self._nodes]}.")
         replies = list(self._grid.send_and_receive(asked, **settings))
         trained = [reply for reply in replies if not reply.has_error()]
         if not asked or not asked[0].metadata.message_type.startswith("train"):
@@ -193,22 +214,26 @@ class LyingGrid:
         layout = Layout.of(sent)
         start, index = _numbers(sent, layout), _round(asked[0].content) - 1
         liars = [reply for reply in trained if reply.metadata.src_node_id in self._nodes]
-        rows = [
-            start - _numbers(arrays, layout)
-            for reply in trained
-            if reply not in liars
-            for arrays in reply.content.array_records.values()
-        ]
+        others = [reply for reply in trained if reply not in liars]
+        rows = [start - _numbers(arrays, layout) for reply in others for arrays in reply.content.array_records.values()]
         self._adversary.check(len(rows), max(len(liars), 1), 1)
-        honest = Updates(torch.from_numpy(np.stack(rows) / self._rate))
+        who = [reply.metadata.src_node_id for reply in [*others, *liars]]
+        honest = Updates(torch.from_numpy(np.stack(rows) / self._rate), ids=who[: len(rows)])
         model = nn.ParameterList(nn.Parameter(value) for value in torch.from_numpy(start)[None])
-        server = GivenServer(None, self._seed)
+        server, this_round = GivenServer(None), Round(index, self._rate, self._seed)
+        server.round = this_round
 
         def ask(updates: Updates) -> Aggregation:
             assert self._rule is not None
-            return aggregated(self._rule, updates, server)
+            asked = copy(updates)
+            asked.ids = who
+            with server.guessed():
+                return aggregated(self._rule, asked, server)
 
-        known = _Known(model, Gradient(), _no_samples(self._adversary), ask, Round(index, self._rate, self._seed))
+        previous = None if self._before is None else _moved(*self._before, index, start, self._rate)
+        self._before = index, start
+        nobody = _no_samples(self._adversary)
+        known = _Known(model, Gradient(), nobody, ask, this_round, previous, who[: len(rows)])
         if liars and self._adversary.attacks_in(index):
             lies = self._adversary.attack(honest, len(liars), known)
             for reply, lie in zip(liars, lies, strict=True):
@@ -247,6 +272,11 @@ class _NoSamples:
 
 def _no_samples(adversary: Adversary) -> Any:
     return _NoSamples(adversary.spelled())
+
+
+def _moved(before: int, old: np.ndarray, index: int, new: np.ndarray, rate: float) -> Tensor | None:
+    """What the rule made of the last round's updates, as two successive global models show it; else None."""
+    return torch.from_numpy((old - new) / rate) if before == index - 1 else None
 
 
 def _refuse(updates: Updates) -> Any:

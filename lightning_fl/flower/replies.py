@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ except ImportError as error:
     raise ImportError('lightning_fl.flower needs flwr, got none; pip install "lightning-fl[flower]".') from error
 
 from lightning_fl.client.base import Client
+from lightning_fl.errors import SettingError
 from lightning_fl.updates.updates import Updates
 
 _MEAN, _VARIANCE = "running_mean", "running_var"  # torch's names, in BatchNorm and InstanceNorm
@@ -35,6 +36,16 @@ def at_rate(client: Client, learning_rate: float) -> Client:
         if isinstance(part, Client) and part.learning_rate is None:
             vars(part)["learning_rate"] = learning_rate
     return made
+
+
+def check_rate(learning_rate: float) -> None:
+    """Check the clients' rate.
+
+    Raises:
+        SettingError: If it is no number above 0, or infinite.
+    """
+    if not (hasattr(learning_rate, "__float__") and 0 < learning_rate < inf):
+        raise SettingError(f"learning_rate must be a number above 0 and finite, got {learning_rate!r}.")
 
 
 class Refused(ValueError):  # noqa: N818  (not an error of ours or of a user's)

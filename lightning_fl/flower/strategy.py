@@ -35,7 +35,7 @@ from lightning_fl.checks import check_model, check_optimizer, check_server_data,
 from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.errors import DataError, DivergedError, SettingError, check_choice, check_instance, check_whole
-from lightning_fl.flower.replies import Answers, Layout, answering, at_rate, gather, median_metrics
+from lightning_fl.flower.replies import Answers, Layout, answering, at_rate, check_rate, gather, median_metrics
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.module import begin_anew
 from lightning_fl.network.parameters import flatten, trainable, unflatten
@@ -128,8 +128,7 @@ class RobustStrategy(FedAvg):
         on_no_guarantee: NoGuarantee = "warn",
         **settings: Any,
     ):
-        if isinstance(learning_rate, str) or not 0 < learning_rate < inf:
-            raise SettingError(f"learning_rate must be a number above 0 and finite, got {learning_rate!r}.")
+        check_rate(learning_rate)
         if most_examples is not None:  # None: equal weights
             check_whole("most_examples", most_examples, 1)
         for name, value, needed, example in [
@@ -182,6 +181,8 @@ class RobustStrategy(FedAvg):
         self._least = least = self.rule.least_n(self.n_classes)
         self.rule.check(least, self.n_classes)
         settings = {"min_train_nodes": max(least, 2), "min_available_nodes": max(least, 2)} | settings
+        for name in ("min_train_nodes", "min_available_nodes"):
+            check_whole(name, settings[name], 0)
         if settings["min_train_nodes"] < least and settings.get("fraction_train", 1) > 0:
             raise SettingError(
                 f"{type(self.rule).__name__} needs at least {least} updates, got "

@@ -20,10 +20,15 @@ def vote_margin(n_votes: int, alpha: float = 0.001) -> float:
         n_votes: M, at least 1.
         alpha: Probability that it is off by more, in (0, 1).
 
+    Raises:
+        SettingError: If a number is out of range.
+
     >>> round(vote_margin(1000), 4)
     0.0588
     """
     check_numbers("crfl", above=0, n_votes=n_votes, alpha=alpha)
+    if alpha >= 1:
+        raise SettingError(f"crfl needs a probability alpha below 1, got {alpha:g}.")
     return sqrt(log(1 / alpha) / (2 * n_votes))
 
 

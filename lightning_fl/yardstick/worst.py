@@ -152,6 +152,8 @@ def worst(rule: Rule, honest: Any, f: int, *, seed: int = 0, budget: int = BUDGE
         raise SettingError(f"worst needs a rule to call, such as fl.aggregator.Krum(f={f}), got {shown(rule)}.")
     given = torch.as_tensor(honest) if isinstance(honest, np.ndarray) else honest
     check_rows(given, "honest")
+    if given.dtype == torch.float16:  # the attacks send 1e12
+        raise SettingError("worst needs honest rows of float32 or float64, got float16; give honest.float().")
     if len(given) < 2 or not given.isfinite().all():
         raise SettingError("worst needs at least 2 honest rows, all finite, got others; leave out rows of NaN and inf.")
     box = ClosedBox(rule, honest, f, budget)

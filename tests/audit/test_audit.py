@@ -51,6 +51,42 @@ def test_a_lie_moves_the_mean_most(tmp_path):
     assert found[5] == pytest.approx(10, rel=1e-6)
 
 
+@pytest.mark.parametrize(("n", "f"), [(3, 1), (5, 2), (7, 2)])
+def test_rows_of_nan_stand_out_however_many(tmp_path, n, f):
+    rows = world.honest_updates(n)
+    rows[n - f :] = torch.nan
+    keep_round(tmp_path, 1, Updates(rows, ids=range(n)), "gram")
+    found = audited(kept_rounds(tmp_path), {"krum": fl.aggregator.Krum(0)})
+    assert [apart == float("inf") for apart in found.apart.values()] == [False] * (n - f) + [True] * f
+    assert all(far < 1e6 for far in found.moved.get("krum", {}).values())
+
+
+def test_a_rule_with_memory_is_asked_round_by_round(tmp_path):
+    """FoolsGold: what two clients sent alike before counts, too, and each audit begins anew."""
+    for t in range(4):
+        rows = world.honest_updates(6, seed=t)
+        rows[4] = rows[5]
+        keep_round(tmp_path, t + 1, Updates(rows, ids=range(6)), "updates")
+    rule, alone, weights = fl.aggregator.Foolsgold(), fl.aggregator.Foolsgold(), []
+    for one in kept_rounds(tmp_path):
+        weights.append(alone.aggregate(one.updates, world.oracle(index=one.number - 1)).trusted.tolist())
+        alone.on_train_batch_end(None, None, None, None, one.number - 1)
+    for _ in range(2):
+        found = audited(kept_rounds(tmp_path), {"foolsgold": rule}).weights["foolsgold"]
+        assert [[row[str(client)] for client in range(6)] for row in found] == weights
+    keep_round(tmp_path, 5, Updates(rows, ids=range(6)), "gram")
+    assert (
+        "remembers updates, got inner products"
+        in audited(kept_rounds(tmp_path), {"foolsgold": rule}).skipped["foolsgold"]
+    )
+
+
+def test_another_run_in_the_folder_leaves_no_rounds_of_the_first(tmp_path):
+    rounds(tmp_path, "gram", 5)
+    rounds(tmp_path, "gram", 2)
+    assert [one.number for one in kept_rounds(tmp_path)] == [1, 2]
+
+
 def test_a_rule_that_needs_more_is_left_out(tmp_path):
     rounds(tmp_path, "gram")
     rules: dict[str, Aggregator] = {"median": fl.aggregator.Median(), "fltrust": fl.aggregator.Fltrust()}

@@ -24,6 +24,13 @@ def test_refuses_a_folder_without_rounds(typed):
     assert "an audit needs kept rounds" in err
 
 
+def test_a_rule_by_coordinates_has_a_page_without_a_picture(tmp_path, typed):
+    rounds(tmp_path, "updates")
+    code, _, err = typed(audit.main, "lightning-fl audit", tmp_path, "--rules", "median")
+    assert (code, err) == (0, "")
+    assert "median: a lie moves" in (tmp_path / "audit.html").read_text()
+
+
 def test_fails_where_no_rule_is_left(tmp_path, typed):
     rounds(tmp_path, "gram")
     code, out, err = typed(audit.main, "lightning-fl audit", tmp_path, "--rules", "median")

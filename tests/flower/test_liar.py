@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason='needs flwr (pip install "lightning-fl[flower
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 import lightning_fl as fl
+from lightning_fl import Updates
 from lightning_fl.errors import SettingError
 from lightning_fl.flower import Liar, LyingGrid, RobustStrategy
 from tests.flower.grid import FakeGrid
@@ -106,6 +107,75 @@ def test_liars_that_see_the_others_send_what_the_attack_makes_of_their_updates()
     torch.testing.assert_close(seen[1] - seen[2], torch.cat([lie, MOVES[1:]]).median(0).values, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [(9, "at most the number of nodes, 7, got 9"), ([999], "ids of the grid's nodes, .* got .999")],
+)
+def test_nodes_are_there(nodes, message):
+    grid = LyingGrid(FakeGrid(honest()), fl.adversary.SameValue(1e6), nodes)
+    with pytest.raises(SettingError, match=message):
+        RobustStrategy("average").start(grid, ArrayRecord(START), 1)
+
+
+def test_no_node_lies_where_none_is_to(monkeypatch):
+    grid = LyingGrid(FakeGrid(honest()), fl.adversary.SameValue(1e6), 0)
+    result = RobustStrategy("average").start(grid, ArrayRecord(START), 1)
+    torch.testing.assert_close(flat(result), BEGIN - MOVES.mean(0))
+
+
+class Spy(fl.adversary.SameValue):
+    """Notes what it is told."""
+
+    def __init__(self, seen, knows="nothing"):
+        super().__init__(0.0)
+        self.seen, self.knows = seen, knows
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def attack(self, honest, n_byzantine, context):
+        self.seen.append(context)
+        return super().attack(honest, n_byzantine, context)
+
+
+def test_a_liar_sees_how_the_model_moved():
+    seen = []
+    moves = first_rows(lying(Liar(Spy(seen), learning_rate=0.5)), 3, 0.5)
+    assert seen[0].previous_update is None
+    for context, move in zip(seen[1:], moves, strict=False):
+        torch.testing.assert_close(context.previous_update, move / 0.5)
+
+
+def test_liars_at_the_grid_know_the_others_numbers_and_not_the_server_s_draws():
+    drawn, seen = [], []
+
+    class Draws(fl.aggregator.Average):
+        def aggregate(self, updates, server):
+            drawn.append((torch.rand((), generator=server.generator("x")).item(), list(updates.ids or ())))
+            return super().aggregate(updates, server)
+
+    class Asks(Spy):
+        def attack(self, honest, n_byzantine, context):
+            forged = super().attack(honest, n_byzantine, context)
+            context.rule(Updates(torch.cat([honest.rows, forged])))
+            return forged
+
+    rule, models = Draws(), []
+    grid = LyingGrid(FakeGrid(honest()), Asks(seen, "rule"), 2, rule=rule, learning_rate=0.5)
+
+    def keep(number, arrays):
+        models.append(torch.cat([value.flatten() for value in arrays.to_torch_state_dict().values()]))
+
+    RobustStrategy(rule, learning_rate=0.5).start(grid, ArrayRecord(START), 3, evaluate_fn=keep)
+    drawn.pop(0)  # the strategy tries its rule
+    assert len({draw for draw, _ in drawn}) == 6  # each round, the attack's and the server's
+    assert all(sorted(ids) == sorted(honest()) for _, ids in drawn[::2])
+    assert [sorted(context.honest_ids) for context in seen] == [sorted(honest())[:5]] * 3
+    assert seen[0].previous_update is None
+    for context, before, after in zip(seen[1:], models, models[1:], strict=False):
+        torch.testing.assert_close(context.previous_update, (before - after) / 0.5)
+
+
 def test_what_an_attack_remembers_outlives_the_message_apart_for_each_node():
     """PoisonedFL: zero at first; then c = 8 times the length by which the model moved, over the rate."""
     liar = Liar(fl.adversary.Poisonedfl())
@@ -128,6 +198,10 @@ def test_what_an_attack_remembers_outlives_the_message_apart_for_each_node():
         (lambda: Liar(fl.adversary.LabelFlip()), "label_flip needs the client's samples, got none; give model, sam"),
         (lambda: Liar(fl.adversary.LabelFlip(), model=nn.Linear(1, 1)), "got one of them; give both"),
         (lambda: Liar("bit_flip"), "adversary must be"),
+        (lambda: Liar(fl.adversary.BitFlip(), learning_rate=0.0), "learning_rate must be a number above 0 and finite"),
+        (lambda: Liar(fl.adversary.BitFlip(), claim="x"), "claim must be a number of at least 0 and finite, got 'x'"),
+        (lambda: LyingGrid(None, fl.adversary.Ipm(), -2), "nodes must be a whole number of at least 0, got -2"),
+        (lambda: LyingGrid(None, fl.adversary.Ipm(), 1, learning_rate=None), "learning_rate must be a number above 0"),
         (lambda: LyingGrid(None, fl.adversary.BitFlip(), 1), "needs the client's own data; let the mod Liar play it"),
         (lambda: LyingGrid(None, fl.adversary.OptIpm(), 1), "needs the server's rule, got none"),
     ],

@@ -222,6 +222,7 @@ def test_members_are_frozen():
         (("krum", torch.ones(3, 2), 1), r"needs a rule to call, such as fl.aggregator.Krum\(f=1\), got 'krum'"),
         ((Median, torch.ones(3, 2), 1), r"got the class Median; write Median\(...\)"),
         ((lambda rows: rows[0], torch.zeros(3, 2), 0), "f must be a whole number of at least 1, got 0"),
+        ((lambda rows: rows[0], torch.eye(3).half(), 1), r"float32 or float64, got float16; give honest\.float\(\)"),
         ((lambda rows: rows[0], torch.tensor([[1.0], [torch.nan]]), 1), "at least 2 honest rows, all finite"),
         ((lambda rows: rows[0, 0], torch.ones(3, 2), 1), "makes a vector .* got TypeError: an answer of shape"),
         ((fl.aggregator.Krum(f=3), torch.eye(3), 2), r"^krum needs .* got n=5 and f=3"),
