@@ -56,7 +56,7 @@ def test_where_it_says_nothing():
     assert trigger_radius(1.0, 0.0, **some).value == inf
     with pytest.raises(SettingError, match="crfl needs finite sigma > 0"):
         trigger_radius(0.9, 0.1, sigma=0.0, **some)
-    with pytest.raises(SettingError, match="crfl needs a probability alpha below 1, got 1.5"):
+    with pytest.raises(SettingError, match=r"crfl needs a probability alpha below 1, got 1\.5"):
         vote_margin(1000, 1.5)
     with pytest.raises(SettingError, match="crfl needs a share p_a of at most 1, got 90; divide"):
         trigger_radius(90.0, 5.0, **some)
