@@ -52,21 +52,24 @@ def entries(submission: Submission) -> Entries:
     return replace(chosen, attacks=list(dict.fromkeys([*chosen.attacks, submission.name])))
 
 
-def play(submission: Submission, folder: Path, given: Namespace) -> tuple[Tournament, str]:
+def its_own(submission: Submission, folder: Path) -> Tournament:
+    """The runs of the submission alone."""
+    whole, rule = entries(submission), submission.lowers or submission.name
+    return Tournament(replace(whole, rules={rule: whole.rules[rule]}), folder)
+
+
+def play(submission: Submission, tournament: Tournament, given: Namespace) -> str:
     """Try the laws, play what is missing, and say what it has reached.
 
     Raises:
         SettingError: If it breaks a law, or a run failed.
     """
-    whole, rule = entries(submission), submission.lowers or submission.name
-    tournament = Tournament(replace(whole, rules={rule: whole.rules[rule]}), folder)
-    if not given.dry_run:
-        submission.check_laws()
-    kappa = "" if given.dry_run else submission.kappa(given.budget)
-    failed = play_all(tournament, Runner(given.workers, given.on), given.dry_run)
+    submission.check_laws()
+    kappa = submission.kappa(given.budget)
+    failed = play_all(tournament, Runner(given.workers, given.on))
     if failed:
         raise SettingError(f"{submission.name} failed in {len(failed)} runs; the first: {failed[0]['reason']}.")
-    return tournament, f"{submission.result(tournament, given.error)}\n{kappa}".strip()
+    return f"{submission.result(tournament, given.error)}\n{kappa}".strip()
 
 
 def submit(given: Namespace) -> None:
@@ -74,12 +77,12 @@ def submit(given: Namespace) -> None:
     selection = chosen(given)
     submission = Submission(given.name, given.lowers, {"protocol": given.protocol} | selection)
     out = Path("submissions", given.name)
-    entries(submission)  # what does not fit is said before there is a card
-    if not given.dry_run:
-        check_card(out)
-    tournament, reached = play(submission, given.folder / given.name, given)
+    tournament = its_own(submission, given.folder / given.name)
     if given.dry_run:
+        play_all(tournament, Runner(given.workers, given.on), dry=True)
         return
+    check_card(out)
+    reached = play(submission, tournament, given)
     submission.write(out, tournament)
     files.write(out / "result.md", f"```\n{reached}\n```\n")
     own = [*(name for name in selection if name != "protocol"), *(["budget"] if given.budget != _BUDGET else [])]
@@ -100,10 +103,12 @@ def check(given: Namespace) -> None:
         raise SettingError(f"--check plays what the submission chose, got {', '.join(others)}; leave it out.")
     os.environ[OWN] = str(folder / "conf")
     submission = Submission.read(folder)
-    check_card(folder)
-    tournament, reached = play(submission, given.folder / f"{submission.name}_again", given)
+    tournament = its_own(submission, given.folder / f"{submission.name}_again")
     if given.dry_run:
+        play_all(tournament, Runner(given.workers, given.on), dry=True)
         return
+    check_card(folder)
+    reached = play(submission, tournament, given)
     said, holds = apart(tournament, folder, given.error)
     selected_there = ", ".join(f"{name}={value}" for name, value in submission.selection.items())
     report = write(Tournament(entries(submission), tournament.folder))
