@@ -301,6 +301,7 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
 
     states = random_states(inputs.device)
     buffers = {where: (buffer, buffer._version, buffer.clone()) for where, buffer in model.named_buffers()}
+    weights = {where: weight.detach().clone() for where, weight in model.named_parameters()}
     try:
         outputs = once()
     except Exception as error:  # a model may raise anything about what it does not take
@@ -320,6 +321,12 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
         written = after[where] is buffer and buffer._version != version
         if written or not _same(value, after[where]):
             raise SettingError(f"{name} changes its buffer {where} in training, which clients do not upload.")
+    for where, weight in model.named_parameters():
+        if not _same(weights[where], weight.detach()):
+            raise SettingError(
+                f"{name} changes its parameter {where} in its forward, as max_norm and .data do, which no update "
+                f"shows; leave that to the optimizer."
+            )
     if not isinstance(outputs, Tensor):
         raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
     if outputs.ndim != 2 or len(outputs) != tried:

@@ -84,6 +84,14 @@ class Wordy(nn.Linear):
         raise AssertionError(f"Wrong height!\nExpected 224, got {inputs.shape[1]}")
 
 
+class Clipping(nn.Linear):
+    """Keeps its weights small by itself."""
+
+    def forward(self, inputs):
+        self.weight.data.clamp_(-0.01, 0.01)
+        return super().forward(inputs)
+
+
 class Masked(nn.Linear):
     """Needs more than inputs."""
 
@@ -94,6 +102,7 @@ class Masked(nn.Linear):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
+        (Clipping(2, 3), r"Clipping changes its parameter weight in its forward, as max_norm and \.data do"),
         (Counting(), "Counting changes its buffer calls in training, which clients do not upload"),
         (spectral_norm(nn.Linear(2, 3)), "changes its buffer parametrizations.weight.0._u in training"),
         (

@@ -82,6 +82,11 @@ class LocalOptimizer(LocalSteps):
             raise SettingError(
                 f"local_optimizer needs a name of torch.optim, such as AdamW, got {self.optimizer!r}{hint}"
             )
+        if "lr" in self.options:
+            raise SettingError(
+                f"local_optimizer has one rate, got lr={self.options['lr']} among its options; set "
+                f"client.learning_rate."
+            )
         some = [torch.zeros(tuple(shape)) for shape in shapes]
         for each in some:
             each.grad = torch.ones_like(each)

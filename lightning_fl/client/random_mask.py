@@ -61,6 +61,7 @@ class RandomMask(Wrapper):
 
     @override
     def read(self, forged: Float[Tensor, "b d"], ids: Sequence[int], this_round: Round) -> Float[Tensor, "b d"]:
+        forged = super().read(forged, ids, this_round)
         found, entries = torch.zeros_like(forged).contiguous(), None
         for row, into, client in zip(forged, found, ids, strict=True):
             if self.mask == "own" or entries is None:

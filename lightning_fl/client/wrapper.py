@@ -55,6 +55,10 @@ class Wrapper(Client):
         return result
 
     @override
+    def read(self, forged: Float[Tensor, "b d"], ids: Sequence[int], this_round: Round) -> Float[Tensor, "b d"]:
+        return self.client.read(forged, ids, this_round)
+
+    @override
     def without_momentum(self) -> Client:
         other = copy(self)
         other._modules = {"client": self.client.without_momentum()}
@@ -125,7 +129,7 @@ class Compressor(Wrapper):
 
     @override
     def read(self, forged: Float[Tensor, "b d"], ids: Sequence[int], this_round: Round) -> Float[Tensor, "b d"]:
-        read = forged.clone()
+        read = super().read(forged, ids, this_round).clone()
         for row in read:
             row.copy_(self.compress(row))
         return read

@@ -9,6 +9,7 @@ from math import gcd
 from torch import nn
 
 from lightning_fl.errors import check_whole
+from lightning_fl.network.layers import replaced
 
 
 def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
@@ -27,15 +28,15 @@ def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
     8
     """
     check_whole("groups", groups, 1)
-    return replaced(deepcopy(model), groups)
+    return grouped(deepcopy(model), groups)
 
 
-def replaced(module: nn.Module, groups: int) -> nn.Module:
+def grouped(module: nn.Module, groups: int) -> nn.Module:
     """Replace every batch normalisation inside a module, in place; see `with_group_norm`."""
-    if not isinstance(module, nn.modules.batchnorm._BatchNorm):
-        for name, child in module.named_children():
-            setattr(module, name, replaced(child, groups))
-        return module
+    return replaced(module, nn.modules.batchnorm._BatchNorm, lambda layer: _group_norm(layer, groups))
+
+
+def _group_norm(module: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.Module:
     channels = module.num_features
     norm = nn.GroupNorm(gcd(groups, channels), channels, module.eps, module.affine)
     if module.affine:

@@ -11,7 +11,8 @@ from torchvision.models import get_model, get_model_weights, list_models
 from torchvision.ops import FrozenBatchNorm2d
 
 from lightning_fl.errors import DataError, SettingError
-from lightning_fl.model.group_norm import replaced
+from lightning_fl.model.group_norm import grouped
+from lightning_fl.network.layers import replaced
 from lightning_fl.ranges import Checked, PositiveInt
 from lightning_fl.text import meant
 
@@ -70,9 +71,9 @@ class Torchvision(Checked, nn.Module):
         if stem == "cifar":
             _small_stem(self.net, name)
         if norm == "group":
-            self.net = replaced(self.net, _GROUPS)
+            self.net = grouped(self.net, _GROUPS)
         if norm == "frozen":
-            _freeze(self.net)
+            replaced(self.net, nn.BatchNorm2d, _frozen)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (batch, 1 or 3, height, width) to logits."""
@@ -130,11 +131,7 @@ def _small_stem(net: nn.Module, name: str) -> None:
     net.maxpool = nn.Identity()
 
 
-def _freeze(module: nn.Module) -> None:
-    for name, child in module.named_children():
-        if isinstance(child, nn.BatchNorm2d):
-            frozen = FrozenBatchNorm2d(child.num_features, child.eps)
-            frozen.load_state_dict(child.state_dict())
-            setattr(module, name, frozen)
-        else:
-            _freeze(child)
+def _frozen(layer: nn.BatchNorm2d) -> nn.Module:
+    frozen = FrozenBatchNorm2d(layer.num_features, layer.eps)
+    frozen.load_state_dict(layer.state_dict())
+    return frozen

@@ -136,7 +136,9 @@ class KeyedDropout(TorchFunctionMode):
             scores = scores.masked_fill(~attn_mask, -torch.inf)
         elif attn_mask is not None:
             scores = scores + attn_mask
-        return self._drop(scores.softmax(-1), dropout_p, scores.dim()) @ value
+        nowhere = scores.isneginf().all(-1, keepdim=True)  # all is masked: torch gives zeros
+        weights = scores.masked_fill(nowhere, 0.0).softmax(-1).masked_fill(nowhere, 0.0)
+        return self._drop(weights, dropout_p, scores.dim()) @ value
 
     def _recur(self, func: Callable[..., Any], x: Tensor, *args: Any) -> Any:
         """Run a recurrent network, layer by layer if something is dropped between them."""

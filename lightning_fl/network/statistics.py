@@ -32,6 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fl.errors import SettingError
+from lightning_fl.network.layers import replaced
 
 Buffers = Literal["refuse", "batch", "recompute", "rule"]
 
@@ -141,20 +142,18 @@ def with_statistics(module: nn.Module, buffers: Buffers) -> nn.Module:
     """Replace every batch normalisation inside a module that is not frozen, in place; one of two names once.
 
     Raises:
-        SettingError: If one is of a class that torch does not have, which may compute anything.
+        SettingError: If one is of a class that torch does not have, which may compute anything, or was trained
+            otherwise.
     """
+    for layer in layers(module):
+        if layer.how != buffers:
+            raise SettingError(
+                f"{type(module).__name__} was trained with model.buffers={layer.how} (in Python buffers=), got "
+                f"{buffers}; give the same."
+            )
     if buffers == "refuse":
         return module
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return _with_statistics(module, buffers)
-    made: dict[nn.Module, nn.Module] = {}
-    for part in [*module.modules()]:
-        for name, child in part._modules.items():
-            if isinstance(child, nn.modules.batchnorm._BatchNorm):
-                if child not in made:
-                    made[child] = _with_statistics(child, buffers)
-                setattr(part, name, made[child])
-    return module
+    return replaced(module, nn.modules.batchnorm._BatchNorm, lambda layer: _with_statistics(layer, buffers))
 
 
 def _with_statistics(module: nn.modules.batchnorm._BatchNorm, buffers: Buffers) -> nn.Module:

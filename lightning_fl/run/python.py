@@ -214,7 +214,8 @@ def train(
         buffers: What becomes of the running statistics of batch normalisation: "refuse" the model, evaluate by the
             "batch", let the server "recompute" them on its samples, or make them a matter of the "rule"; see
             `FederatedModule`.
-        trainer: Settings of Lightning's trainer, such as ``accelerator``; its ``callbacks`` come after rule and attack.
+        trainer: Settings of Lightning's trainer, such as ``accelerator``; its ``callbacks`` come after rule and attack
+            and keep what they remember; those of several seeds are copies.
 
     Returns:
         The result; of several seeds a list, which ends with the run that Ctrl-C has ended.

@@ -34,7 +34,13 @@ def take_over(model: nn.Module, start: str) -> None:
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise DataError(f"{_NEED}, got something else in {path}; give another file.")
     ours, theirs = model.state_dict(), found
-    unlike = [name for name in ours.keys() | theirs.keys() if _shape(ours.get(name)) != _shape(theirs.get(name))]
+    unlike = [
+        name
+        for name in ours.keys() | theirs.keys()
+        if _shape(ours.get(name)) != _shape(theirs.get(name))
+        # A run with model.buffers leaves some of batch normalisation's own out.
+        and not (name.rpartition(".")[2] in _STATISTICS and (name not in ours or name not in theirs))
+    ]
     if unlike:
         name = min(unlike)
         raise SettingError(
@@ -42,7 +48,10 @@ def take_over(model: nn.Module, start: str) -> None:
             f"{_shape(theirs.get(name))} there and {_shape(ours.get(name))} here; choose the model that it was saved "
             f"from."
         )
-    model.load_state_dict(theirs)
+    model.load_state_dict(theirs, strict=False)
+
+
+_STATISTICS = {"running_mean", "running_var", "num_batches_tracked"}
 
 
 def _shape(value: Tensor | None) -> tuple[int, ...] | str:

@@ -65,7 +65,7 @@ def read(path: Path) -> dict[str, Any]:
             " ".join(_command(content)),
         ),
         (content.get("method") in METHODS, f"method {', '.join(METHODS)}", content.get("method")),
-        (named.get("name") in METRICS, f"metric with name {', '.join(METRICS)}", metric),
+        (str(named.get("name")) in METRICS, f"metric with name {', '.join(METRICS)}", metric),
         (named.get("goal", "minimize") in ("minimize", "maximize"), "metric.goal minimize or maximize", metric),
         (type(cap) is int and cap > 0, "run_cap at least 1", cap),
         (isinstance(parameters, dict) and parameters, "parameters", parameters),
@@ -88,9 +88,11 @@ def fixed(content: dict[str, Any]) -> list[str] | None:
 
 def _command(content: dict[str, Any]) -> list[str]:
     """A file's command; without one, W&B's own, which gives the program --NAME=VALUE."""
-    program = str(content.get("program"))
+    program, command = str(content.get("program")), content.get("command")
     default = ["${program}", *(["train"] if program.rpartition("/")[2] == "lightning-fl" else [])]
-    return [program if word == "${program}" else str(word) for word in content.get("command") or default]
+    return [
+        program if word == "${program}" else str(word) for word in (command if isinstance(command, list) else default)
+    ]
 
 
 def axis(name: str, spec: Any, method: str) -> Axis:
@@ -110,16 +112,17 @@ def axis(name: str, spec: Any, method: str) -> Axis:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", str(name)) or not isinstance(spec, dict):
         raise SettingError(f"a parameter needs a name, and value, values or a distribution, got {name}: {spec}.")
     if "parameters" in spec:
-        raise SettingError(
-            f"{name} is nested, which train.py cannot read; write {name}.{next(iter(spec['parameters']), 'x')}."
-        )
+        inner = next(iter(spec["parameters"]), "x") if isinstance(spec["parameters"], dict) else "x"
+        raise SettingError(f"{name} is nested, which train.py cannot read; write {name}.{inner}.")
     kind = str(spec.get("distribution", _guess(spec)))
     if kind not in KINDS:
         raise SettingError(f"{name} has distribution {kind}, which is not known here; known: {', '.join(KINDS)}.")
     needed = {LISTED[kind]} if kind in LISTED else {"min", "max"} if "uniform" in kind else set()
     allowed = {"mu", "sigma"} if kind == "normal" else set()
     if not needed <= set(spec) <= needed | allowed | {"distribution"}:
-        raise SettingError(f"{name} ({kind}) takes {', '.join(sorted(needed | allowed))}, got {', '.join(spec)}.")
+        raise SettingError(
+            f"{name} ({kind}) takes {', '.join(sorted(needed | allowed))}, got {', '.join(map(str, spec))}."
+        )
     if method == "grid" and kind not in (*LISTED, "int_uniform"):
         raise SettingError(f"{name} is {kind}, which a grid cannot list; give values, or method random or bayes.")
     return _listed(name, spec) if kind in LISTED else _drawn(name, spec, kind, method)
@@ -150,6 +153,8 @@ def _drawn(name: str, spec: dict[str, Any], kind: str, method: str) -> Axis:
     if not all(isinstance(number, whole) and not isinstance(number, bool) for number in numbers.values()):
         what = "whole numbers" if whole is int else "numbers"
         raise SettingError(f"{name} ({kind}) needs {what}, got {numbers}; to YAML 1e-3 is a word, 1.0e-3 a number.")
+    if not all(-1e300 < number < 1e300 for number in numbers.values()):  # NaN is not either
+        raise SettingError(f"{name} ({kind}) needs finite numbers, got {numbers}.")
     low, high, log = spec.get("min", 0), spec.get("max", 1), kind == "log_uniform_values"
     if low >= high or spec.get("sigma", 1) <= 0 or (log and low <= 0):
         above = "0 < min < max" if log else "min < max"

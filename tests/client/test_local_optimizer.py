@@ -52,6 +52,7 @@ def test_sgd_is_local_sgd(counted):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"options": {"lr": 5.0}}, r"has one rate, got lr=5\.0 among its options; set client\.learning_rate"),
         ({"optimizer": "Adan"}, r"needs a name of torch.optim, such as AdamW, got 'Adan'"),
         ({"optimizer": "Adamm"}, r"got 'Adamm'; did you mean Adam\?"),
         ({"optimizer": "Optimizer"}, r"needs a name of torch.optim"),

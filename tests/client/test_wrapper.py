@@ -25,6 +25,12 @@ class Seeing(Average):
         return super().aggregate(updates, server)
 
 
+@pytest.mark.parametrize("make", [lambda c: RandomMask(c, 1.0), lambda c: TopK(c, 1.0)])
+def test_what_is_wrapped_reads_too(make):
+    read = make(Sign(Gradient())).read(torch.randn(1, 100), [0], Round(0, 0.1, 0))
+    assert len(read.abs().unique()) == 1
+
+
 @pytest.mark.parametrize("attack", [Ipm(2.0), BitFlip()], ids=["forged", "trained"])
 def test_attackers_send_what_honest_clients_could(attack):
     """Two of nine entries; one size in each row."""

@@ -366,6 +366,8 @@ def test_a_grid_lists_whole_numbers():
         ("a: [", "x.yaml cannot be read"),
         ("", "needs program: scripts/train.py, or command: .*lightning-fl, train.*, got None"),
         (content() | {"program": "lightning-fl"}, "needs program: .*, got .* lightning-fl"),
+        (content() | {"command": 5}, r"needs \$\{args_no_hyphens\} in command, got 5"),
+        (content(metric={"name": ["accuracy"]}), "needs metric with name final/accuracy"),
         (content(method="annealing"), "needs method grid, random, bayes, got annealing"),
         (content(metric={"name": "loss"}), "needs metric with name final/accuracy.*got {'name': 'loss'}"),
         (content(metric={"name": "accuracy", "goal": "up"}), "metric.goal minimize or maximize"),

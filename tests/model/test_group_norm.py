@@ -28,6 +28,13 @@ def test_a_model_that_is_one_itself():
     assert isinstance(fl.model.with_group_norm(nn.BatchNorm2d(4)), nn.GroupNorm)
 
 
+def test_one_in_two_places_is_replaced_in_both():
+    norm = nn.BatchNorm2d(4)
+    first, second = fl.model.with_group_norm(nn.Sequential(norm, norm))
+    assert first is second
+    assert isinstance(first, nn.GroupNorm)
+
+
 def test_a_federation_takes_the_copy():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(2))
     model(torch.zeros(2, 3, 5, 5))

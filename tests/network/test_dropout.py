@@ -165,6 +165,17 @@ def test_attention_drops_the_share_that_it_says_and_scales_the_rest():
     assert abs((weights == 0).float().mean() - 0.2) < 0.003  # 200,000 weights: three standard deviations
 
 
+def test_a_row_that_sees_nothing_is_zero_as_torchs_is():
+    x = torch.randn(3, 1, 4, 2, requires_grad=True)
+    mask = torch.ones(3, 1, 4, 4, dtype=torch.bool)
+    mask[0, 0, 1] = False
+    with KeyedDropout(torch.arange(3)):
+        found = F.scaled_dot_product_attention(x, x, x, mask, dropout_p=1e-12)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(x, x, x, mask))
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert gradient.isfinite().all()
+
+
 def test_packed_sequences_drop_nothing_between_layers():
     packed = nn.utils.rnn.pack_padded_sequence(torch.randn(3, 5, 8), torch.tensor([5, 4, 2]), batch_first=True)
     with KeyedDropout(torch.arange(3)), pytest.raises(SettingError, match="needs a padded batch, got a packed"):

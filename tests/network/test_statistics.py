@@ -41,6 +41,14 @@ def train(buffers, rounds=2, **more):
     return fl.train(net(), rounds=rounds, lr=RATE, buffers=buffers, **more)
 
 
+def test_a_model_that_was_trained_otherwise_is_refused():
+    model = train("batch").model
+    fl.train(model, data(), rounds=1, buffers="batch")
+    for buffers in ("refuse", "rule"):
+        with pytest.raises(SettingError, match=rf"trained with model\.buffers=batch .*, got {buffers}; give the same"):
+            fl.train(model, data(), rounds=1, buffers=buffers)
+
+
 def by_hand(steps, decay=0.0, momentum=0.0):
     """The mean of the clients' state dicts after local training, by plain torch, for two rounds."""
     held = data().reseeded(0, attacked=False)

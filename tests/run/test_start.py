@@ -65,6 +65,19 @@ def test_a_run_that_started_so_can_be_loaded_when_the_file_is_gone(before, tmp_p
     assert load_model(tmp_path / "run").state_dict().keys() == load_model(before).state_dict().keys()
 
 
+@pytest.mark.parametrize("buffers", ["batch", "rule"])
+def test_a_run_with_batch_normalisation_can_be_gone_on_from(tmp_path, buffers):
+    more = ["model=resnet20", "model.widths=[2,4]", "model.blocks=1", "model.groups=1", "model.in_channels=1"]
+    more += ["model.norm=batch", f"model.buffers={buffers}", "data=mnist_5k", "~data.n_train", "~data.n_test"]
+    settings = [part for part in SMALL if not part.startswith(("data=", "data.n_", "model="))]
+    settings += [part for part in more if not part.startswith("~")] + ["client.batch_size=8", "trainer.max_steps=1"]
+    with training.quiet():
+        train(compose([*settings, f"run_dir={tmp_path}"]), tmp_path, describe=False)
+    model = make_model(compose([*settings, "run_dir=unused", f"model.start='{tmp_path}'"]))
+    ours = dict(load_model(tmp_path).named_parameters())
+    assert all(torch.equal(ours[name], value) for name, value in model.named_parameters())
+
+
 def test_other_files_are_refused(before, tmp_path):
     def refused(start, error, message, *more):
         with pytest.raises(error, match=message):
