@@ -259,6 +259,8 @@ def train(
         raise SettingError(f"a logger records one run, got {len(seeds)} seeds; call train for each seed.")
     further = trainer.pop("callbacks", None) or []
     further = [*further] if isinstance(further, Sequence) else [further]
+    for callback in further:
+        check_instance("callbacks", callback, pl.Callback, 'EarlyStopping("accuracy", mode="max")')
     reference_recall = [*reference_recall] if isinstance(reference_recall, Iterator) else reference_recall
     keeps = any(isinstance(callback, Checkpoint) for callback in further)
     if torch.backends.mps.is_available():
@@ -322,7 +324,7 @@ def _at(lr: object, optimizer: Callable[..., Optimizer]) -> Callable[..., Optimi
             if own is not None or not (is_open(parameters) or "lr" in [taken.name for taken in parameters]):
                 return optimizer
         return partial(optimizer, lr=0.1)
-    if not isinstance(lr, Real | Tensor):
+    if not isinstance(lr, Real | Tensor) or isinstance(lr, bool) or (isinstance(lr, Tensor) and lr.numel() != 1):
         raise SettingError(f"lr must be a number, got {lr!r}.")
     rate = float(lr)  # a schedule would write into a tensor
     check_finite("lr", rate)
