@@ -17,7 +17,8 @@ PAGES = Path(__file__).parents[2]
     ("name", "marker", "least"),
     [
         ("RESULTS", "measured", 7),
-        ("TOURNAMENT", "tournament", 2),
+        ("TOURNAMENT", "tournament", 1),
+        ("docs/more_rules", "tournament", 2),
         ("docs/leagues", "tournament", 3),
         ("docs/tournament_2025", "tournament", 2),
     ],
