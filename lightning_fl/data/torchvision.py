@@ -138,7 +138,7 @@ class Torchvision(FederatedDataModule):
     def _folders(self, settings: dict[str, Any]) -> tuple[Dataset[Any], Dataset[Any] | None]:
         """Make the sets of an ImageFolder's split folders, or the one of its classes."""
         splits = [Path(self.root, name) for name in ("train", "test", "val", "valid") if Path(self.root, name).is_dir()]
-        if [*splits, *Path(self.root).glob("*/")] == [Path(self.root, "train")] * 2:  # none to test with
+        if [path.name for path in Path(self.root).glob("*/")] == ["train"]:  # none to test with
             return self._kind(**settings | {"root": str(splits[0])}), None
         if len(splits) < 2 or splits[0].name != "train":
             return self._kind(**settings), None

@@ -73,16 +73,6 @@ class Natural(Checked, Given):
     [tensor([1]), tensor([0, 2]), tensor([3])]
     """
 
-    def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
-        """Hand out each user's samples; see the base class."""
-        held = sum(map(len, self._parts)) + self._left_out
-        if held != len(targets):
-            raise SettingError(
-                f"natural needs the user of each of {many(len(targets), 'training sample')}, got {many(held, 'user')}; "
-                f"with train_per_class, data.user is needed."
-            )
-        return self._parts
-
     def __init__(
         self,
         users: Iterable[Any],
@@ -114,6 +104,16 @@ class Natural(Checked, Given):
             parts = [[sample for user in run.tolist() for sample in parts[user]] for run in runs]
         super().__init__(parts)
         self.order, self.min_samples = order, min_samples
+
+    def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
+        """Hand out each user's samples; see the base class."""
+        held = sum(map(len, self._parts)) + self._left_out
+        if held != len(targets):
+            raise SettingError(
+                f"natural needs the user of each of {many(len(targets), 'training sample')}, got {many(held, 'user')}; "
+                f"with train_per_class, data.user is needed."
+            )
+        return self._parts
 
 
 class NaturalFile(Natural):
