@@ -165,7 +165,7 @@ RULES = {
     "median": Asked(lambda f: Median(), around(0.5), one_more),
     "medoid": Asked(lambda f: Medoid(), longest(3)),
     "monna": Asked(lambda f: Monna(f, trusted=0)),
-    "multi_krum": Asked(MultiKrum, beside_one),
+    "multi_krum": Asked(MultiKrum, beside_one, least=lambda f: max(3 * f, 3)),
     "nnm_krum": Asked(lambda f: Nnm(Krum(f), f), longest(5), least=lambda f: 3 * f + 3),
     "nnm_geometric_median": Asked(lambda f: Nnm(GeometricMedian(), f), longest(5)),
     "nnm_median": Asked(lambda f: Nnm(Median(), f), longest(5)),
