@@ -20,6 +20,7 @@ from lightning_fl.data.torchvision import scaling
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.ranges import Checked, PositiveInt
 from lightning_fl.samples import Samples
+from lightning_fl.updates.rows import broken_rows
 
 Label = int | str
 
@@ -138,7 +139,7 @@ class Table(Checked, FederatedDataModule):
         if not train.is_floating_point():
             return train, test
         for split, x in [("training", train), ("test", test)]:
-            broken = (~x.reshape(len(x), -1).float().isfinite().all(1)).nonzero()
+            broken = broken_rows(x.reshape(len(x), -1).float()).nonzero()
             if len(broken):
                 raise DataError(
                     f"{split} sample {int(broken[0])} holds NaN, inf or a float32's overflow; leave it out."
