@@ -3,6 +3,7 @@
 A name survives new versions of the package: it is a hash of the settings that count and of `RESULTS`.
 
 * Null and empty values are left out, so adding a setting whose null means what the code did before changes no name.
+  Where null is not what a class does without the setting, `UNSAID` has what it does, which is written out.
 * A setting that is added with another value for what the code did before goes into `ADDED`; it is left out of runs that
   have that value.
 * `REVISED` has the version in which a class last changed its numbers: only the names of runs that use it change, and
@@ -67,6 +68,22 @@ ADDED: dict[str, Config] = {
     "lightning_fl.model.lenet.Lenet": {"padding": 0},
     "lightning_fl.model.torchvision.Torchvision": {"stem": "imagenet", "norm": "group"},
     "pytorch_lightning.Trainer": {"precision": "32-true"},
+}
+
+# By class or package, what a class takes for a setting that is not there, where null means something else.
+UNSAID: dict[str, Config] = {
+    **{
+        f"lightning_fl.adversary.{attack}": {"target": 0}
+        for attack in ["badnets.Badnets", "dba.Dba", "model_replacement.ModelReplacement", "neurotoxin.Neurotoxin"]
+    },
+    "lightning_fl.adversary.label_flip.LabelFlipPair": {"source": 2},
+    "lightning_fl.client.frpg.Frpg": {"batch_size": 15},
+    "lightning_fl.client.local_optimizer.LocalOptimizer": {"learning_rate": 0.001},
+    "lightning_fl.client.rsa.Rsa": {"batch_size": 15},
+    "lightning_fl.data": {"server_samples": 20},
+    "lightning_fl.data.ag_news.AgNews": {"server_samples": 30},
+    "lightning_fl.data.leaf.Leaf": {"server_samples": 0},
+    "lightning_fl.data.newsgroups.Newsgroups": {"server_samples": 30},
 }
 
 # What does not count: where a run is kept and how it is shown; how it is watched; what computes it.
@@ -146,7 +163,7 @@ def said(node: Any, key: str = "") -> Any:
     if not isinstance(node, dict):
         return node
     kind = str(node.get("_target_", ""))
-    added = _added(kind)
+    node, added = _of(UNSAID, kind) | node, _of(ADDED, kind)
     kept = {key: said(value, key) for key, value in node.items() if not (key in added and value == added[key])}
     if kind in REVISED:
         kept["_revised_"] = REVISED[kind]
@@ -155,8 +172,8 @@ def said(node: Any, key: str = "") -> Any:
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
 
 
-def _added(kind: str) -> Config:
-    return ADDED.get(kind.rsplit(".", 2)[0], {}) | ADDED.get(kind, {})
+def _of(settings: dict[str, Config], kind: str) -> Config:
+    return settings.get(kind.rsplit(".", 2)[0], {}) | settings.get(kind, {})
 
 
 def _content(text: str, key: str) -> str:
@@ -245,7 +262,7 @@ def _filled(node: Any, kind: str | None = None) -> Any:
     """Give each part the `ADDED` settings that it lacks."""
     if not isinstance(node, dict):
         return node
-    added = _added(str(node.get("_target_")) if kind is None else kind)
+    added = _of(ADDED, str(node.get("_target_")) if kind is None else kind)
     return {key: _filled(value) for key, value in (added | node).items()}
 
 

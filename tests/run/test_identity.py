@@ -1,13 +1,18 @@
 """Names of results, and what counts for them."""
 
 from pathlib import Path
+from types import NoneType
 
 import pytest
+import yaml
+from hydra.utils import get_object
 from omegaconf import OmegaConf
 
+from lightning_fl.arguments import arguments, takers
+from lightning_fl.ranges import options, type_hints
 from lightning_fl.run import identity
 from lightning_fl.run.check import checked
-from lightning_fl.run.config import compose, spelled
+from lightning_fl.run.config import GROUPS, choices, compose, file_of, spelled
 from lightning_fl.run.identity import alike, comparable, counted, essential
 from tests import saved
 
@@ -76,6 +81,23 @@ def test_a_name_outlives_the_version_but_not_the_numbers(monkeypatch):
     assert name() == first
     monkeypatch.setattr(identity, "RESULTS", "7.0.0")
     assert name() != first
+
+
+def test_where_null_is_another_value_than_none_at_all_both_have_a_name():
+    for group in GROUPS:
+        for choice in choices(group):
+            target = str((yaml.safe_load(file_of(group, choice).read_text()) or {}).get("_target_", ""))
+            kind = get_object(target) if target.startswith("lightning_fl.") else None
+            expected = {}
+            for function, parameters in takers(kind) if isinstance(kind, type) else ():
+                for p in parameters:
+                    null = NoneType in options(type_hints(function).get(p.name))
+                    if null and p.default not in (None, p.empty):
+                        expected[p.name] = arguments(kind)[p.name].default
+            said = identity.said({"_target_": target})
+            assert {key: value for key, value in said.items() if not key.startswith("_")} == expected, target
+    assert len({name("client=rsa", more) for more in ("seed=0", "client.batch_size=null", "client.batch_size=3")}) == 3
+    assert name("client=rsa", "~client.batch_size") == name("client=rsa")
 
 
 def test_a_class_whose_numbers_changed_renames_its_own_runs_alone(monkeypatch):
