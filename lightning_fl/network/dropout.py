@@ -86,14 +86,14 @@ class KeyedDropout(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _drop_numbers(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        return self._drop(x, p, x.dim()) if training else x
+        return self._drop(x, p, x.dim(), inplace) if training else x
 
     def _drop_channels(
         self, dims: int, others: int, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
-        return self._drop(x, p, 2 if x.dim() == dims else others) if training else x
+        return self._drop(x, p, 2 if x.dim() == dims else others, inplace) if training else x
 
-    def _drop(self, x: Tensor, p: float, dims: int) -> Tensor:
+    def _drop(self, x: Tensor, p: float, dims: int, inplace: bool = False) -> Tensor:
         """Drop what has the same place in the first so many dimensions as a whole."""
         if p == 0:
             return x
@@ -110,7 +110,8 @@ class KeyedDropout(TorchFunctionMode):
         each = sample_keys(self.keys, self.layer)[..., -1]
         drawn = sample_keys(each, whole.numel() // n) >> 40 & 0xFFFFFF
         kept = (drawn >= round(p * 2**24)).reshape(*whole, *[1] * (x.dim() - len(whole)))
-        return x * kept.to(x.dtype).div(1 - p if p < 1 else 1)
+        kept = kept.to(x.dtype).div(1 - p if p < 1 else 1)
+        return x.mul_(kept) if inplace else x * kept
 
     def _attend(
         self,

@@ -205,6 +205,18 @@ def test_nothing_is_dropped_without_keys_or_in_evaluation():
         assert torch.equal(nn.Dropout(0.0)(x), x)
 
 
+@pytest.mark.parametrize("drop", [F.dropout, F.dropout1d, F.dropout2d])
+def test_in_place_it_changes_its_input(drop):
+    x = torch.ones(3, 4, 5) if drop is F.dropout1d else torch.ones(3, 4, 5, 5)
+    with KeyedDropout(torch.arange(3)):
+        expected = drop(x)
+    given = x.clone()
+    with KeyedDropout(torch.arange(3)):
+        drop(given, inplace=True)
+    assert torch.equal(given, expected)
+    assert (given == 0).any()
+
+
 def test_tokens_of_a_sample_share_its_key():
     x = torch.ones(3, 4, 5)
     with KeyedDropout(torch.arange(3)):
