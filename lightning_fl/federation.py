@@ -106,8 +106,8 @@ class Federation:
         self.sampling = sampling
         if n_byzantine and sampling == "groups" and not self._present(n_byzantine, 0):
             raise SettingError(
-                f"federation.participation={participation} of {n_byzantine} Byzantine clients is none in any round; "
-                f"raise it, or federation.n_byzantine, or take adversary=none."
+                f"federation.participation={self._count or participation} of {n} clients takes none of {n_byzantine} "
+                f"Byzantine ones into a round; raise it, or federation.n_byzantine, or take adversary=none."
             )
         self.byzantine_ids = self._choose()
         """Numbers of the Byzantine clients."""
@@ -173,6 +173,12 @@ class Federation:
     def varies(self) -> bool:
         """Whether rounds differ in how many clients attack."""
         return self.sampling != "groups" and self.participation < 1
+
+    def counts(self, rounds: int) -> set[tuple[int, int]]:
+        """List the numbers of honest and Byzantine clients that take part together in one of the first rounds."""
+        drawn = map(self.participants, range(rounds if self.varies else 0))
+        found = {(len(honest), len(byzantine)) for honest, byzantine in drawn if honest or byzantine}
+        return found or {self.present}
 
     def participants(self, index: int) -> tuple[list[int], list[int]]:
         """Who takes part in a round.

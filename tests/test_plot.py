@@ -524,6 +524,8 @@ def test_label_distributions_held_and_estimated(tmp_path):
     assert cells(right) == pytest.approx(np.array([[100, 0], [nan, nan], [20, 80], [-100, 200], [50, 50]]), nan_ok=True)
     assert groups(left) == {"class 0": 0.5, "class 1": 2, "Byzantine": 3.5}
     figure.savefig(tmp_path / "labels.png")
+    label, whole = figure.axes[2].yaxis.label.get_window_extent(), figure.bbox
+    assert whole.y0 <= label.y0 < label.y1 <= whole.y1
 
 
 def test_a_picture_that_cannot_be_written_is_named(tmp_path):

@@ -8,15 +8,24 @@ from lightning_fl.federation import Federation
 from lightning_fl.text import many
 
 
-def not_guaranteed(rule: Aggregator, federation: Federation, n_classes: int) -> str | None:
-    """Say what is not guaranteed in a run: more clients attack than the rule tolerates, or it is beyond its bound."""
-    b = federation.present[1]
-    attack = f"{many(b, 'client')} attack{'s' * (b == 1)}"
-    if fewer := told_fewer(rule, b, attack):
+def not_guaranteed(rule: Aggregator, federation: Federation, n_classes: int, rounds: int = 0) -> str | None:
+    """Say what is not guaranteed in a run: more clients attack than the rule tolerates, or it is beyond its bound.
+
+    Args:
+        rule: The rule.
+        federation: The clients; where rounds differ, the worst one counts.
+        n_classes: c.
+        rounds: How many rounds the run has.
+    """
+    drawn = federation.counts(rounds)
+    when = " in some round" * federation.varies
+    b = max(b for _, b in drawn)
+    if fewer := told_fewer(rule, b, f"{many(b, 'client')} attack{'s' * (b == 1)}{when}"):
         return fewer
-    if 2 * b >= federation.n and not rule.needs_server:
-        return f"no guarantee: {attack}, of {federation.n}"
-    return rule.guarantee(federation.n, n_classes)
+    h, b = min(drawn, key=lambda pair: pair[0] - pair[1])
+    if b >= h and not rule.needs_server:
+        return f"no guarantee: {many(b, 'client')} attack{'s' * (b == 1)}, of {h + b}{when}"
+    return rule.guarantee(min(map(sum, drawn)), n_classes)
 
 
 def tolerated(rule: Aggregator) -> int | None:

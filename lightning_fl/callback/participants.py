@@ -48,7 +48,7 @@ def participants(module: FederatedModule) -> str:
     samples = [f"{sum(data.clients.sizes):,} training"]
     samples += [] if data.validation is None else [f"{len(data.validation):,} validation"]
     absent = (data.test.targets.bincount(minlength=data.n_classes) == 0).nonzero().flatten().tolist()
-    beyond = not_guaranteed(module.aggregator, federation, data.n_classes)
+    beyond = not_guaranteed(module.aggregator, federation, data.n_classes, module.trainer.max_steps)
     forged = module.adversary.note(*present) if module.adversary is not None and present[1] else None
     note = data.dealt.note(federation.n_clients, data.n_classes)
     lines = [

@@ -9,8 +9,8 @@ def detection(suspicion: Sequence[float], accused: Sequence[bool] | None, h: int
     """Compare what a rule thinks of a round's clients with what they are.
 
     Args:
-        suspicion: (n,) how suspicious each is, honest ones first; NaN: not judged.  What is 1e-5 of the largest apart
-            or less may be rounding, and ties.
+        suspicion: (n,) how suspicious each is, honest ones first; NaN: not judged.  They are rounded to 1e-5 of the
+            largest finite one, since what differs by less may differ by rounding alone.
         accused: (n,) whom the rule takes for a liar.  None: it does not say.
         h: How many are honest.
 
@@ -29,8 +29,8 @@ def detection(suspicion: Sequence[float], accused: Sequence[bool] | None, h: int
         if accused is not None and len(judged := accused[part]):
             found[name] = sum(judged) / len(judged)
     scores = np.asarray(suspicion, dtype=float)
-    largest = np.abs(scores[~np.isnan(scores)]).max(initial=0.0)
-    if 0 < largest < np.inf:
+    largest = np.abs(scores[np.isfinite(scores)]).max(initial=0.0)
+    if largest > 0:
         scores = np.round(scores / largest, 5)
     honest, byzantine = (np.sort(part[~np.isnan(part)]) for part in (scores[:h], scores[h:]))
     if len(honest) and len(byzantine):

@@ -82,7 +82,7 @@ def client_weights(
     low, high, most = np.percentile(shown.compressed(), [0, 99.5, 100]) if shown.count() else (0.0, 1.0, 1.0)
     scale = {"vmin": min(low, 0.0), "vmax": high if high > 0 else max(most, 1e-9), "cmap": MAP}
     image = axes.imshow(shown, extent=extent, aspect="auto", interpolation="nearest", **scale)
-    absent = "; light grey: absent" if np.isnan(table).any() else ""
+    absent = "\nlight grey: absent" if np.isnan(table).any() else ""
     figure.colorbar(image, ax=axes, label=f"Weight of a client (%){absent}", extend="max")
     axes.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
     axes.grid(visible=False)
@@ -118,7 +118,7 @@ def label_distributions(clients: Sequence[Row], title: str, classes: Sequence[st
         class_ticks(axes.xaxis, c, classes)
     _name_groups(left, groups)
     _name_groups(right, groups)
-    unknown = "; light grey: unknown" if np.isnan(held).any() or np.isnan(estimated).any() else ""
+    unknown = "\nlight grey: unknown" if np.isnan(held).any() or np.isnan(estimated).any() else ""
     label = f"Share of the client's samples (%){unknown}"
     figure.colorbar(image, ax=[left, right], label=label, extend="both")
     figure.suptitle(wrapped(title, 34))

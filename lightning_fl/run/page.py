@@ -165,7 +165,8 @@ def compare(runs: Mapping[str, SavedRun], title: str) -> dict[str, Figure]:
         figures["attack"] = plot.success_rates({k: run.metrics for k, run in runs.items()}, title, diverged)
     given = {label: trust_shares(run.summary) for label, run in runs.items()}
     if any(given.values()):
-        figures["weights"] = plot.shares({k: pair or "none: not a weighting" for k, pair in given.items()}, title)
+        none = {k: "diverged" if run.diverged else unweighted_text(run.summary) for k, run in runs.items()}
+        figures["weights"] = plot.shares({k: pair or f"none: {none[k]}" for k, pair in given.items()}, title)
     return figures
 
 

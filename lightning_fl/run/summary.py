@@ -89,11 +89,14 @@ def summarise(
     if attack:
         results["attack"] = attack | _life(module.adversary.to_round if module.adversary else None, evaluated)
     diverged = status == "diverged"
-    weights = {
-        name: _mean([row[f"weight/{name}"] for row in record.metrics.rows if f"weight/{name}" in row])
-        for name in ("honest", "byzantine")
-    }
     rows = record.metrics.rows
+    rounds = rows[-1]["round"] if rows else 0
+    weighed = [row for row in rows if "weight/honest" in row]
+    shared = [row.get("weight/byzantine", 0.0) for row in weighed]  # 0 in a round that draws nobody who attacks
+    weights = {
+        "honest": _mean([row["weight/honest"] for row in weighed]),
+        "byzantine": _mean(shared) if any("weight/byzantine" in row for row in weighed) else None,
+    }
     communication = {
         name: int(sum(row.get(f"communication/{name}", 0) for row in rows))
         for name in ("floats_up", "floats_down", "sample_gradients")
@@ -103,20 +106,20 @@ def summarise(
         "version": version,
         "status": status,
         "reason": module.diverged or reason,
-        "rounds": record.metrics.rows[-1]["round"] if record.metrics.rows else 0,
+        "rounds": rounds,
         **(dict.fromkeys(results) if diverged else results),
         "first_evaluation": _recalls(module, record.first or {}),
         "last_evaluation": {"round": last.get("round"), **results},
-        "guarantee": not_guaranteed(module.aggregator, module.data.federation, module.data.n_classes),
+        "guarantee": not_guaranteed(module.aggregator, module.data.federation, module.data.n_classes, rounds),
         "mean_weight": weights,
         "detection": {
             name: _mean([row[f"detection/{name}"] for row in rows if f"detection/{name}" in row])
             for name in ("true_alarms", "false_alarms", "auc")
         },
-        "robustness": _robustness(module, [row["robustness/kappa"] for row in rows if "robustness/kappa" in row]),
+        "robustness": _robustness(module, rounds, rows),
         "byzantine_share": round(module.data.federation.byzantine_share(module.data.clients.sizes), 6),
         "communication": communication,
-        "privacy": _privacy(module, rows[-1]["round"] if rows else 0),
+        "privacy": _privacy(module, rounds),
         "seconds": round(record.seconds, 3),
         "n_classes": module.data.n_classes,
         "classes": None if module.data.class_names is None else list(module.data.class_names),
@@ -152,17 +155,18 @@ def _recalls(module: FederatedModule, row: Row) -> dict[str, Any]:
     return {"accuracy": row.get("accuracy"), "recall": recall}
 
 
-def _robustness(module: FederatedModule, kappas: list[float]) -> dict[str, float | int | None]:
+def _robustness(module: FederatedModule, rounds: int, rows: Sequence[Row]) -> dict[str, float | int | None]:
     """Give mean and maximum of the finite kappas, the number of infinite ones, and theory's bound."""
     data = module.data
-    n, b = data.federation.n, data.federation.present[1]
     equal = data.federation.weights(data.clients.sizes).unique().numel() == 1
+    bounds = [module.aggregator.kappa(h + b, b, equal) for h, b in data.federation.counts(rounds)]
+    kappas = [row["robustness/kappa"] for row in rows if "robustness/kappa" in row]
     finite = [kappa for kappa in kappas if isfinite(kappa)]
     return {
         "mean": _mean(finite),
         "max": max(finite, default=None),
         "infinite_rounds": len(kappas) - len(finite),
-        "bound": module.aggregator.kappa(n, b, equal),
+        "bound": None if None in bounds else max(bound for bound in bounds if bound is not None),
     }
 
 
@@ -316,11 +320,11 @@ def series(run: SavedRun) -> dict[str, tuple[str, list[int], dict[str, list[floa
             shares = {client: 100 * weight for client, weight in row.items() if client != "round"}
             honest = [share for client, share in shares.items() if client not in attackers]
             groups.append((honest, [share for client, share in shares.items() if client in attackers]))
-        curves = {"honest, mean": [mean(honest) for honest, _ in groups]}
-        curves["honest, smallest"] = [min(honest) for honest, _ in groups]
-        if all(byzantine for _, byzantine in groups):
-            curves["Byzantine, mean"] = [mean(byzantine) for _, byzantine in groups]
-            curves["Byzantine, largest"] = [max(byzantine) for _, byzantine in groups]
+        curves = {"honest, mean": [mean(honest or [0.0]) for honest, _ in groups]}
+        curves["honest, smallest"] = [min(honest, default=0.0) for honest, _ in groups]
+        if any(byzantine for _, byzantine in groups):
+            curves["Byzantine, mean"] = [mean(byzantine or [0.0]) for _, byzantine in groups]
+            curves["Byzantine, largest"] = [max(byzantine, default=0.0) for _, byzantine in groups]
         found["weight"] = ("Weight of a client (%)", [row["round"] for row in run.weights], curves)
     return found
 

@@ -26,6 +26,7 @@ def test_the_area_is_the_share_of_pairs_in_the_right_order(seed):
 def test_who_is_not_judged_does_not_count_and_nobody_has_no_share():
     nan, inf = float("nan"), float("inf")
     assert detection([0.0, nan, 2.0, inf, nan], None, 3) == {"auc": 1.0}
+    assert detection([0.1, 0.1, 0.1, inf, 0.1 * (1 + 1e-12)], None, 3) == {"auc": 0.75}
     assert detection([nan, nan], None, 1) == {}
     assert detection([0.0, 1.0], [False, True], 2) == {"false_alarms": 0.5}
     assert detection([], [], 0) == {}

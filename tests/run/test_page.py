@@ -262,6 +262,15 @@ def test_a_private_run_has_its_epsilon(tmp_path):
     assert [row[compared[0].index("epsilon")] for row in compared[1:]] == ["2.5", "–"]
 
 
+@pytest.mark.drawn
+def test_runs_without_weights_beside_others_say_why(tmp_path):
+    none = {"mean_weight": {"honest": None, "byzantine": None}}
+    summaries = {"a": {}, "median": none, "lost": none | {"status": "diverged"}}
+    runs = {k: SavedRun.read(saved.run(tmp_path / k, summary=saved.SUMMARY | more)) for k, more in summaries.items()}
+    axes = page.compare(runs, "all")["weights"].axes[0]
+    assert {"none: not a weighting", "none: diverged"} <= {text.get_text() for text in axes.texts}
+
+
 def test_runs_without_reference_or_weights_have_no_such_pictures(tmp_path):
     summary = saved.SUMMARY | {"mrd": None, "mean_weight": {"honest": None, "byzantine": None}}
     folders = [saved.run(tmp_path / name, summary=summary) for name in "ab"]

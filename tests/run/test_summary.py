@@ -62,6 +62,9 @@ def run(n_byzantine=0, placement="supplement", server_samples=2, rounds=2, folde
     return module, record
 
 
+DRAWN = {"participation": 0.9, "sampling": "bernoulli"}
+
+
 class Finished:
     """What `summarise` looks at."""
 
@@ -170,6 +173,36 @@ def test_infinite_kappas_are_counted_apart(tmp_path):
 def test_the_bound_needs_equal_weights_where_the_proof_does(tmp_path, monkeypatch):
     monkeypatch.setattr(Median, "kappa", GeometricMedian(eps=1e-5).kappa)
     assert summarise(tmp_path, ROWS)["robustness"]["bound"] is None
+
+
+def test_where_rounds_draw_anybody_the_worst_of_them_counts(tmp_path, monkeypatch):
+    """The median's kappa, 4 (1 + b / (n - 2b))^2, of 2 honest and 1 Byzantine client is the largest: 4 (1 + 1)^2."""
+    rounds = [([0, 1, 2], [3]), ([0, 1], []), ([], []), ([1, 2], [3])]
+    monkeypatch.setattr(Federation, "participants", lambda self, t: rounds[t])
+    module, record = Finished(), Timed(tmp_path)
+    module.data = SimpleNamespace(**vars(Finished.data) | {"federation": Federation(4, 1, "replacement", **DRAWN)})
+    record.metrics.rows = [{"round": t} for t in range(1, 5)]
+    summary = report.summarise(module, record, "completed")
+    assert summary["robustness"]["bound"] == pytest.approx(16)
+    assert summary["guarantee"] is None
+    rounds[1] = [0, 1], [2, 3]
+    summary = report.summarise(module, record, "completed")
+    assert summary["robustness"]["bound"] is None
+    assert summary["guarantee"] == "no guarantee: 2 clients attack, of 4 in some round"
+    module.aggregator = Krum(1)
+    summary = report.summarise(module, record, "completed")
+    assert summary["guarantee"] == "no guarantee: 2 clients attack in some round, the rule tolerates f = 1"
+
+
+def test_who_was_not_drawn_had_no_weight_in_that_round(tmp_path):
+    rows = [
+        {"round": 1, "weight/honest": 1.0},
+        {"round": 2, "weight/honest": 0.75, "weight/byzantine": 0.25},
+        {"round": 3, "weight/honest": 0.5, "weight/byzantine": 0.5},
+        {"round": 4},
+    ]
+    assert summarise(tmp_path, rows)["mean_weight"] == {"honest": 0.75, "byzantine": 0.25}
+    assert summarise(tmp_path, rows[:1])["mean_weight"] == {"honest": 1.0, "byzantine": None}
 
 
 def test_a_rule_beyond_its_guarantee_says_so(tmp_path):
@@ -354,6 +387,17 @@ def test_curves_of_weights_and_recalls_by_hand(tmp_path):
     assert list(curves) == ["accuracy", *(f"class {z}" for z in range(11))]
     assert curves["accuracy"] == [25]
     assert [curves[f"class {z}"][0] for z in range(11)] == pytest.approx([5 * z for z in range(11)])
+
+
+def test_curves_of_weights_where_rounds_draw_one_kind_alone(tmp_path):
+    rows = [{"round": 1, "0": 0.5, "1": 0.5}, {"round": 2, "0": 1.0}, {"round": 3, "1": 1.0}]
+    summary = saved.SUMMARY | {"byzantine_clients": [1], "first_evaluation": None}
+    _, _, curves = report.series(SavedRun(tmp_path, {}, [], rows, summary))["weight"]
+    honest, byzantine = [50, 100, 0], [50, 0, 100]
+    assert curves == {
+        **dict.fromkeys(["honest, mean", "honest, smallest"], honest),
+        **dict.fromkeys(["Byzantine, mean", "Byzantine, largest"], byzantine),
+    }
 
 
 def test_clients_and_what_they_hold(tmp_path):
