@@ -19,6 +19,7 @@ from lightning_fl.commands.tournament import play_all
 from lightning_fl.errors import SettingError, check_whole
 from lightning_fl.run.config import OWN, take_own
 from lightning_fl.run.explain import explained
+from lightning_fl.run.version import version
 from lightning_fl.study.options import add_running, add_selection, selected
 from lightning_fl.study.runner import Runner, resumable, stop_when_told
 from lightning_fl.study.submission import Submission, apart, check_card
@@ -62,13 +63,16 @@ def play(submission: Submission, tournament: Tournament, given: Namespace) -> st
     """Try the laws, play what is missing, and say what it has reached.
 
     Raises:
-        SettingError: If it breaks a law, or a run failed.
+        SettingError: If it breaks a law, a run failed, or it cannot be run.
     """
     submission.check_laws()
     kappa = submission.kappa(given.budget)
-    failed = play_all(tournament, Runner(given.workers, given.on))
+    runner = Runner(given.workers, given.on)
+    tournament.check(runner, version())
+    failed = play_all(tournament, runner)
     if failed:
         raise SettingError(f"{submission.name} failed in {len(failed)} runs; the first: {failed[0]['reason']}.")
+    submission.check_played(tournament)
     return f"{submission.result(tournament, given.error)}\n{kappa}".strip()
 
 

@@ -69,8 +69,6 @@ def play(tournament: Tournament, cells: list[Cell], runner: Runner, what: str) -
 def play_all(tournament: Tournament, runner: Runner, dry: bool = False) -> list[Record]:
     """Play all that is missing, or say how much it is; give the runs that failed."""
     failed: list[Record] = []
-    if not dry:
-        tournament.check(runner, version())
     begun: set[Cell] = set()
     while tuning := [cell for cell in tournament.missing(tournament.tuning()) if cell not in begun]:
         print(f"{many(len(tuning), 'run')} to choose rates{_after(tournament.tuning_following)}", flush=True)
@@ -107,6 +105,8 @@ def main() -> None:
         if given.dry_run and given.overrides:  # a misspelt one is said at once
             checked([*tournament.tuning(), *tournament.cells()][0].command)
         started = time.monotonic()
+        if not given.dry_run:
+            tournament.check(runner, version())
         try:
             failed = play_all(tournament, runner, given.dry_run)
             twins = tournament.missing(tournament.twins(share)) if share else []

@@ -52,7 +52,12 @@ def rule_of(place: str, f: int) -> Callable[[Any], Any]:
         raise SettingError(f"worst needs a rule that can be called, got none named {name} in {where}.")
     if isclass(rule):
         made: Any = rule
-        rule = made(f=f) if "f" in signature(rule).parameters else made()
+        try:
+            rule = made(f=f) if "f" in signature(rule).parameters else made()
+        except TypeError as error:
+            raise SettingError(
+                f"worst makes a rule with f alone, got {name}, which takes more ({error}); name a function."
+            ) from error
     found: Callable[[Any], Any] = rule
     return found
 
@@ -70,10 +75,10 @@ def search(place: str, n: int, f: int, d: int, seed: int, budget: int | None, ou
     lines = {"proven": found.worst.proven, "no rule is below": found.worst.least}
     kappas = {name: each.kappa for name, each in found.families.items()}
     title = f"{found.worst.ensemble} against {found.worst.rule}, n = {n}, f = {f}, d = {d:,}"
-    figure = plot.worst(kappas, {k: v for k, v in lines.items() if v is not None}, found.worst, title)
     out.mkdir(parents=True, exist_ok=True)
-    plot.save(figure, out / "worst.png")
     torch.save({name: (each.honest, each.rows) for name, each in found.families.items()}, out / "worst.pt")
+    figure = plot.worst(kappas, {k: v for k, v in lines.items() if v is not None}, found.worst, title)
+    plot.save(figure, out / "worst.png")
     print(*map(shown, [out / "worst.png", out / "worst.pt"]), sep="\n")
 
 

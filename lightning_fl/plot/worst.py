@@ -26,7 +26,7 @@ def worst(kappas: Mapping[str, float], lines: Mapping[str, float], found: Any, t
     figure = Figure(figsize=(11.0, 4.5), dpi=DPI, layout="constrained")
     figure.suptitle(wrapped(title, 110), fontsize=11)
     bars, plane = figure.subplots(1, 2)
-    top = 2 * max(1.0, *lines.values())
+    top = 2 * max([1.0, *lines.values()])
     bars.barh(range(len(kappas)), [min(kappa, top) for kappa in kappas.values()], color=BYZANTINE)
     for i, kappa in enumerate(kappas.values()):
         bars.text(min(kappa, top), i, f" {kappa:.3g}" if kappa <= top else " unbounded →", va="center", fontsize=9)

@@ -119,6 +119,12 @@ def file_of(group: str, choice: str) -> Path:
     return ours if ours.exists() or own is None else own / group / ours.name
 
 
+def is_own(group: str, choice: str) -> bool:
+    """Whether a choice of a group is your own, not one of ours."""
+    own = own_folder()
+    return own is not None and own in file_of(group, choice).parents
+
+
 def sentence(path: Path) -> str:
     """What a file of conf says of itself: the first sentence of its first comment, "" if it has none."""
     lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("# @package")]

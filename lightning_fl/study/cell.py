@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,26 +45,41 @@ def f_told(multiple: float, byzantine: int | float) -> int:
     return int(multiple * byzantine + 0.5)
 
 
+def own_texts() -> dict[Path, str]:
+    """Read your own configurations."""
+    own = own_folder()
+    return {path: path.read_text("utf-8", "replace") for path in sorted(own.rglob("*.yaml"))} if own else {}
+
+
+def words_of(text: str) -> list[str]:
+    """List the words that may name a configuration."""
+    return re.findall(r"[\w.-]+", text)
+
+
+def reached(words: Collection[str], texts: Mapping[Path, str]) -> dict[Path, str]:
+    """Find the files that are named by these words, or by the files that these name."""
+    found: dict[Path, str] = {}
+    waiting = [words]
+    while waiting:
+        named = waiting.pop()
+        for path in [path for path in texts if path.stem in named and path not in found]:
+            found[path] = texts[path]
+            waiting.append(words_of(texts[path]))
+    return found
+
+
 def keys() -> Callable[[Cell], str]:
     """Make the function that tells what a cell asks for: its overrides, and what files say that they choose.
 
     An edit of your own rule, configuration or data gives its cells another key, an edit of ours all cells.  Cells with
     different keys may still be one run: whoever composes them sees that by their `identity`.
     """
-    own = own_folder()
-    texts = {path: path.read_text("utf-8", "replace") for path in sorted(own.rglob("*.yaml"))} if own else {}
+    own, texts = own_folder(), own_texts()
 
     @cache
     def chosen(words: frozenset[str]) -> list[Any]:
-        """What your own files say that are named by these words, or by the files that these name."""
-        found: dict[Path, Any] = {}
-        waiting = [words]
-        while waiting:
-            named = waiting.pop()
-            for path in [path for path in texts if path.stem in named and path not in found]:
-                found[path] = _content(texts[path])
-                waiting.append(frozenset(re.findall(r"[\w.-]+", texts[path])))
-        return [[str(path.relative_to(own or path)), found[path]] for path in sorted(found)]
+        found = reached(words, texts)
+        return [[str(path.relative_to(own or path)), _content(found[path])] for path in sorted(found)]
 
     @cache
     def named(override: str) -> Any:
@@ -73,7 +88,7 @@ def keys() -> Callable[[Cell], str]:
         return [name, said({name.rpartition(".")[2]: value})]
 
     def key(cell: Cell) -> str:
-        words = frozenset(word for text in cell.overrides for word in re.findall(r"[\w.-]+", text.partition("=")[2]))
+        words = frozenset(word for text in cell.overrides for word in words_of(text.partition("=")[2]))
         asked = [_ours(), [named(text) for text in cell.command if not beside(text)], chosen(words) if texts else []]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 

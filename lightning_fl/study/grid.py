@@ -293,7 +293,8 @@ class Grid(Study):
         if column.value == "loss" and record["status"] == "diverged":
             return inf
         value: float | None = record.get(column.value)
-        if record["status"] == "diverged" and (column.value == "accuracy" or (column.value == "best" and not value)):
+        known = {"best"} if value else set[str]()
+        if record["status"] == "diverged" and column.value in {"accuracy", "best", *OF_CLIENTS} - known:
             return self._chance(record)
         return value
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -89,12 +89,15 @@ class Runner:
                         yield Outcome(run, summary, None if summary else error, seconds)
         yield from (Outcome(run, run.summary()) for run in elsewhere)
 
-    def each(self, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> Generator[Any, None, None]:
+    def each(
+        self, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], lost: Callable[..., Any] | None = None
+    ) -> Generator[Any, None, None]:
         """Call a function with each of many arguments, in workers that stay; a single worker is this process.
 
         Args:
             function: A function of a module that can be imported.
             calls: Arguments.
+            lost: Says what a call gives whose worker died.  None: that ends all of them.
 
         Yields:
             What each call gives, as it comes.
@@ -104,8 +107,11 @@ class Runner:
             return
         engine = self._engine(fresh=False)
         with closing(self._done(engine, lambda arguments: engine.submit(function, *arguments), calls)) as done:
-            for _, future, _ in done:
-                yield future.result()
+            for arguments, future, _ in done:
+                if lost is not None and isinstance(future.exception(), BrokenExecutor):
+                    yield lost(*arguments)
+                else:
+                    yield future.result()
 
     def _engine(self, fresh: bool) -> Any:
         if self.on is None:

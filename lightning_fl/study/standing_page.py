@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_fl.run.assemble import knowledge, make
-from lightning_fl.run.config import compose, file_of
+from lightning_fl.run.config import compose, file_of, is_own
 from lightning_fl.study.standings import Estimate, Standing
 from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.text import plain
@@ -66,7 +66,7 @@ def _rule(tournament: Tournament, one: Standing, panel: Panel, pages: Mapping[st
     note = f"{', '.join(one.left_out)}: {_REFUSED}." if one.left_out else f"It cannot be run: {one.refused}"
     return {
         "rule": plain(one.rule),
-        "own": one.rule not in _ours(),
+        "own": one.rule not in _ours() or (bool(name) and is_own("aggregator", name)),
         "needs": needs(overrides),
         "clean": _percent(one.clean),
         "left": {attack: v for attack, v in left(tournament, one.rule, panel).items() if attack != NOBODY},

@@ -109,9 +109,10 @@ def write(path: Path, fields: Sequence[str], rows: Iterable[Record]) -> None:
 
 
 def _typed(row: Mapping[str, str], fields: Sequence[str]) -> Record | None:
+    words = _WORDS | (row.keys() - {*fields})  # a column of somebody's own
     try:
         return dict.fromkeys(fields) | {
-            key: text if key in _WORDS else None if text == "" else int(text) if key in _WHOLE else float(text)
+            key: text if key in words else None if text == "" else int(float(text)) if key in _WHOLE else float(text)
             for key, text in row.items()
         }
     except ValueError:

@@ -5,11 +5,13 @@ that it names; ``cells.csv``, its runs; ``result.md``, what they come to, and wh
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
@@ -20,9 +22,10 @@ import yaml
 from lightning_fl import files, yaml_file
 from lightning_fl.contract import ONLY
 from lightning_fl.errors import DataError, MissingError, SettingError, install
-from lightning_fl.run.config import choices, choose, compose, file_of, own_folder
+from lightning_fl.run.config import choices, choose, compose, file_of, is_own
 from lightning_fl.study import store
-from lightning_fl.study.tournament import STORED, Tournament, accuracy
+from lightning_fl.study.cell import own_texts, reached, words_of
+from lightning_fl.study.tournament import NOBODY, STORED, Tournament, accuracy
 from lightning_fl.study.tournament_report import heading, terminal
 from lightning_fl.study.twins import percentile_95
 from lightning_fl.text import many
@@ -58,8 +61,7 @@ class Submission:
         if self.lowers is None and self.name in set(choices("adversary")) - set(choices("aggregator")):
             raise SettingError(f"submit takes {self.name}, an attack, with --lowers RULE; add the rule.")
         choose(self.name, choices(self.group), self.group)
-        own = own_folder()
-        if own is None or own not in file_of(self.group, self.name).parents:
+        if not is_own(self.group, self.name):
             raise SettingError(f"submit needs a file of your own in conf/{self.group}, got {self.name}, one of ours.")
 
     @property
@@ -117,14 +119,31 @@ class Submission:
         files.write(folder / "submission.yaml", yaml.safe_dump(vars(self), sort_keys=False))
         rows = map(tournament.row, [*tournament.tuning(), *tournament.cells()])
         store.write(folder / "cells.csv", STORED, [*filter(None, rows), *tournament.impossible.values()])
-        config = file_of(self.group, self.name).resolve()
-        project = config.parents[2]
+        project = file_of(self.group, self.name).resolve().parents[2]
+        words = {word for cell in tournament.cells() for text in cell.overrides for word in words_of(text)}
+        named = reached(words, own_texts())
+        for target in [target for text in named.values() for target in re.findall(r"_target_: *([\w.]+)", text)]:
+            import_module(target.rpartition(".")[0])
         modules = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
         read = [Path(found).resolve() for found in modules if found and Path(found).is_file()]
-        for path in [config, *(path for path in read if project in path.parents and "site-packages" not in path.parts)]:
+        read = [path for path in read if project in path.parents and "site-packages" not in path.parts]
+        for path in [*(path.resolve() for path in named), *read]:
             to = folder / path.relative_to(project)
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, to)
+
+    def check_played(self, tournament: Tournament) -> None:
+        """Check that its runs could be.
+
+        Raises:
+            SettingError: If some were refused: of an attack any, of a rule those in which nobody attacks.
+        """
+        rows = [*tournament.impossible.values(), *filter(None, map(tournament.row, tournament.cells()))]
+        attack = NOBODY if self.lowers is None else self.name
+        for row in rows:
+            if row["status"] == "refused" and row["attack"] == attack:
+                against = f" against {self.lowers}" if self.lowers else ""
+                raise SettingError(f"{self.name} cannot be run{against}: {row['reason']}")
 
     def result(self, tournament: Tournament, error: float) -> str:
         """Say what its runs come to; a difference of more points than the error is one."""

@@ -62,7 +62,8 @@ def _word(grid: Grid, cell: Place) -> str:
     column, value = grid.table.columns[cell[1]], grid.mean(*cell)
     values, diverged = grid.over_seeds(cell)
     all_of_them = len(diverged) == len(grid.measured(cell))
-    if diverged and (value is None or column.value == "loss" or (all_of_them and column.value in ("accuracy", "mrd"))):
+    lost = column.value == "loss" or (all_of_them and column.value in {"accuracy", "mrd", *OF_CLIENTS})
+    if diverged and (value is None or lost):
         return _DIVERGED
     if value is None or not isinf(value):
         return ""
@@ -200,7 +201,7 @@ def measured(grid: Grid) -> tuple[list[str], list[Section]]:
     lines += [table.note.strip()] if table.note else []
     chance = "" if isnan(table.chance) else f", {table.chance:g}"
     largest = ", but a largest one stays" * ("best" in kinds)
-    counts = f": its accuracy counts as chance{chance}{largest}" * bool({"accuracy", "best"} & {*kinds})
+    counts = f": its accuracy counts as chance{chance}{largest}" * bool({"accuracy", "best", *OF_CLIENTS} & {*kinds})
     if table.published:
         around = "± half of its 95 % interval over seeds (Student's t)" if table.interval else "(s.d. over seeds)"
         lines.append(

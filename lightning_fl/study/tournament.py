@@ -437,12 +437,12 @@ class Tournament(Study):
 
     def twins(self, share: float) -> list[Cell]:
         """List the twins of a drawn share of the cells of the first seed that have been played."""
-        first = [cell for cell in self.cells() if cell.seed == self.seeds[0] and self.row(cell) is not None]
+        first = [cell for cell in self.cells() if cell.seed == self.seeds[0] and _result(self.row(cell)) is not None]
         return [self.cell(place, self.seeds[0], NUMBER) for place in drawn((cell.labels for cell in first), share)]
 
     def points(self, labels: Place, seed: int, twin: int | None = None) -> float | None:
-        """Give the accuracy of a cell's run, or of its twin, in percent."""
-        row = self.row(self.cell(labels, seed, twin))
+        """Give the accuracy of a cell's run, or of its twin, in percent; None also of one that was refused."""
+        row = _result(self.row(self.cell(labels, seed, twin)))
         return None if row is None else 100 * accuracy(row)
 
     @property
@@ -485,7 +485,7 @@ class Tournament(Study):
                     yield cell, self.folder
 
         try:
-            for cell, row in runner.each(_played, calls()):
+            for cell, row in runner.each(_played, calls(), lost=_killed):
                 if row["status"] == "interrupted" and runner.on is None:  # by a signal, which is meant for all
                     raise KeyboardInterrupt(row["reason"])
                 stopped = row.pop("stopped", None)
@@ -561,6 +561,15 @@ def _possible(cell: Cell) -> tuple[Cell, str | None]:
 def _played(cell: Cell, folder: Path) -> tuple[Cell, Record]:
     """Train a cell, or find what an equal run has measured."""
     return cell, result(cell.command, folder, cell.title)
+
+
+def _killed(cell: Cell, folder: Path) -> tuple[Cell, Record]:
+    reason = "its process was killed, as happens where memory runs out, which fewer --workers may help"
+    return cell, {"status": FAILED, "reason": reason, "trace": f"{cell.title}: {reason}"}
+
+
+def _result(row: Record | None) -> Record | None:
+    return None if row is None or row["status"] == "refused" else row
 
 
 def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = None) -> Record:

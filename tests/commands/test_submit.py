@@ -101,6 +101,41 @@ def test_an_attack_enters_by_what_it_leaves_of_a_rule(command):
     assert Path("submissions/my_attack/my_attack.py").exists()
 
 
+def test_what_is_sent_holds_all_that_it_names(command):
+    """A rule that is like another file of one's own, on a model and data of one's own; Python reads them elsewhere."""
+    Path("conf/aggregator/my_base.yaml").write_text(Path("conf/aggregator/my_rule.yaml").read_text())
+    Path("conf/aggregator/my_child.yaml").write_text("# Like it.\ndefaults: [my_base]\n")
+    small = [one.replace("model=logistic", "--data=my_data") for one in SMALL] + ["--model", "my_model"]
+    command("my_child", *small)
+    fill_in("my_child")
+    code, _, err = command("my_child", *small)
+    assert code == 0, err
+    sent = {str(path.relative_to("submissions/my_child")) for path in Path("submissions/my_child").rglob("*.*")}
+    assert sent >= {"conf/aggregator/my_base.yaml", "conf/aggregator/my_child.yaml", "my_rule.py", "my_model.py"}
+    assert sent >= {"conf/data/my_data.yaml", "my_data.py", "conf/model/my_model.yaml"}
+    assert not {name for name in sent if "my_attack" in name}
+    code, _, err = command("--check", "submissions/my_child", "--budget", "5")
+    assert code == 0, err
+
+
+def test_an_attack_that_cannot_be_run_lowers_nothing(command):
+    """One is refused in its first round, one before."""
+    code = Path("my_attack.py").read_text()
+    refusing = code.replace('"""Forge the rows."""', 'raise SettingError("my_attack needs another model.")')
+    Path("my_attack.py").write_text(f"from lightning_fl.errors import SettingError\n{refusing}")
+    backdoor = "# As ours.\n_target_: lightning_fl.adversary.badnets.Badnets\nsize: 3\n"
+    Path("conf/adversary/my_backdoor.yaml").write_text(backdoor)
+    for name, said in [("my_attack", "needs another model"), ("my_backdoor", "needs Byzantine clients with data")]:
+        command(name, "--lowers", "krum", *SMALL)
+        fill_in(name)
+        code, out, err = command(name, "--lowers", "krum", *SMALL)
+        assert code == 2
+        assert f"{name} cannot be run against krum: " in err
+        assert said in err
+        assert "lower" not in out
+        assert not Path("submissions", name, "cells.csv").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

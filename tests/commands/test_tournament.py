@@ -75,6 +75,15 @@ def test_a_dry_run_refuses_a_misspelt_setting(command):
     assert "to play" not in out
 
 
+def test_a_misspelt_setting_leaves_the_report_of_a_finished_one(command, tmp_path):
+    command("--rules", "average")
+    before = {path.name: path.read_bytes() for path in tmp_path.rglob("tournament.*")}
+    assert "tournament.md" in before
+    code, _, err = command("--rules", "average", "trainer.max_stes=3")
+    assert (code, "there is no setting trainer.max_stes" in err) == (2, True)
+    assert {path.name: path.read_bytes() for path in tmp_path.rglob("tournament.*")} == before
+
+
 def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     """Its rule's further seeds wait for it."""
     play = module._played

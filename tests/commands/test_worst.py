@@ -20,6 +20,13 @@ class Cut:
 
     def __call__(self, rows):
         return np.sort(rows, axis=0)[self.f : -self.f].mean(0)
+
+class More:
+    def __init__(self, k):
+        self.k = k
+
+    def __call__(self, rows):
+        return rows[self.k]
 """
 
 
@@ -43,6 +50,13 @@ def test_prints_a_table_and_draws_it(command, tmp_path, rule):
     assert (honest.shape, rows.shape) == ((5, 3), (2, 3))
 
 
+@pytest.mark.drawn
+def test_where_half_of_the_rows_lie_there_is_no_bound_to_draw(command, tmp_path):
+    code, _, err = command("theirs.py:middle", "--n", "6", "--f", "3", "--d", "3", "--budget", "30")
+    assert (code, err) == (0, "")
+    assert {path.name for path in (tmp_path / "runs/worst").iterdir()} == {"worst.png", "worst.pt"}
+
+
 @pytest.mark.parametrize(
     ("rule", "error"),
     [
@@ -50,6 +64,7 @@ def test_prints_a_table_and_draws_it(command, tmp_path, rule):
         ("nowhere.py:rule", "needs a file, got nowhere.py, which is not there"),
         ("nowhere_at_all:rule", "needs a module, got nowhere_at_all"),
         ("theirs.py:other", "got none named other in theirs.py"),
+        ("theirs.py:More", "makes a rule with f alone, got More, which takes more"),
     ],
 )
 def test_refuses(command, rule, error):

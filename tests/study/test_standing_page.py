@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from lightning_fl.run import config
 from lightning_fl.study.standing_page import left, standing_page
 from lightning_fl.study.standings import Estimate, standings
 from lightning_fl.study.table import TABLES
@@ -42,6 +43,22 @@ def test_what_is_left_is_what_was_kept(tournament):
     for attack, values in left(tournament, "krum", PANEL).items():
         assert values[0] == cells[attack, 0]
         assert all(value in (None, cells.get((attack, seed))) for seed, value in enumerate(values))
+
+
+def test_a_rule_of_ones_own_is_marked(tournament, tmp_path, monkeypatch):
+    (tmp_path / "aggregator").mkdir()
+    (tmp_path / "aggregator" / "mine.yaml").write_text("_target_: lightning_fl.aggregator.median.Median\n")
+    monkeypatch.setenv(config.OWN, str(tmp_path))
+    entries = Entries.choose(
+        ["median", "mine"], ["ipm"], ["+x: aggregator=mine f=1"], skew=["iid"], rates=[0.1], seeds=[0], protocol="2025"
+    )
+    made = Tournament(entries, tmp_path)
+    made.store.begin()
+    for cell in made.cells():
+        made.add(cell, {"status": "completed", "accuracy": 0.5, "identity": "x"})
+    page = written(made)
+    own = dict(re.findall(r'"rule":"([^"]*)","own":(\w+)', page))
+    assert own == {"median": "false", "mine": "true", "+x": "true"}
 
 
 def test_names_end_no_script(tournament):

@@ -36,6 +36,17 @@ def test_a_file_of_other_columns_gets_these_and_keeps_its_records(tmp_path):
     assert [(row["rule"], row["identity"]) for row in store.refresh()] == [("", "x"), ("b", "y")]
 
 
+def test_what_a_spreadsheet_or_a_reader_added_costs_no_record(tmp_path):
+    path, rows = tmp_path / "cells.csv", [record("a", 0, 0.5, "x"), record("b", 1, 0.75, "y")]
+    write(path, FIELDS, rows)
+    path.write_text(path.read_text().replace(",0,", ",0.0,").replace("identity", "note,identity").replace(",x", ",ü,x"))
+    path.write_text(path.read_text().replace(",y", ",,y"))
+    store = Store(path, FIELDS)
+    assert [row | {"note": "*"} for row in store.refresh()] == [row | {"note": "*"} for row in rows]
+    store.begin()
+    assert read(path, FIELDS) == rows
+
+
 @pytest.mark.parametrize(
     ("damaged", "left"),
     [

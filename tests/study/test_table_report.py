@@ -54,6 +54,13 @@ def test_a_diverged_run_counts_as_chance_and_is_a_miss_where_the_paper_has_more(
     assert "- BOBA, IPM: after 12 rounds; last measured accuracy 55.0 %" in whole(made)
 
 
+@pytest.mark.parametrize("value", ["client_mean", "client_worst", "client_tenth"])
+def test_clients_of_a_diverged_run_guess(small, value):
+    made = small({("BOBA", "IPM", 0): 55.0}, diverged={("BOBA", "IPM", 0)}, value=value, published={}, doubtful=[])
+    assert made.mean("BOBA", "IPM") == 10.0
+    assert table_report.cell_text(made, ("BOBA", "IPM")) == ("diverged†", "")
+
+
 def test_the_time_of_a_rule_stands_though_the_run_diverged(small):
     unpublished = {"published": {}, "doubtful": []}
     assert "`†`" not in "".join(table_report.measured(small({("BOBA", "LIE", 0): 55.0}, **unpublished))[0])

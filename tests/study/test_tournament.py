@@ -11,14 +11,13 @@ from lightning_fl.aggregator.median import Median
 from lightning_fl.errors import MissingError
 from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
-from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import FileLock
 from lightning_fl.study import store
 from lightning_fl.study import tournament as module
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.standings import standings
-from lightning_fl.study.tournament import FIELDS, Entries, Panel, Place, Tournament, keep
+from lightning_fl.study.tournament import FIELDS, STORED, Entries, Panel, Place, Tournament, keep
 from lightning_fl.study.tournament_report import draw, panels_of, terminal, write
 from tests import saved
 
@@ -131,7 +130,9 @@ def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
     found = {row["rule"]: row for row in csv.DictReader((tmp_path / "tournament.csv").read_text().splitlines())}
     assert set(found) == {"average", "krum"}
     for row in found.values():
-        rows = [one for one in store.read(again.store.path, []) if one["rule"] == row["rule"] and one["rate"] == 0.1]
+        rows = [
+            one for one in store.read(again.store.path, STORED) if one["rule"] == row["rule"] and one["rate"] == 0.1
+        ]
         attacked = [one["accuracy"] for one in rows if one["attack"] == "sign_flip"]
         assert len(attacked) == 2
         assert float(row["worst"]) == pytest.approx(sum(attacked) / 2, abs=1e-6)
@@ -304,15 +305,28 @@ def killed(*_):
     signal.raise_signal(signal.SIGKILL)
 
 
-def test_a_killed_worker_is_told_in_one_line(monkeypatch, tmp_path, capsys):
+def test_a_killed_worker_costs_its_run_alone(monkeypatch, tmp_path):
     """As the kernel does where memory runs out."""
     monkeypatch.setattr(module, "_played", killed)  # by name: workers import it
     tournament = small(tmp_path)
-    with pytest.raises(SystemExit) as stop, explained():
-        list(tournament.play(tournament.cells(), Runner(2), "1.2.3"))
-    assert stop.value.code == 2
-    assert capsys.readouterr().err.startswith("Error: a worker was killed")
+    rows = list(tournament.play(tournament.cells(), Runner(2), "1.2.3"))
+    assert {row["rule"] for row in rows} == {"average", "krum"}
+    assert [row["status"] for row in rows] == ["failed"] * len(tournament.cells())
+    assert "its process was killed" in rows[0]["reason"]
+    assert store.read(tournament.store.path, STORED) == []
     assert not list((tmp_path / "playing").iterdir())
+
+
+def test_what_was_refused_has_no_points_and_no_twin(tmp_path):
+    tournament = small(tmp_path, skew=["iid"], seeds=[0])
+    clean, attacked, *others = tournament.cells()
+    result = {"status": "completed", "accuracy": 0.5, "identity": "x"}
+    for cell in [clean, *others]:
+        tournament.add(cell, result)
+    tournament.add(attacked, {"status": "refused", "reason": "too few"})
+    assert tournament.points(attacked.labels, 0) is None
+    assert tournament.points(clean.labels, 0) == 50
+    assert {cell.labels for cell in tournament.twins(1.0)} == {cell.labels for cell in [clean, *others]}
 
 
 def test_an_error_in_ones_own_rule_costs_its_runs_alone(tmp_path, monkeypatch):
