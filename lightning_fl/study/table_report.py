@@ -170,66 +170,98 @@ def instrument(grid: Grid, found: Mapping[Place, Pair]) -> list[str]:
 
 def measured(grid: Grid) -> tuple[list[str], list[Section]]:
     """Write what is measured: what it shows, the table, and the claims."""
-    table = grid.table
-    twins = pairs(grid)
+    table, twins = grid.table, pairs(grid)
     far = {cell for cell, pair in twins.items() if pair.far}
     texts = {cell: cell_text(grid, cell)[0] + MARK * (cell in far) for cell in product(table.rows, table.columns)}
-    own = [row for row in table.rows if not any((row, column) in table.published for column in table.columns)]
-    asked = [] if grid.kept_only else own  # rows that a user waits for, before they are measured
-    rows = [row for row in table.rows if row in asked or any(texts[row, column] for column in table.columns)]
-    columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
-    counted = [*table.published, *product(own, table.columns)]  # of a reference itself there is no drop
-    counted = [(r, c) for r, c in counted if table.columns[c].value != "mrd" or table.reference[r] != r]
-    done = sum(bool(texts[cell]) for cell in counted)
-    known = {key: record for key in product(grid.overrides, grid.seeds) if (record := grid.record(*key))}
-    found, seeds = list(known), sorted({seed for _, seed in known})
-    seconds = [run["seconds"] or 0.0 for run in {record["identity"]: record for record in known.values()}.values()]
     lines = []
     if grid.changes:
         lines.append(f"**Not {table.whose} setting: {', '.join(f'`{change}`' for change in grid.changes)}.**")
-    kinds: dict[str, list[str]] = {}
+    lines.append(_extent(grid, texts))
+    if table.note:
+        lines.append(table.note.strip())
+    lines += _legend(grid, texts)
+    remarks = instrument(grid, twins)
+    if far:
+        remarks.append(f"{MEANING}.")
+    return lines, [_cells(grid, texts), Section("", remarks=remarks), _claims(grid)]
+
+
+def _unpublished(table: Table) -> list[str]:
+    """List the rows of which no paper prints anything."""
+    return [row for row in table.rows if not any((row, column) in table.published for column in table.columns)]
+
+
+def _kinds(table: Table) -> dict[str, list[str]]:
+    """List the columns by what they show; without those that are the worst of others."""
+    found: dict[str, list[str]] = {}
     for label, column in table.columns.items():
         if not column.worst:
-            kinds.setdefault(column.value, []).append(label)
+            found.setdefault(column.value, []).append(label)
+    return found
+
+
+def _runs(grid: Grid) -> dict[tuple[Place, int], Record]:
+    """Give what is measured by cell and seed."""
+    return {key: record for key in product(grid.overrides, grid.seeds) if (record := grid.record(*key))}
+
+
+def _extent(grid: Grid, texts: Mapping[Place, str]) -> str:
+    """Say what the cells show, how many of them are measured, at which seeds, and how long that took."""
+    table, kinds, runs = grid.table, _kinds(grid.table), _runs(grid)
     meaning = [VALUES[kind] + (f" ({', '.join(of)})" if len(kinds) > 1 else "") for kind, of in kinds.items()]
     target = f" Target: {table.target:g} %." if "rounds_to" in kinds else ""
-    lines.append(
-        f"Shown: {'; '.join(meaning)}.{target} {done} of {len(counted)} cells measured"
-        + _seeds_text(found, seeds)
-        + (f"; {len(seconds)} runs, {duration(sum(seconds))} of training." if seconds else ".")
-    )
-    lines += [table.note.strip()] if table.note else []
-    chance = "" if isnan(table.chance) else f", {table.chance:g}"
-    largest = ", but a largest one stays" * ("best" in kinds)
-    counts = f": its accuracy counts as chance{chance}{largest}" * bool({"accuracy", "best", *OF_CLIENTS} & {*kinds})
+    asked = [*table.published, *product(_unpublished(table), table.columns)]
+    # Of a reference itself there is no drop.
+    asked = [(r, c) for r, c in asked if table.columns[c].value != "mrd" or table.reference[r] != r]
+    text = f"Shown: {'; '.join(meaning)}.{target} {sum(bool(texts[cell]) for cell in asked)} of {len(asked)} cells "
+    text += f"measured{_seeds_text(list(runs), sorted({seed for _, seed in runs}))}"
+    each = {record["identity"]: record["seconds"] or 0.0 for record in runs.values()}
+    return f"{text}; {len(each)} runs, {duration(sum(each.values()))} of training." if each else f"{text}."
+
+
+def _legend(grid: Grid, texts: Mapping[Place, str]) -> list[str]:
+    """Say how to read a cell."""
+    table, kinds = grid.table, _kinds(grid.table).keys()
+    counts = ""
+    if kinds & {"accuracy", "best", *OF_CLIENTS}:
+        chance = "" if isnan(table.chance) else f", {table.chance:g}"
+        largest = ", but a largest one stays" if "best" in kinds else ""
+        counts = f": its accuracy counts as chance{chance}{largest}"
     if table.published:
         around = "± half of its 95 % interval over seeds (Student's t)" if table.interval else "(s.d. over seeds)"
-        lines.append(
+        return [
             f"Each cell: **measured mean** {around} and its difference to the paper; below, the paper's mean "
             f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged{counts}; "
             "`?` doubtful in the paper, not counted."
-        )
-    elif len(seeds) > 1:
+        ]
+    if len({seed for _, seed in _runs(grid)}) > 1:
         around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
-        lines.append(f"Each cell: **mean** over seeds {around}; `†` a run diverged{counts}.")
-    elif any("†" in text for text in texts.values()):
-        lines.append("`†`: the run diverged.")
-    cells = []
-    for row in rows:
-        printed = [table.published.get((row, column)) for column in columns]
-        shown = [texts[row, column] or "·" for column in columns]
-        cells.append([row, *(f"{text}<br>{p.text}" if p else text for text, p in zip(shown, printed, strict=True))])
-    claims = [(claim, *judge(table, claim, grid.mean)) for claim in table.claims]
-    judged = [
-        [claim["text"], verdict, f"{detail}; {claim['note']}" if "note" in claim else detail]
-        for claim, verdict, detail in claims
-        if not (grid.kept_only and verdict == "not measured yet")
-    ]
-    return lines, [
-        Section("", [table.corner or " ", *columns], cells),
-        Section("", remarks=[*instrument(grid, twins), *([f"{MEANING}."] if far else [])]),
-        Section("", ["Claim", "Verdict", "Comparisons"], judged),
-    ]
+        return [f"Each cell: **mean** over seeds {around}; `†` a run diverged{counts}."]
+    return ["`†`: the run diverged."] if any("†" in text for text in texts.values()) else []
+
+
+def _cells(grid: Grid, texts: Mapping[Place, str]) -> Section:
+    """Write the table: what is measured, and rows that a user waits for."""
+    table, waiting = grid.table, [] if grid.kept_only else _unpublished(grid.table)
+    rows = [row for row in table.rows if row in waiting or any(texts[row, column] for column in table.columns)]
+    columns = [column for column in table.columns if any(texts[row, column] for row in rows)]
+
+    def text(cell: Place) -> str:
+        printed = table.published.get(cell)
+        return (texts[cell] or "·") + (f"<br>{printed.text}" if printed else "")
+
+    lines = [[row, *(text((row, column)) for column in columns)] for row in rows]
+    return Section("", [table.corner or " ", *columns], lines)
+
+
+def _claims(grid: Grid) -> Section:
+    """Judge the paper's claims."""
+    lines = []
+    for claim in grid.table.claims:
+        verdict, detail = judge(grid.table, claim, grid.mean)
+        if not (grid.kept_only and verdict == "not measured yet"):
+            lines.append([claim["text"], verdict, f"{detail}; {claim['note']}" if "note" in claim else detail])
+    return Section("", ["Claim", "Verdict", "Comparisons"], lines)
 
 
 def brief(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Report:
