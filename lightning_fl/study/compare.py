@@ -5,7 +5,7 @@ Runs are identified by what their results depend on, so it does not matter who t
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -148,6 +148,33 @@ def _found(runs: Iterable[Any]) -> Iterator[Path | SavedRun]:
             raise SettingError(f"compare needs runs of fl.train or folders, got {type(run).__name__}; leave it out.")
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """A run, its settings, and those of its twins that are there."""
+
+    run: Path | SavedRun
+    config: Config
+    twins: Sequence[Path | SavedRun] = ()
+
+    @classmethod
+    def read(cls, run: Path | SavedRun) -> "_Entry":
+        return cls(run, run.config if isinstance(run, SavedRun) else saved_config(run / "config.yaml"))
+
+
+def _beside_twins(entries: Sequence[_Entry]) -> list[_Entry]:
+    """Put each twin beside its run; those whose run is not there stay as they are."""
+    runs = {alike(entry.config) for entry in entries if not entry.config.get("twin")}
+    found: list[_Entry] = []
+    twins: dict[Hashable, list[Path | SavedRun]] = {}
+    for entry in entries:
+        of = alike(entry.config | {"twin": None})
+        if entry.config.get("twin") and of in runs:
+            twins.setdefault(of, []).append(entry.run)
+        else:
+            found.append(entry)
+    return [replace(entry, twins=twins.get(alike(entry.config), ())) for entry in found]
+
+
 class Comparison:
     """Runs in a table: rows, columns and panels are values of settings; other settings that differ make further panels.
 
@@ -164,6 +191,9 @@ class Comparison:
         DataError: If a file is broken.
     """
 
+    rows_by: str
+    columns_by: str | None
+
     def __init__(
         self,
         runs: Sequence[Path | SavedRun],
@@ -175,34 +205,40 @@ class Comparison:
         if metric not in METRICS:
             raise SettingError(no_such("metric", metric, METRICS))
         self.metric, (self.unit, self._value, self._scale, self.more_is_better) = metric, _METRICS[metric]
-        saved = [run.config if isinstance(run, SavedRun) else saved_config(run / "config.yaml") for run in runs]
-        kept = self._distinct(runs, saved)
-        self.repeated = len(runs) - len(kept)
-        plain_runs = {alike(saved[i]): i for i in kept if not saved[i].get("twin")}
-        twins = {i: plain_runs.get(alike(saved[i] | {"twin": None})) for i in kept if saved[i].get("twin")}
-        kept = [i for i in kept if twins.get(i) is None]  # a twin is beside its run, if that is there
-        chosen, configs = [runs[i] for i in kept], comparable([saved[i] for i in kept])
-        varied, null = varying(configs), Part("", "", "null")
-        for axis in {rows, columns, *panels} - {None, "aggregator", "adversary"}:  # without: average, no attack
-            if all(config.get(axis or "", null).value == "null" for config in map(settings, configs)):
-                differ = f"these differ: {', '.join(varied)}" if varied else "the runs differ in nothing but the seed"
-                raise SettingError(f"an axis needs a setting of the runs, got {axis}; {differ}.")
-        free = [name for name in varied if name not in {rows, columns, *panels}]
+        entries = self._distinct([_Entry.read(run) for run in runs])
+        self.repeated = len(runs) - len(entries)
+        entries = _beside_twins(entries)
+        configs = comparable([entry.config for entry in entries])
+        self._choose_axes(configs, rows, columns, panels)
+        self.panel_parts: dict[str, list[str]] = {}  # of each panel: its values of the settings, and what else differs
+        keys: list[Key] = [(plain(panel), plain(row), plain(column)) for panel, row, column in self._keys(configs)]
+        self.rows_by, self.columns_by = plain(self.rows_by), self.columns_by and plain(self.columns_by)
+        self.panels, self.rows, self.columns = (in_order(part) for part in zip(*keys, strict=True))
+        at: dict[Key, list[_Entry]] = {}
+        for key, entry in zip(keys, entries, strict=True):
+            at.setdefault(key, []).append(entry)
+        there = [key for key in product(self.panels, self.rows, self.columns) if key in at]
+        self.cells = {key: self._cell([entry.run for entry in at[key]]) for key in there}
+        self.pairs = [
+            pair
+            for key, entry in zip(keys, entries, strict=True)
+            for twin in entry.twins
+            if (pair := self._pair(entry.run, twin, key)) is not None
+        ]
+
+    def _choose_axes(
+        self, configs: Sequence[Config], rows: str | None, columns: str | None, panels: Sequence[str]
+    ) -> None:
+        """Take the axes that were asked for, and of the settings that differ those that come first."""
+        varied, asked = varying(configs), {rows, columns, *panels} - {None}
+        there = {path for config in map(settings, configs) for path, part in config.items() if part.value != "null"}
+        for axis in asked - {"aggregator", "adversary"} - there:  # without these: average, no attack
+            differ = f"these differ: {', '.join(varied)}" if varied else "the runs differ in nothing but the seed"
+            raise SettingError(f"an axis needs a setting of the runs, got {axis}; {differ}.")
+        free = [name for name in varied if name not in asked]
         self.rows_by = rows or (free.pop(0) if free else "aggregator")
         self.columns_by = columns or (free.pop(0) if free and rows is None else None)
         self.panels_by = list(panels)
-        self.panel_parts: dict[str, list[str]] = {}  # of each panel: its values of the settings, and what else differs
-        keys: list[Key] = [(plain(panel), plain(row), plain(column)) for panel, row, column in self._keys(configs)]
-        self.panels, self.rows, self.columns = (in_order(part) for part in zip(*keys, strict=True))
-        at: dict[Key, list[Path | SavedRun]] = {}
-        for run, key in zip(chosen, keys, strict=True):
-            at.setdefault(key, []).append(run)
-        there = [key for key in product(self.panels, self.rows, self.columns) if key in at]
-        self.cells = {key: self._cell(at[key]) for key in there}
-        places = dict(zip(kept, keys, strict=True))
-        pairs = [self._pair(runs[i], runs[twin], places[i]) for twin, i in twins.items() if i is not None]
-        self.pairs = [pair for pair in pairs if pair is not None]
-        self.rows_by, self.columns_by = plain(self.rows_by), self.columns_by and plain(self.columns_by)
 
     def _keys(self, configs: Sequence[Config]) -> list[Key]:
         """Name each run's place; settings that differ without being an axis make further panels."""
@@ -227,20 +263,21 @@ class Comparison:
             keys.append((panel, label[self.rows_by], label[self.columns_by] if self.columns_by else ""))
         return keys
 
-    def _distinct(self, given: Sequence[Path | SavedRun], configs: Sequence[Config]) -> list[int]:
+    def _distinct(self, entries: Sequence["_Entry"]) -> list["_Entry"]:
         """Among runs with the same settings and seed, keep the newest, of those with a result if there are any."""
-        runs: dict[Hashable, list[int]] = {}
-        for i, config in enumerate(configs):
-            runs.setdefault(alike(config), []).append(i)
-        for group in runs.values():
-            results = [run.summary["last_evaluation"] for i in group if isinstance(run := given[i], SavedRun)]
+        groups: dict[Hashable, list[int]] = {}
+        for i, entry in enumerate(entries):
+            groups.setdefault(alike(entry.config), []).append(i)
+        for group in groups.values():
+            results = [run.summary["last_evaluation"] for i in group if isinstance(run := entries[i].run, SavedRun)]
             if any(result != results[0] for result in results):
                 raise SettingError(
                     f"compare tells runs apart by their settings, got {len(results)} with the same ones, seed "
-                    f"{configs[group[0]].get('seed')} and other results; name what differs in each, such as "
+                    f"{entries[group[0]].config.get('seed')} and other results; name what differs in each, such as "
                     'run.config["data"]["name"] = "mine".'
                 )
-        return sorted(max(group, key=lambda i: (*self._preference(given[i]), i)) for group in runs.values())
+        kept = (max(group, key=lambda i: (*self._preference(entries[i].run), i)) for group in groups.values())
+        return [entries[i] for i in sorted(kept)]
 
     def _preference(self, run: Path | SavedRun) -> tuple[bool, bool, float | int]:
         summary = run.summary if isinstance(run, SavedRun) else finished(run) or {}
