@@ -7,6 +7,7 @@ from statistics import mean
 
 import numpy as np
 
+from lightning_fl.study.store import Record
 from lightning_fl.study.tournament import NOBODY, Panel, Tournament, accuracy
 
 _RESAMPLES = 10_000
@@ -115,57 +116,56 @@ def standings(tournament: Tournament, panel: Panel) -> list[Standing]:
 
 def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
     cells, following = tournament.of(rule, panel)
-    rows = {(cell.labels.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
-    rate, n_played, planned = tournament.rate(rule, panel), len(rows), len(cells) + following
-    reasons = {attack: str(row["reason"]) for (attack, b), row in tournament.impossible.items() if b == panel.byzantine}
-    reasons |= {attack: str(row["reason"]) for (attack, _), row in rows.items() if row["status"] == "refused"}
-    reasons = {attack: reasons[attack] for attack in tournament.entries.attacks if attack in reasons}
-    out = {place for place, row in rows.items() if row["status"] == "refused"}
-    rows = {place: row for place, row in rows.items() if place not in out}
-    spared = {attack for attack in reasons if not any(a == attack for a, _ in rows)}
-    if NOBODY in spared:
-        return Standing(rule, rate, n_played, planned, refused=reasons[NOBODY])
-    seeds = tournament.entries.seeds
+    known = {(cell.labels.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
+    begun = Standing(rule, tournament.rate(rule, panel), played=len(known), planned=len(cells) + following)
+    rows = {place: row for place, row in known.items() if row["status"] != "refused"}
+    reasons = _reasons(tournament, panel, known)
+    never = reasons.keys() - {attack for attack, _ in rows}
+    if NOBODY in never:
+        return replace(begun, refused=reasons[NOBODY])
     left_out = {}
     for attack, reason in reasons.items():
-        some = [str(seed) for seed in seeds if (attack, seed) in out and attack not in spared]
-        left_out[attack] = f"{reason} (seed {', '.join(some)})" if some else reason
+        seeds = [str(seed) for a, seed in known if a == attack and (a, seed) not in rows]
+        left_out[attack] = reason if attack in never else f"{reason} (seed {', '.join(seeds)})"
     left_out.pop(NOBODY, None)
-    met = {
-        seed: [a for cell in cells if cell.seed == seed and (a := cell.labels.attack) not in {NOBODY, *spared}]
-        for seed in seeds
-    }
-    whole = [seed for seed, attacks in met.items() if attacks and all((attack, seed) in rows for attack in attacks)]
-    worst = [min(accuracy(rows[attack, seed]) for attack in met[seed]) for seed in whole]
-    by_attack = {
-        attack: mean(accuracy(rows[attack, seed]) for seed in whole)
-        for attack in met[seeds[0]]
-        if whole and all((attack, seed) in rows for seed in whole)
-    }
-    kappas, successes = (
-        [
-            mean(known)
-            for attack in met[seeds[0]]
-            if (known := [value for (a, _), row in rows.items() if a == attack and (value := row[name]) is not None])
-        ]
-        for name in ("kappa", "success")
-    )
+
+    attacks: dict[int, list[str]] = {}  # by seed, those that can be met there
+    for cell in cells:
+        if cell.labels.attack not in {NOBODY, *never}:
+            attacks.setdefault(cell.seed, []).append(cell.labels.attack)
+    whole = [seed for seed, met in attacks.items() if all((attack, seed) in rows for attack in met)]
+    worst = [min(accuracy(rows[attack, seed]) for attack in attacks[seed]) for seed in whole]
+    recalls = [min(rows[attack, seed]["worst_recall"] or 0.0 for attack in attacks[seed]) for seed in whole]
+    first = attacks.get(tournament.entries.seeds[0], [])
+    everywhere = [attack for attack in first if whole and all((attack, seed) in rows for seed in whole)]
+    by_attack = {attack: mean(accuracy(rows[attack, seed]) for seed in whole) for attack in everywhere}
+
+    def largest(name: str) -> float | None:
+        """Of an attack's mean over seeds."""
+        of_attacks = ([row[name] for (a, _), row in rows.items() if a == attack] for attack in first)
+        values = ([value for value in of if value is not None] for of in of_attacks)
+        return max((mean(of) for of in values if of), default=None)
+
     times = [row["rule_ms"] for row in rows.values() if row["rule_ms"] is not None]
-    return Standing(
-        rule,
-        rate,
-        n_played,
-        planned,
-        Estimate.of([accuracy(rows[NOBODY, seed]) for seed in seeds if (NOBODY, seed) in rows]),
-        Estimate.of(worst),
-        Estimate.of([min(rows[attack, seed]["worst_recall"] or 0.0 for attack in met[seed]) for seed in whole]),
-        min(by_attack, key=lambda attack: by_attack[attack]) if by_attack else None,
-        max(kappas, default=None),
-        mean(times) if times else None,
+    return replace(
+        begun,
+        clean=Estimate.of([accuracy(row) for (attack, _), row in rows.items() if attack == NOBODY]),
+        worst=Estimate.of(worst),
+        worst_recall=Estimate.of(recalls),
+        attack=min(by_attack, key=lambda attack: by_attack[attack], default=None),
+        kappa=largest("kappa"),
+        rule_ms=mean(times) if times else None,
         left_out=left_out,
         worst_by_seed=worst,
-        success=max(successes, default=None),
+        success=largest("success"),
     )
+
+
+def _reasons(tournament: Tournament, panel: Panel, known: Mapping[tuple[str, int], Record]) -> dict[str, str]:
+    """Give by attack why it cannot be run, against any rule or at some seed, in the tournament's order."""
+    found = {attack: row["reason"] for (attack, b), row in tournament.impossible.items() if b == panel.byzantine}
+    found |= {attack: row["reason"] for (attack, _), row in known.items() if row["status"] == "refused"}
+    return {attack: str(found[attack]) for attack in tournament.entries.attacks if attack in found}
 
 
 def _rank(one: Standing, others: Sequence[Standing]) -> int | None:
