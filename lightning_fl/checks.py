@@ -19,6 +19,7 @@ from lightning_fl.network.dropout import KeyedDropout
 from lightning_fl.network.parameters import trainable
 from lightning_fl.network.statistics import layers, mixes
 from lightning_fl.samples import Samples
+from lightning_fl.text import said
 from lightning_fl.trial import calls, check_trial, random_states
 
 # What runs a module that is inside, or made from it, in its own way.
@@ -204,7 +205,7 @@ def _refusals(part: str) -> Iterator[None]:
         except SettingError:
             raise
         except Exception as error:  # the library decides which
-            raise SettingError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+            raise SettingError(said(error, named=True)) from error
 
 
 def refuse_hidden_state(model: nn.Module, statistics: bool = False) -> None:
@@ -305,8 +306,7 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     try:
         outputs = once()
     except Exception as error:  # a model may raise anything about what it does not take
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise SettingError(f"{name} does not take inputs of shape {shape}: {why}; {advice}.") from error
+        raise SettingError(f"{name} does not take inputs of shape {shape}: {said(error)}; {advice}.") from error
     if states != random_states(inputs.device):
         drawn = [
             call.where for call in calls(model, once, lambda _: random_states(inputs.device)) if call.given != call.made

@@ -52,6 +52,16 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
+def said(error: BaseException, named: bool = False) -> str:
+    r"""Write what an error says on one line, with the name of its class where asked; that alone if it says nothing.
+
+    >>> said(ValueError("a\n  b")), said(ValueError("a"), named=True), said(KeyError())
+    ('a b', 'ValueError: a', 'KeyError')
+    """
+    name, text = type(error).__name__, " ".join(str(error).split())
+    return f"{name}: {text}" if text and named else text or name
+
+
 def for_csv(value: Any) -> Any:
     """Mark text that a spreadsheet would run as a formula as text.
 

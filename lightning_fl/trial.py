@@ -25,6 +25,7 @@ from lightning_fl.network.parameters import flatten, unflatten
 from lightning_fl.network.statistics import mixes, stepping
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch, Samples
+from lightning_fl.text import said
 
 # Relative distances that are more than rounding in float32 and in float64; true faults exceed them by far.
 _TOLERANCES = 1e-3, 1e-6
@@ -97,8 +98,8 @@ class _Trial:
         if mixes(self.model):
             return self.fault_in_batches()
         first, second, both = map(self.plain, (_FIRST, _SECOND, _BOTH))
-        if said := self.memory(_FIRST, first):
-            return said
+        if why := self.memory(_FIRST, first):
+            return why
         if self.differ(both.outputs, torch.cat([first.outputs, second.outputs])):
             return (
                 f"mixes the samples of a batch in {self.culprit(_BOTH, _FIRST, _SECOND)}, so that what is computed "
@@ -138,8 +139,8 @@ class _Trial:
     def fault_in_batches(self) -> str | None:
         """Say what is wrong with a model whose layers normalise by the batch, as far as one batch shows it."""
         both = self.plain(_BOTH)
-        if said := self.memory(_BOTH, both):
-            return said
+        if why := self.memory(_BOTH, both):
+            return why
         if self.differ(found := self.by_clients(1, None)[1], both.gradient):
             return (
                 f"gives clients, who have parameters of their own, another gradient of "
@@ -276,7 +277,6 @@ def _explained(model: nn.Module, what: str, *advice: str) -> Iterator[None]:
     except SettingError:
         raise
     except Exception as error:
-        why = " ".join(str(error).split()) or type(error).__name__
         raise SettingError(
-            f"{type(model).__name__} {what}: {why}; {' or '.join([*advice, 'change the model or the loss'])}."
+            f"{type(model).__name__} {what}: {said(error)}; {' or '.join([*advice, 'change the model or the loss'])}."
         ) from error

@@ -18,7 +18,7 @@ from lightning_fl.adversary.base import AttackContext, Momentum
 from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.ranges import Fraction, NonNegativeInt, PositiveFloat, PositiveInt
 from lightning_fl.samples import Samples
-from lightning_fl.text import many
+from lightning_fl.text import many, said
 
 
 class EdgeCase(Backdoor):
@@ -114,7 +114,7 @@ def _read(path: str) -> Tensor:
     try:
         inputs = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as broken:  # whatever torch says of a broken file
-        raise DataError(f"{path} cannot be read as a tensor: {' '.join(str(broken).split())[:200]}") from broken
+        raise DataError(f"{path} cannot be read as a tensor: {said(broken)[:200]}") from broken
     if not isinstance(inputs, Tensor) or inputs.ndim < 2 or len(inputs) < 2:
         shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
         raise DataError(f"{path} needs a tensor of at least two inputs, got {shape}.")

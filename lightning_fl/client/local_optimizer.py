@@ -14,7 +14,7 @@ from lightning_fl.network.parameters import flatten, trainable, unflatten
 from lightning_fl.ranges import PositiveFloat, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-from lightning_fl.text import meant
+from lightning_fl.text import meant, said
 
 
 class LocalOptimizer(LocalSteps):
@@ -95,7 +95,7 @@ class LocalOptimizer(LocalSteps):
         except Exception as error:
             given = "".join(f", {name}={value}" for name, value in self.options.items())
             raise SettingError(
-                f"torch.optim.{self.optimizer} cannot {what}, got lr{given}: {' '.join(str(error).split())}; correct "
+                f"torch.optim.{self.optimizer} cannot {what}, got lr{given}: {said(error)}; correct "
                 f"client.options, or choose a client.optimizer that needs gradients alone, such as AdamW or SGD."
             ) from error
 

@@ -16,7 +16,7 @@ from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition
 from lightning_fl.partition.natural import Natural
 from lightning_fl.samples import Samples, check_kind
-from lightning_fl.text import many
+from lightning_fl.text import many, said
 from lightning_fl.updates.rows import broken_rows
 
 
@@ -144,7 +144,7 @@ def _tensors(split: str, pair: Any) -> tuple[Tensor, Tensor]:
         x, y = (torch.as_tensor(values).cpu() for values in pair)
     except Exception as error:  # frames of pandas and lists of text raise all sorts
         raise DataError(
-            f"the {split} samples cannot be made tensors ({' '.join(str(error).split())}); give numbers in arrays or "
+            f"the {split} samples cannot be made tensors ({said(error)}); give numbers in arrays or "
             f"tensors, of a data frame frame.to_numpy(), of a sparse matrix x.toarray()."
         ) from error
     y = y[:, 0] if y.dim() == 2 and y.shape[1] == 1 else y

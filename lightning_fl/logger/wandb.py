@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
-from lightning_fl.text import shown
+from lightning_fl.text import said, shown
 
 _PATIENCE = 5.0  # seconds for the server to answer
 _INIT = 15.0  # seconds for it to make a run
@@ -36,7 +36,7 @@ class Wandb(WandbLogger):
         except wandb.Error as error:
             if self._offline:
                 raise
-            _say_offline(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            _say_offline(said(error, named=True))
             self._offline, self._wandb_init["mode"] = True, "offline"
             return super().experiment
 

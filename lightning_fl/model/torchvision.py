@@ -14,7 +14,7 @@ from lightning_fl.errors import DataError, SettingError
 from lightning_fl.model.group_norm import grouped
 from lightning_fl.network.layers import replaced
 from lightning_fl.ranges import Checked, PositiveInt
-from lightning_fl.text import meant
+from lightning_fl.text import meant, said
 
 Norm = Literal["group", "frozen", "batch"]
 Stem = Literal["imagenet", "cifar"]
@@ -103,7 +103,7 @@ def _state(name: str, weights: str) -> Mapping[str, Any]:
             return state
     except Exception as error:  # of the network, or whatever a damaged file makes of torch.load
         raise DataError(
-            f"the weights {weights} of {name} could not be fetched or read: {' '.join(str(error).split())}; give "
+            f"the weights {weights} of {name} could not be fetched or read: {said(error)}; give "
             f"model.weights a file that torch.load reads, with a state dict."
         ) from error
     raise SettingError(

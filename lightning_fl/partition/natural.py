@@ -14,7 +14,7 @@ from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.partition.base import Partition
 from lightning_fl.ranges import Checked, PositiveInt
-from lightning_fl.text import many
+from lightning_fl.text import many, said
 
 Order = Literal["sorted", "appearance"]
 
@@ -37,7 +37,7 @@ class Given(Partition):
             self._parts = [torch.as_tensor(part).flatten() for part in parts]
         except (TypeError, ValueError, RuntimeError) as error:
             raise SettingError(
-                f"a partition in memory needs a list of sample numbers per client ({' '.join(str(error).split())}); "
+                f"a partition in memory needs a list of sample numbers per client ({said(error)}); "
                 f"where each sample has a user, use fl.partition.Natural(users)."
             ) from error
         self.n_clients = len(self._parts)

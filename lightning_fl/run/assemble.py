@@ -24,6 +24,7 @@ from lightning_fl.network.parameters import nudge
 from lightning_fl.run.kinds import check_kinds
 from lightning_fl.run.start import take_over
 from lightning_fl.strategy.client_parallel import ClientParallel
+from lightning_fl.text import said
 
 
 def make(config: DictConfig | None, **more: Any) -> Any:
@@ -48,7 +49,7 @@ def make(config: DictConfig | None, **more: Any) -> Any:
         with concerning(part):
             if isinstance(cause, SettingError):
                 raise cause from error
-            raise SettingError(f"{type(cause).__name__}: {' '.join(str(cause).split())}") from error
+            raise SettingError(said(cause, named=True)) from error
 
 
 def knowledge(path: Path) -> str | None:

@@ -27,6 +27,7 @@ from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
 from lightning_fl.run.identity import beside
 from lightning_fl.run.saved import last_checkpoint
+from lightning_fl.text import said
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
@@ -269,7 +270,7 @@ def _check_own(group: str, choice: str) -> None:
     try:
         content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
+        raise SettingError(f"{path} cannot be read: {said(error)}.") from error
     if not content:
         raise SettingError(f"{path} is empty; write into it which class and settings it is for (_target_: ...).")
 

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lightning_fl.errors import RESUME, DataError, ProcessError, SettingError, install
 from lightning_fl.run.config import GROUPS, choices, compose, file_of, no_such
 from lightning_fl.run.kinds import takes
+from lightning_fl.text import said
 
 # The extras that bring Hydra's launchers.
 _LAUNCHERS = {"ray": "ray", "submitit_slurm": "slurm", "joblib": "joblib"}
@@ -114,7 +115,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     if isinstance(error, HydraException | OmegaConfBaseException):
         return " ".join(str(error).split("\nConfig search path")[0].split()) or type(cause).__name__
     if isinstance(error, MemoryError) or re.search("can't allocate memory|out of memory", str(error)):  # a GPU's
-        return f"there is not enough memory ({' '.join(str(error).split()) or 'MemoryError'})."
+        return f"there is not enough memory ({said(error)})."
     if isinstance(error, BrokenExecutor):
         return "a worker was killed, as happens where memory runs out; use fewer of them; what is finished stays."
     return None

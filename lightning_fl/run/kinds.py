@@ -19,6 +19,7 @@ from lightning_fl.arguments import is_open, named, takers
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import LISTS, NAMES, describe, fits, options, type_hints
 from lightning_fl.run.config import no_such
+from lightning_fl.text import said
 
 # What each group takes, by name: what they need is imported only once a run has some.
 _PLACES = {
@@ -161,9 +162,9 @@ def _settings(target: str, path: str) -> tuple[Any, dict[str, Any], list[str], b
     except Exception as error:  # importing the user's module may raise anything
         absent = isinstance(error, ModuleNotFoundError) and f"{target}.".startswith(f"{error.name}.")
         if absent or isinstance(error, AttributeError | ValueError):
-            message = f"{path}._target_ needs the name of a class, got {target} ({_one_line(error)})."
+            message = f"{path}._target_ needs the name of a class, got {target} ({said(error, named=True)})."
         else:
-            message = f"{path}._target_ is {target}, which cannot be imported ({_one_line(error)})."
+            message = f"{path}._target_ is {target}, which cannot be imported ({said(error, named=True)})."
         raise SettingError(message) from error
     hints: dict[str, Any] = {}
     names: list[str] = []
@@ -174,7 +175,3 @@ def _settings(target: str, path: str) -> tuple[Any, dict[str, Any], list[str], b
             names += [parameter.name for parameter in named(parameters)]
             opened = is_open(parameters)
     return thing, hints, names, opened
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

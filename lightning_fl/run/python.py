@@ -44,6 +44,7 @@ from lightning_fl.run.lock import held
 from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
 from lightning_fl.run.train import clear
+from lightning_fl.text import said
 
 Row = dict[str, Any]
 
@@ -364,7 +365,7 @@ def load_module(folder: str | Path) -> FederatedModule:
     try:
         module.load_state_dict({name: value for name, value in state.items() if not name.startswith("client.")})
     except RuntimeError as error:
-        raise DataError(f"{path} is not of this run's model: {' '.join(str(error).split())}.") from error
+        raise DataError(f"{path} is not of this run's model: {said(error)}.") from error
     return module.eval()
 
 

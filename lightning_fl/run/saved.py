@@ -13,7 +13,7 @@ from lightning_fl import yaml_file
 from lightning_fl.errors import DataError
 from lightning_fl.run.differences import differing, flat, named, texts
 from lightning_fl.run.identity import Config, comparable, essential
-from lightning_fl.text import many
+from lightning_fl.text import many, said
 
 Row = dict[str, Any]
 
@@ -278,7 +278,7 @@ def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
         unfinished = " (a run writes it when it ends)" if path.name == "summary.json" else ""
         raise DataError(f"{path} is not there{unfinished}; give the folder of a finished run.") from missing
     except Exception as broken:  # a parser may raise anything about a broken file
-        raise DataError(f"{path} cannot be read: {' '.join(str(broken).split())}; {_DAMAGED}.") from broken
+        raise DataError(f"{path} cannot be read: {said(broken)}; {_DAMAGED}.") from broken
     if not isinstance(content, dict) or not content:
         got = type(content).__name__ if content else "nothing"
         raise DataError(f"{path} needs named settings, got {got}; {_DAMAGED}.")

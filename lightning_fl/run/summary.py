@@ -35,7 +35,7 @@ from lightning_fl.run.saved import (
     unweighted_text,
 )
 from lightning_fl.run.version import provenance
-from lightning_fl.text import many, shown
+from lightning_fl.text import many, said, shown
 
 SCHEMA = 1  # of summary.json; raised when a key changes its meaning, not when one is added
 
@@ -275,7 +275,7 @@ def publish(run: SavedRun, default: Config | None = None, title: str | None = No
     except DataError:
         raise
     except Exception as error:  # of matplotlib, its settings or fonts: the run itself has succeeded
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        why = said(error, named=True)
         print(f"No pictures ({why}); {spell('plot', shown(run.folder))} draws them.", file=sys.stderr)
         pictures = {}
     rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(run.summary, indent=2))

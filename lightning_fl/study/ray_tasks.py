@@ -26,6 +26,7 @@ from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import last_checkpoint
 from lightning_fl.study import worker
 from lightning_fl.study.worker import Run, last_words
+from lightning_fl.text import said
 
 Files = dict[str, bytes]
 
@@ -265,7 +266,7 @@ def _connect(address: str | None) -> Any:
             address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=None if address else False
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise SettingError(f"there is no Ray at {address}: {' '.join(str(error).split())}") from error
+        raise SettingError(f"there is no Ray at {address}: {said(error)}") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, told)  # which Ray has taken over
     return ray

@@ -10,6 +10,7 @@ import yaml
 
 from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
+from lightning_fl.text import said
 
 Axis = list[Any] | Callable[[float], Any]  # a parameter's values, or its value at u in [0, 1]
 
@@ -43,7 +44,7 @@ def read(path: Path) -> dict[str, Any]:
         hint = f"files there: {beside}; lightning-fl init FOLDER brings some"
         raise SettingError(f"a sweep needs a file, got {path} ({error.strerror}); {hint}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
+        raise SettingError(f"{path} cannot be read: {said(error)}.") from error
     content = content if isinstance(content, dict) else {}
     command, metric = content.get("command"), content.get("metric")
     named = metric if isinstance(metric, dict) else {}

@@ -28,6 +28,7 @@ from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choices, choose, spell, words
 from lightning_fl.study.table_file import check, is_true, labelled, taken_over
+from lightning_fl.text import said
 
 TABLES = Path(__file__).with_name("tables").resolve()
 IN_CHECKOUT = TABLES.parent.name == "scripts"  # an installed package has a copy
@@ -248,7 +249,7 @@ def _read(path: Path, name: str, readers: Sequence[Path] = ()) -> tuple[Any, lis
     try:
         given = yaml_file.load(path.read_text("utf-8"), yaml.BaseLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingError(f"{name} cannot be read as a table: {' '.join(str(error).split())}.") from error
+        raise SettingError(f"{name} cannot be read as a table: {said(error)}.") from error
     empty = [key for key, value in given.items() if value == ""] if isinstance(given, dict) and "like" in given else []
     given = {key: value for key, value in given.items() if key not in empty} if empty else given
     check(given, name)

@@ -32,6 +32,7 @@ from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
 from lightning_fl.study.table import TABLES
 from lightning_fl.study.twins import NUMBER, drawn
+from lightning_fl.text import said
 
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity", "twin"]
@@ -554,7 +555,7 @@ def _possible(cell: Cell) -> tuple[Cell, str | None]:
     except (DataError, MissingError):
         raise
     except SettingError as error:
-        return cell, _line_of(error)
+        return cell, said(error)
     return cell, None
 
 
@@ -606,10 +607,10 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     except (DataError, MissingError):
         raise
     except SettingError as error:
-        return {"status": "refused", "reason": _line_of(error), "identity": name}
+        return {"status": "refused", "reason": said(error), "identity": name}
     except Exception as error:  # of somebody's own rule: it costs this run alone
         trace = format_exc()[-20_000:]
-        return {"status": FAILED, "reason": f"{type(error).__name__}: {_line_of(error)}", "trace": trace}
+        return {"status": FAILED, "reason": said(error, named=True), "trace": trace}
     recall = summary["recall"]
     times = [row["seconds/aggregator"] for row in rows if "seconds/aggregator" in row]  # nobody may have been drawn
     return {
@@ -631,10 +632,6 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
 def accuracy(row: Record) -> float:
     """Tell a run's accuracy, in [0, 1]; a diverged run has that of guessing, 1 / c."""
     return float(row["accuracy"]) if row["accuracy"] is not None else 1 / (row["classes"] or 10)
-
-
-def _line_of(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def keep(tournament: Tournament) -> Path:

@@ -17,7 +17,7 @@ from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.errors import SettingError
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.server_oracle import ServerOracle
-from lightning_fl.text import plain
+from lightning_fl.text import plain, said
 from lightning_fl.updates.updates import Updates
 
 Rule = Callable[[Any], Any]
@@ -87,8 +87,8 @@ class ClosedBox(Aggregator):
             try:
                 first = self._answer(rows, 0)
             except Exception as again:
-                if said := [each for each in (error, again) if isinstance(each, SettingError)]:
-                    raise said[0] from None  # a rule of ours says itself what does not fit
+                if ours := [each for each in (error, again) if isinstance(each, SettingError)]:
+                    raise ours[0] from None  # a rule of ours says itself what does not fit
                 raise SettingError(
                     f"worst needs a rule that makes a vector (d,) of a matrix (n, d), got {_said(error)} from "
                     f"({self.honest.n + self.f}, {self.honest.d}) rows; wrap it: worst(lambda rows: ..., ...)."
@@ -157,8 +157,8 @@ class ClosedBox(Aggregator):
 
 
 def _said(error: Exception) -> str:
-    text = plain(" ".join(str(error).split()))
-    return f"{type(error).__name__}: {text[:120]}{'…' * (len(text) > 120)}"
+    text = plain(said(error, named=True))
+    return f"{text[:120]}{'…' * (len(text) > 120)}"
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
