@@ -12,18 +12,9 @@ from matplotlib.figure import Figure
 
 from lightning_fl import files, plot
 from lightning_fl.run.differences import changed, flat
+from lightning_fl.run.facts import attack_texts, facts, unweighted_text
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import (
-    COMPLETED,
-    SavedRun,
-    attack_texts,
-    detection_text,
-    kappa_text,
-    labels,
-    privacy_text,
-    trust_shares,
-    unweighted_text,
-)
+from lightning_fl.run.saved import COMPLETED, SavedRun, labels, trust_shares
 from lightning_fl.tables import Place
 from lightning_fl.text import class_name, many
 
@@ -182,10 +173,11 @@ def page(
         folder: Where the page will be; links to the runs' files are relative to it.
         default: The default configuration.
     """
-    several = len(runs) > 1
+    first, *others = runs.values()
+    several = bool(others)
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="lead">{escape(_best(runs) if several else shows(*runs.values()))}</p>',
+        f'<p class="lead">{escape(_best(runs) if several else shows(first))}</p>',
     ]
     parts += [_status(name, run, several) for name, run in runs.items()]
     parts.append('<div class="pictures">')
@@ -194,7 +186,8 @@ def page(
         parts.append(
             f"<section><h2>{escape(caption)}</h2>\n{picture([path], f'{caption}: {title}', meaning)}</section>"
         )
-    parts += ["</div>", "<h2>Results</h2>", (_compared(runs) if several else _results(runs)) + _recalls(runs)]
+    found = _compared(runs) if several else table(None, list(facts(first.summary).items()))
+    parts += ["</div>", "<h2>Results</h2>", found + _recalls(runs)]
     parts += ["<h2>Settings</h2>", *(_settings(name, run, default, several) for name, run in runs.items())]
     parts += ["<h2>Provenance</h2>", *(_provenance(name, run, several) for name, run in runs.items())]
     parts += ["<h2>Files</h2>", *(_files(run, folder) for run in runs.values())]
@@ -296,31 +289,6 @@ def _status(name: str, run: SavedRun, several: bool) -> str:
     if beyond:
         lines.append(f'<p class="bad">{escape(name if several else "The rule")}: {escape(beyond)}.</p>')
     return "\n".join(lines)
-
-
-def _results(runs: Mapping[str, SavedRun]) -> str:
-    """Tabulate the numbers of one run."""
-    (run,) = runs.values()
-    summary, last, shares = run.summary, run.summary["last_evaluation"], trust_shares(run.summary)
-    accuracy = _percent(summary["accuracy"])
-    unweighted = "none" if run.diverged else unweighted_text(summary)
-    if run.diverged and last["accuracy"] is not None:
-        accuracy += f"; {last['accuracy']:.1%} in round {last['round']}"
-    rows = {"status": run.status, "rounds": str(summary["rounds"]), "accuracy": accuracy}
-    if last.get("validation_accuracy") is not None:
-        rows["validation"] = _percent(last["validation_accuracy"])
-    rows |= {f"clients, {name}": _percent(value) for name, value in (last.get("client_accuracy") or {}).items()}
-    rows["max-recall-drop"] = _percent(summary["mrd"], "none" if run.reference else "no reference")
-    rows |= attack_texts(last)
-    rows["weight honest"] = _percent(shares and shares[0], unweighted)
-    rows["weight Byzantine"] = _percent(shares and shares[1], unweighted)
-    rows["detection"] = detection_text(summary["detection"]) or "not recorded"
-    rows["kappa"] = kappa_text(summary["robustness"]) or "not recorded"
-    if private := privacy_text(summary.get("privacy")):
-        rows["privacy"] = private
-    rows |= {name.replace("_", " "): _shown(value, ",") for name, value in summary["communication"].items()}
-    rows["seconds"] = _shown(summary["seconds"], ".1f")
-    return table(None, [[name, value] for name, value in rows.items()])
 
 
 def _compared(runs: Mapping[str, SavedRun]) -> str:

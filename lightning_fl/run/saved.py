@@ -13,7 +13,7 @@ from lightning_fl import yaml_file
 from lightning_fl.errors import DataError
 from lightning_fl.run.differences import differing, flat, named, texts
 from lightning_fl.run.identity import Config, comparable, essential
-from lightning_fl.text import many, said
+from lightning_fl.text import said
 
 Row = dict[str, Any]
 
@@ -204,55 +204,6 @@ def trust_shares(summary: dict[str, Any]) -> tuple[float, float] | None:
     honest, byzantine = summary["mean_weight"]["honest"], summary["mean_weight"]["byzantine"] or 0.0
     total = abs(honest or 0.0) + abs(byzantine) or 1.0
     return None if honest is None else (honest / total, byzantine / total)
-
-
-def unweighted_text(summary: dict[str, Any]) -> str:
-    """Say why no client has a weight in a summary without any."""
-    computed = summary["communication"].get("sample_gradients") != 0  # or nobody was drawn
-    return "not a weighting" if computed else "no round was computed"
-
-
-def kappa_text(robustness: dict[str, Any]) -> str:
-    """Describe kappa over rounds beside theory's bound; empty if none was measured."""
-    mean, most, infinite, bound = (robustness[name] for name in ("mean", "max", "infinite_rounds", "bound"))
-    parts = [] if mean is None else [f"{mean:.3g} (mean over rounds)", f"{most:.3g} at most"]
-    parts += [f"infinite in {many(infinite, 'round')}"] if infinite else []
-    proven = "no bound" if bound is None else f"bound {bound:.3g}"
-    return f"{', '.join(parts)}; {proven}" if parts else ""
-
-
-def detection_text(detection: dict[str, float | None]) -> str:
-    """Describe how well a rule tells who lies, mean over rounds; empty where nobody lies or it says nothing."""
-    if (area := detection["auc"]) is None:
-        return ""
-    shares = [(detection["true_alarms"], "Byzantine"), (detection["false_alarms"], "honest")]
-    accused = [f"{share:.1%} of {who} clients" for share, who in shares if share is not None]
-    return f"area under the curve {area:.3f}" + (f"; accused {', '.join(accused)}" if accused else "")
-
-
-def attack_texts(evaluation: dict[str, Any]) -> dict[str, str]:
-    """Describe what an attack measured of its own success: shares, or a number of rounds.
-
-    >>> attack_texts({"attack": {"success_rate": 0.5, "lifespan": 3}})
-    {'attack success rate': '50.00%', 'attack lifespan': '3 rounds'}
-    """
-    found = (evaluation.get("attack") or {}).items()
-    return {
-        f"attack {name.replace('_', ' ')}": many(value, "round") if isinstance(value, int) else f"{value:.2%}"
-        for name, value in found
-    }
-
-
-def privacy_text(proven: dict[str, float] | None) -> str | None:
-    """Describe what is proven of a client's privacy; None: nothing.
-
-    >>> privacy_text({"epsilon": 10.04, "delta": 1e-5, "uploads": 4})
-    'epsilon 10 at delta 1e-05, 4 uploads of a client at most'
-    """
-    if not proven:
-        return None
-    uploads = many(int(proven["uploads"]), "upload")
-    return f"epsilon {proven['epsilon']:.3g} at delta {proven['delta']:g}, {uploads} of a client at most"
 
 
 def labels(runs: Sequence[SavedRun]) -> list[str]:

@@ -23,19 +23,11 @@ from lightning_fl.logger.place import place
 from lightning_fl.module import FederatedModule
 from lightning_fl.run import page
 from lightning_fl.run.config import spell
+from lightning_fl.run.facts import facts
 from lightning_fl.run.identity import Config
-from lightning_fl.run.saved import (
-    SavedRun,
-    attack_texts,
-    detection_text,
-    kappa_text,
-    privacy_text,
-    saved_config,
-    trust_shares,
-    unweighted_text,
-)
+from lightning_fl.run.saved import SavedRun, saved_config
 from lightning_fl.run.version import provenance
-from lightning_fl.text import many, said, shown
+from lightning_fl.text import said, shown
 
 SCHEMA = 1  # of summary.json; raised when a key changes its meaning, not when one is added
 
@@ -186,51 +178,25 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         folder: The run's folder.
         undefended: Whether clients attacked plain averaging.
     """
-    last = summary["last_evaluation"]
-    evaluation = f" (round {last['round']})" if last["round"] is not None else ""
-    rows = [["status", f"{summary['status']} after {many(summary['rounds'], 'round')}, {summary['seconds']:.1f} s"]]
+    status, *found = facts(summary).items()
+    rows = [status]
     if summary["reason"]:
-        rows.append(["reason", summary["reason"]])
+        rows.append(("reason", summary["reason"]))
+    if summary["guarantee"]:
+        rows.append(("rule", summary["guarantee"]))
     if summary["status"] == "interrupted":
         of_many = f" (of -m, hydra.sweep.dir={shown(folder.parent)})" if folder.name.isdecimal() else ""
-        rows.append(["to continue", f"repeat the command with ckpt_path=auto hydra.run.dir={shown(folder)}{of_many}"])
+        rows.append(("to continue", f"repeat the command with ckpt_path=auto hydra.run.dir={shown(folder)}{of_many}"))
     if undefended and summary["status"] == "diverged":
-        rows.append(["try", "a rule against the attack, such as aggregator=boba; plain averaging does not defend"])
-    if summary["status"] == "diverged" and last["accuracy"] is not None:
-        rows.append(["accuracy", f"none; {last['accuracy']:.1%} when last measured{evaluation}"])
-    elif last["accuracy"] is not None:
-        rows.append(["accuracy", f"{last['accuracy']:.2%}{evaluation}"])
-        named = summary.get("classes") or range(len(last["recall"]))
-        recalls = ["no samples" if value is None else f"{value:.1%}" for value in last["recall"]]
-        cells = [f"{z}: {value}" for z, value in zip(named, recalls, strict=True)]
-        rows += [["recall" if not i else "", "  ".join(cells[i : i + 5])] for i in range(0, min(len(cells), 100), 5)]
-        if last.get("validation_accuracy") is not None:
-            rows.append(["on validation samples", f"{last['validation_accuracy']:.2%}"])
-        if spread := last.get("client_accuracy"):
-            told = "  ".join(f"{name} {value:.2%}" for name, value in spread.items())
-            rows.append(["of honest clients", told.replace("tenth", "10 % quantile")])
-        drop = "n/a: no reference run (reference=run makes one)" if last["mrd"] is None else f"{last['mrd']:.2%}"
-        rows.append(["max-recall-drop", drop])
-        rows += [[name, value] for name, value in attack_texts(last).items()]
-    shares = trust_shares(summary)
-    if shares:
-        attacked = summary["mean_weight"]["byzantine"] is not None
-        given = f"{shares[0]:.1%} honest{f', {shares[1]:.1%} Byzantine' if attacked else ''} (mean over rounds)"
-        rows.append(["weight given", given])
-    elif summary["rounds"]:
-        rows.append(["weight given", f"none: {unweighted_text(summary)}"])
-    if told := detection_text(summary["detection"]):
-        rows.append(["detection", told])
-    if summary["guarantee"]:
-        rows.append(["rule", summary["guarantee"]])
-    if kappa := kappa_text(summary["robustness"]):
-        rows.append(["robustness", f"kappa {kappa}"])
-    if private := privacy_text(summary.get("privacy")):
-        rows.append(["privacy", private])
-    up, down, gradients = (f"{value:.3g}" for value in summary["communication"].values())
-    rows.append(["communication", f"{up} floats up, {down} down, {gradients} sample gradients"])
+        rows.append(("try", "a rule against the attack, such as aggregator=boba; plain averaging does not defend"))
+    recall = summary["recall"] or []
+    named = summary["classes"] or range(len(recall))
+    shares = ["no samples" if value is None else f"{value:.1%}" for value in recall]
+    cells = [f"{z}: {share}" for z, share in zip(named, shares, strict=False)][:100]
+    recalls = [("" if i else "recall", "  ".join(cells[i : i + 5])) for i in range(0, len(cells), 5)]
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    rows.append(["files", f"{shown(folder)}{os.sep}: {', '.join(names)}"])
+    kept = ("files", f"{shown(folder)}{os.sep}: {', '.join(names)}")
+    rows += [*found[:1], *recalls, *found[1:], kept]  # recalls after the accuracy
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
 

@@ -268,7 +268,7 @@ def test_results_of_a_completed_run(tmp_path):
     assert shown["accuracy"] == "75.00% (round 2)"
     assert shown["recall"] == "0: 100.0%  1: 50.0%"
     assert shown["max-recall-drop"] == "25.00%"
-    assert shown["weight given"] == "75.0% honest, 25.0% Byzantine (mean over rounds)"
+    assert shown["weight given"] == "75.00% honest, 25.00% Byzantine (mean over rounds)"
     assert shown["communication"] == "10 floats up, 12 down, 14 sample gradients"
     assert shown["files"] == f"{tmp_path / 'files'}/: a.png, b.csv"
 
@@ -311,7 +311,7 @@ def test_weights_that_do_not_sum_to_one_are_shown_as_shares(tmp_path):
     (tmp_path / "a").mkdir()
     rows = [{"round": 1, "accuracy": 0.5, "recall/0": 0.5, "weight/honest": 12.0, "weight/byzantine": 4.0}]
     shown, _ = results(tmp_path / "a", rows)
-    assert shown["weight given"] == "75.0% honest, 25.0% Byzantine (mean over rounds)"
+    assert shown["weight given"] == "75.00% honest, 25.00% Byzantine (mean over rounds)"
 
 
 def test_files_below_the_working_folder_have_short_names(tmp_path, monkeypatch):
