@@ -22,7 +22,7 @@ from lightning_fl.network.parameters import trainable
 from lightning_fl.round import Round
 from lightning_fl.run.assemble import make_data, make_model, make_module, make_trainer
 from lightning_fl.run.config import choices, compose
-from lightning_fl.run.memory import silence
+from lightning_fl.run.fit import silence
 from lightning_fl.updates.columns import Layout
 from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.updates import Updates

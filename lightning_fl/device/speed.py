@@ -25,7 +25,7 @@ from lightning_fl.network.threads import set_threads
 from lightning_fl.partition.iid import Iid
 from lightning_fl.run.assemble import make, make_module, make_trainer
 from lightning_fl.run.config import compose
-from lightning_fl.run.memory import silence
+from lightning_fl.run.fit import silence
 from lightning_fl.updates.products import gram_matrix
 
 Record = dict[str, Any]

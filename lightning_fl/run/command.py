@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.network.threads import settle_threads
 from lightning_fl.run.check import check
-from lightning_fl.run.memory import silence
+from lightning_fl.run.fit import silence
 from lightning_fl.run.reference import reference_recall
 from lightning_fl.run.train import end_if_stopped, train
 

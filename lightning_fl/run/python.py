@@ -36,12 +36,12 @@ from lightning_fl.network.statistics import Buffers
 from lightning_fl.plot import Pictures
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
-from lightning_fl.run.assemble import make_module, make_seeded, over_processes
+from lightning_fl.run.assemble import check_together, make_module, make_seeded, over_processes
 from lightning_fl.run.config import no_such, own_folder
+from lightning_fl.run.fit import fit, silence
 from lightning_fl.run.given import config_of
 from lightning_fl.run.identity import Config
 from lightning_fl.run.lock import held
-from lightning_fl.run.memory import fit, silence
 from lightning_fl.run.saved import SavedRun, last_checkpoint, saved_config
 from lightning_fl.run.train import clear
 from lightning_fl.text import said
@@ -296,6 +296,7 @@ def train(
         with silence():
             settings = rhythm | quiet | settings | {"callbacks": used}
             lightning = over_processes(partial(pl.Trainer, **settings), settings.get("strategy"))
+            check_together(module, held_data, lightning)
         summary = fit(module, held_data, lightning, record, stop)
         b = held_data.federation.n_byzantine
         run = Run(

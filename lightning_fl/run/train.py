@@ -22,6 +22,7 @@ from lightning_fl.run import summary as report
 from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
 from lightning_fl.run.check import check_folder
 from lightning_fl.run.config import default_settings
+from lightning_fl.run.fit import fit
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import COMPLETED, contents, contents_path, finished, last_checkpoint, starting_point
 from lightning_fl.run.version import version
@@ -82,13 +83,7 @@ def train(
             logging.enter_context(loggers.attached(trainer, config, code, start))
         if describe:
             print(report.places(folder, trainer.loggers), flush=True)
-        trainer.fit(module, datamodule=data, ckpt_path=start)
-        trainer.save_checkpoint(checkpoint.path)
-        evaluated = trainer.strategy.broadcast(record.holds(module.evaluation))  # other processes have no earlier rows
-        if not module.diverged and not evaluated:
-            trainer.test(module, datamodule=data, verbose=False)
-        status, reason = report.outcome(module, stop)
-        summary = report.summarise(module, record, status, code, reason)
+        summary = fit(module, data, trainer, record, stop, code, start, checkpoint.path)
         try:
             if first:
                 report.write(module, record, summary, folder, default_settings())

@@ -546,7 +546,7 @@ def _without_beside(overrides: Iterable[str]) -> list[str]:
 def _possible(cell: Cell) -> tuple[Cell, str | None]:
     """Check everything about a run but train it; give the reason if it cannot be."""
     from lightning_fl.run.assemble import check_together, make_data, make_module, make_trainer
-    from lightning_fl.run.memory import silence
+    from lightning_fl.run.fit import silence
 
     try:
         config = checked(cell.command)
@@ -591,7 +591,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
         MissingError: If this machine lacks something, which says nothing about the run.
     """
     from lightning_fl.callback.graceful_stop import GracefulStop
-    from lightning_fl.run import memory
+    from lightning_fl.run.fit import fit_in_memory
 
     settle_threads()
     stop, name = GracefulStop(), ""
@@ -603,7 +603,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
             return equal[name]
         config.run_dir, config.run_name = str(folder / name), title
         config.run_group = config.run_group or folder.name
-        summary, rows = memory.train(config, stop)
+        summary, rows = fit_in_memory(config, stop)
     except (DataError, MissingError):
         raise
     except SettingError as error:

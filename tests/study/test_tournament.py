@@ -222,7 +222,7 @@ def test_what_is_taken_from_a_run(monkeypatch):
     summary = saved.SUMMARY | {"accuracy": 0.75, "recall": [1.0, 0.25, None], "validation_accuracy": 0.625}
     summary |= {"robustness": kappas, "n_classes": 3, "seconds": 9.0, "attack": {"success_rate": 0.75}}
     rows = [{"seconds/aggregator": seconds, "seconds/clients": 1.0} for seconds in (0.001, 0.003)]
-    monkeypatch.setattr("lightning_fl.run.memory.train", lambda config, stop: (summary, rows))
+    monkeypatch.setattr("lightning_fl.run.fit.fit_in_memory", lambda config, stop: (summary, rows))
     overrides = ["model=logistic"]
     assert module.result(overrides) == {
         "identity": identity(checked(overrides)),
@@ -242,7 +242,7 @@ def test_what_is_taken_from_a_run(monkeypatch):
 
 def test_a_run_may_have_rounds_for_which_nobody_was_drawn(monkeypatch):
     summary, rows = saved.SUMMARY | {"accuracy": 0.75, "recall": [1.0, 0.25]}, [{"learning_rate": 0.1}]
-    monkeypatch.setattr("lightning_fl.run.memory.train", lambda config, stop: (summary, rows))
+    monkeypatch.setattr("lightning_fl.run.fit.fit_in_memory", lambda config, stop: (summary, rows))
     assert module.result(["model=logistic"])["rule_ms"] is None
     rows.append({"seconds/aggregator": 0.004})
     assert module.result(["model=logistic"])["rule_ms"] == pytest.approx(4.0)

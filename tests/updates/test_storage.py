@@ -12,7 +12,7 @@ import torch
 
 from lightning_fl import DataError, SettingError
 from lightning_fl.contract import conf
-from lightning_fl.run import memory
+from lightning_fl.run.fit import fit_in_memory
 from lightning_fl.updates.storage import Storage
 from tests.test_files import room
 
@@ -91,7 +91,7 @@ def test_no_rows(tmp_path):
 def test_a_run_has_the_same_bytes(tmp_path, choices):
     found = []
     for updates_dir in ("null", tmp_path):
-        summary, rows = memory.train(conf.compose(*SMALL, *choices, f"updates_dir={updates_dir}"))
+        summary, rows = fit_in_memory(conf.compose(*SMALL, *choices, f"updates_dir={updates_dir}"))
         assert summary["status"] == "completed"
         found.append([{key: value for key, value in row.items() if "seconds" not in key} for row in rows])
         found[-1].append(summary["recall"])
@@ -108,7 +108,7 @@ def test_a_round_leaves_nothing_to_the_next(tmp_path, monkeypatch):
         return matrix(*arguments)
 
     monkeypatch.setattr(Storage, "matrix", counted)
-    memory.train(conf.compose(*SMALL, f"updates_dir={tmp_path}"))
+    fit_in_memory(conf.compose(*SMALL, f"updates_dir={tmp_path}"))
     assert made == [0, 0, 0]
 
 
@@ -127,7 +127,7 @@ def test_a_full_disk_is_found_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=560_000))
     # n d = 14 (784 * 20 + 20 + 20 * 10 + 10) numbers of 4 bytes
     with pytest.raises(SettingError) as error:
-        memory.train(conf.compose(*SMALL, f"updates_dir={tmp_path}"))
+        fit_in_memory(conf.compose(*SMALL, f"updates_dir={tmp_path}"))
     assert str(error.value) == (
         f"the updates of a round need 0.000891 GB in updates_dir, got 0.00056 GB free in {tmp_path}; make room, choose "
         f"another folder, or lower federation.n_clients."

@@ -1,4 +1,4 @@
-"""Train without leaving files: the result and its rows stay in memory."""
+"""What every run does, with files or without: train, evaluate and summarise."""
 
 import logging
 import warnings
@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 from omegaconf import DictConfig
 
+from lightning_fl import __version__
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record, Row
 from lightning_fl.data.base import FederatedDataModule
@@ -21,8 +22,44 @@ from lightning_fl.run.saved import SavedRun
 from lightning_fl.run.version import version
 
 
-def train(config: DictConfig, stop: GracefulStop | None = None) -> tuple[dict[str, Any], list[Row]]:
-    """Train one federation from its settings.
+def fit(
+    module: FederatedModule,
+    data: FederatedDataModule,
+    trainer: pl.Trainer,
+    record: Record,
+    stop: GracefulStop,
+    code: str = __version__,
+    start: Path | None = None,
+    end: Path | None = None,
+) -> dict[str, Any]:
+    """Train, evaluate and summarise, once the parts were found to fit together.
+
+    Args:
+        module: The run's.
+        data: The run's.
+        trainer: The run's, with rule and attack among its callbacks, and with the next two.
+        record: Takes the rows.
+        stop: Ends the run after the current round when told to.
+        code: Version of the code that trains.
+        start: The checkpoint that the run goes on from.
+        end: Where the checkpoint of its last round goes.
+
+    Returns:
+        The summary; see `summary.summarise`.
+    """
+    with silence():
+        trainer.fit(module, datamodule=data, ckpt_path=start)
+        if end is not None:
+            trainer.save_checkpoint(end)
+        evaluated = trainer.strategy.broadcast(record.holds(module.evaluation))  # other processes have no earlier rows
+        if not module.diverged and not evaluated:
+            trainer.test(module, datamodule=data, verbose=False)
+    status, reason = report.outcome(module, stop)
+    return report.summarise(module, record, status, code, reason)
+
+
+def fit_in_memory(config: DictConfig, stop: GracefulStop | None = None) -> tuple[dict[str, Any], list[Row]]:
+    """Train one federation from its settings, without files.
 
     Args:
         config: What ``conf/train.yaml`` composes; it leaves nothing in ``run_dir`` but what its loggers write.
@@ -45,30 +82,6 @@ def train(config: DictConfig, stop: GracefulStop | None = None) -> tuple[dict[st
         report.chart(trainer.loggers, SavedRun(Path(), {}, rows, record.weights.rows, summary))
         loggers.results(trainer.loggers, summary, rows)
     return summary, rows
-
-
-def fit(
-    module: FederatedModule, data: FederatedDataModule, trainer: pl.Trainer, record: Record, stop: GracefulStop
-) -> dict[str, Any]:
-    """Check that the parts fit together, train, evaluate and summarise.
-
-    Args:
-        module: The run's.
-        data: The run's.
-        trainer: The run's, with rule and attack among its callbacks, and with the next two.
-        record: Takes the rows.
-        stop: Ends the run after the current round when told to.
-
-    Returns:
-        The summary; see `summary.summarise`.
-    """
-    with silence():
-        check_together(module, data, trainer)
-        trainer.fit(module, datamodule=data)
-        if not module.diverged and not record.holds(module.evaluation):
-            trainer.test(module, datamodule=data, verbose=False)
-    status, reason = report.outcome(module, stop)
-    return report.summarise(module, record, status, reason=reason)
 
 
 @contextmanager
