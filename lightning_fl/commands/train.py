@@ -80,10 +80,9 @@ def run(config: DictConfig) -> None:
     with explained():
         try:
             logging.getLogger("torch").setLevel(logging.WARNING)  # Ctrl-C while it is imported is none of its business
+            # Not earlier: a wrong name is reported before torch is there.
             from lightning_fl.run.check import several
-            from lightning_fl.run.command import (
-                carry_out,
-            )  # not earlier: a wrong name is reported before torch is there
+            from lightning_fl.run.command import carry_out
 
             given, several_runs = HydraConfig.get().overrides, HydraConfig.get().mode == RunMode.MULTIRUN
             if config.ckpt_path == "auto":
@@ -156,10 +155,8 @@ def main() -> None:
         flags = [argument for argument in arguments if argument in {"-m", "--multirun"}]
         rest = [argument for argument in arguments if argument not in flags]
         sys.argv[1:] = [*flags, *(["--config-dir", str(own)] if own else []), *rest]  # Hydra wants flags first
-        _trained.clear()
-        _sweeps.clear()
-        _made.clear()
-        _refused.clear()
+        for noted in (_trained, _sweeps, _made, _refused):
+            noted.clear()
         try:
             run()
         finally:

@@ -93,12 +93,9 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     if isinstance(cause, OSError) and cause.errno in _DISK:
         where = cause.filename or ("standard output" if _stdout_fails() else "a file")
         return f"{where}: {cause.strerror}; fix that, then run this again."
-    missing = re.search(r"Could not override '([^']+)'", str(error))
+    missing = re.search(r"Could not (override|delete from config\.) '([^']+)'", str(error))
     if missing:
-        return _no_setting(missing[1], sys.argv[1:] if arguments is None else arguments)
-    removed = re.search(r"Could not delete from config. '([^']+)' does not exist", str(error))
-    if removed:
-        return _not_removed(removed[1], sys.argv[1:] if arguments is None else arguments)
+        return _no_setting(missing[2], sys.argv[1:] if arguments is None else arguments, missing[1] != "override")
     launcher = re.search(r"Could not find 'hydra/launcher/(\w+)'", str(error))
     if launcher:
         extra = _LAUNCHERS.get(launcher[1])
@@ -121,31 +118,22 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
     return None
 
 
-def _not_removed(key: str, arguments: Sequence[str]) -> str:
-    """Say why ~key removes nothing: Hydra treats null as absent."""
-    chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
-    node: Any = compose(chosen)
-    *path, last = key.split(".")
-    for part in path:
-        node = node.get(part) if isinstance(node, DictConfig) else None
-    if isinstance(node, DictConfig) and last in node:
-        return f"{key} is null, so that ~{key} has nothing to remove; leave it out, or give a value: {key}=VALUE."
-    return _no_setting(key, arguments)
+def _no_setting(key: str, arguments: Sequence[str], removed: bool) -> str:
+    """List the settings that are valid in place of ``key``, with the groups that the arguments choose.
 
-
-def _no_setting(key: str, arguments: Sequence[str]) -> str:
-    """List the settings that are valid in place of ``key``, with the groups that the arguments choose."""
+    Of a setting to be removed, say that it is null if it is: Hydra treats that as absent.
+    """
     if key in _MEANT:
         return f"there is no setting {key}; did you mean {_MEANT[key]}?"
     chosen = [argument for argument in arguments if re.match(rf"({'|'.join(GROUPS)})=[^,]+$", argument)]
     node: Any = compose(chosen)
-    *path, _ = key.split(".")
+    *path, name = key.split(".")
     if path and path[0] in GROUPS and not node.get(path[0]):
         return (
             f"{key} needs a choice of {path[0]} that has settings, got none; choose one by {path[0]}=..., valid: "
             f"{', '.join(choices(path[0]))}."
         )
-    name, found = key.rsplit(".", 1)[-1], list[str]()
+    found: list[str] = []
     for part in path:
         inner = node.get(part)
         if not isinstance(inner, DictConfig):
@@ -153,6 +141,8 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
         node = inner
         found.append(part)
     else:
+        if removed and name in node:
+            return f"{key} is null, so that ~{key} has nothing to remove; leave it out, or give a value: {key}=VALUE."
         if path and takes(node.get("_target_"), name):
             given = next((argument for argument in arguments if argument.startswith(f"{key}=")), f"{key}=VALUE")
             return f"{key} is not in the configuration, though its class takes it; add it: +{given}"
@@ -167,13 +157,8 @@ def _no_setting(key: str, arguments: Sequence[str]) -> str:
             f"{', '.join(sorted(map(str, valid)))}."
         )
     message = no_such("setting", key, sorted(map(str, valid)), like=name)
-    others = _that_have(name, path[0]) if len(path) == 1 and "did you mean" not in message else []
-    return f"{message} {name} is a setting of {', '.join(others)}." if others else message
-
-
-def _that_have(name: str, group: str) -> list[str]:
-    """Name the choices of a group whose files have a setting, ours and one's own."""
-    if group not in GROUPS:
-        return []
+    if len(path) != 1 or path[0] not in GROUPS or "did you mean" in message:
+        return message
     has = re.compile(rf"^{re.escape(name)}:", re.MULTILINE)
-    return [f"{group}={choice}" for choice in choices(group) if has.search(file_of(group, choice).read_text("utf-8"))]
+    others = [f"{path[0]}={of}" for of in choices(path[0]) if has.search(file_of(path[0], of).read_text("utf-8"))]
+    return f"{message} {name} is a setting of {', '.join(others)}." if others else message
