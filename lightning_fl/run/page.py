@@ -253,14 +253,10 @@ def picture(paths: Sequence[Path], caption: str, shows: str = "") -> str:
     images = []
     for data in (path.read_bytes() for path in paths):
         least = round(plot.LEGIBLE * int.from_bytes(data[16:20]))  # the width in pixels
-        source = f'style="min-width: {least}px" src="data:image/png;base64,{_encoded(data)}"'
+        source = f'style="min-width: {least}px" src="data:image/png;base64,{base64.b64encode(data).decode()}"'
         images.append(f'<img alt="{escape(caption)}" {source}>')
     several = f'<div class="pictures">{"".join(images)}</div>' if len(images) > 1 else "".join(images)
     return f"<figure>{several}{f'<figcaption>{escape(shows)}</figcaption>' if shows else ''}</figure>"
-
-
-def _encoded(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 def _by_size(label: str) -> list[tuple[bool, float, str]]:
@@ -341,9 +337,7 @@ def _recalls(runs: Mapping[str, SavedRun]) -> str:
     c = max(map(len, columns.values()))
     names = _classes(runs)
     named = [f"{z} {names[z]}" if names else str(z) for z in range(c)]
-    rows = [
-        [named[z], *(_percent(v[z], "no samples") if z < len(v) else "" for v in columns.values())] for z in range(c)
-    ]
+    rows = [[named[z], *(_percent(v[z]) if z < len(v) else "" for v in columns.values())] for z in range(c)]
     if not rows:
         return ""
     evaluated = "" if others else f", round {run.summary['last_evaluation']['round']}"
@@ -407,8 +401,8 @@ def table(
     return f'<div class="wide {kind}"><table>\n{head}{body}\n</table></div>'
 
 
-def _percent(value: float | None, none: str = "none") -> str:
-    return none if value is None else f"{value:.2%}"
+def _percent(value: float | None) -> str:
+    return "no samples" if value is None else f"{value:.2%}"
 
 
 def _shown(value: int | float | None, form: str) -> str:

@@ -244,8 +244,9 @@ def publish(run: SavedRun, default: Config | None = None, title: str | None = No
         why = said(error, named=True)
         print(f"No pictures ({why}); {spell('plot', shown(run.folder))} draws them.", file=sys.stderr)
         pictures = {}
-    rows = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", _one_line, json.dumps(run.summary, indent=2))
-    files.write(run.folder / "summary.json", f"{rows}\n")  # last: a run with a summary is finished
+    text = json.dumps(run.summary, indent=2)  # which spreads a list of numbers over lines
+    text = re.sub(r"\[\s+([^\[\]{}\"]+?)\s+\]", lambda numbers: f"[{' '.join(numbers[1].split())}]", text)
+    files.write(run.folder / "summary.json", f"{text}\n")  # last: a run with a summary is finished
     return pictures
 
 
@@ -307,11 +308,6 @@ def clients(module: FederatedModule, record: Record) -> list[Row]:
         row |= {f"samples/{z}": number for z, number in held}
         rows.append(row | {f"estimate/{z}": round(share, 6) for z, share in estimated})
     return rows
-
-
-def _one_line(numbers: re.Match[str]) -> str:
-    """Write a list of numbers on one line; json would spread it over several."""
-    return f"[{' '.join(numbers[1].split())}]"
 
 
 def _mean(values: list[float]) -> float | None:
