@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from inspect import signature
 from numbers import Integral, Number
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
 from lightning_fl import seeding
-from lightning_fl.errors import SettingError, check_choice, check_whole
+from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Checked, NonNegativeInt, PositiveInt
 
 Placement = Literal["supplement", "replacement"]
 DataWeights = Literal["uniform", "samples"]
@@ -18,7 +19,7 @@ ByzantineData = Literal["copies", "iid"]
 Sampling = Literal["groups", "everybody", "bernoulli"]
 
 
-class Federation:
+class Federation(Checked):
     """The clients of a run.
 
     Args:
@@ -56,8 +57,8 @@ class Federation:
 
     def __init__(
         self,
-        n_clients: int = 100,
-        n_byzantine: int = 15,
+        n_clients: PositiveInt = 100,
+        n_byzantine: NonNegativeInt = 15,
         byzantine: Placement = "supplement",
         data_weights: DataWeights = "uniform",
         which: str | Sequence[int] = "last",
@@ -66,31 +67,21 @@ class Federation:
         byzantine_data: ByzantineData | None = None,
         sampling: Sampling = "groups",
     ):
-        check_whole("federation.n_clients", n_clients, 1)
-        check_whole("federation.n_byzantine", n_byzantine, 0)
-        for name, value, allowed in [
-            ("byzantine", byzantine, Placement),
-            ("data_weights", data_weights, DataWeights),
-            ("sampling", sampling, Sampling),
-        ]:
-            check_choice(f"federation.{name}", value, get_args(allowed))
         if byzantine == "replacement" and n_byzantine >= n_clients:
             raise SettingError(
                 f"replacement needs an honest client, got n_clients={n_clients} and n_byzantine={n_byzantine}; "
                 f"lower federation.n_byzantine or set federation.byzantine=supplement."
             )
-        if byzantine_data is not None:
-            check_choice("federation.byzantine_data", byzantine_data, get_args(ByzantineData))
-            if byzantine == "replacement":
-                raise SettingError(
-                    f"federation.byzantine_data is for supplementary Byzantine clients only, got {byzantine_data} and "
-                    f"federation.byzantine=replacement, where they keep their own data; set it to null."
-                )
+        if byzantine_data is not None and byzantine == "replacement":
+            raise SettingError(
+                f"federation.byzantine_data is for supplementary Byzantine clients only, got {byzantine_data} and "
+                f"federation.byzantine=replacement, where they keep their own data; set it to null."
+            )
         n = n_clients + (n_byzantine if byzantine == "supplement" else 0)
         self._count = int(participation) if isinstance(participation, Integral) and 1 < participation <= n else None
         if self._count is not None:
             participation = self._count / n
-        if not (isinstance(participation, int | float) and 0 < participation <= 1):
+        if not 0 < participation <= 1:
             raise SettingError(
                 f"federation.participation must be a share above 0 and at most 1, or how many of {n} clients, got "
                 f"{participation!r}."

@@ -45,11 +45,11 @@ def test_shares_by_samples():
 @pytest.mark.parametrize(
     ("n_clients", "n_byzantine", "message"),
     [
-        (0, 0, "n_clients must be a whole number of at least 1, got 0"),
-        (-1, 0, "n_clients must be a whole number of at least 1, got -1"),
-        ("20", 0, "n_clients must be a whole number of at least 1, got '20'"),
-        (3, -1, "n_byzantine must be a whole number of at least 0, got -1"),
-        (3, 0.5, r"n_byzantine must be a whole number of at least 0, got 0\.5"),
+        (0, 0, "federation needs n_clients >= 1, got 0"),
+        (-1, 0, "federation needs n_clients >= 1, got -1"),
+        ("20", 0, "federation needs a whole number as n_clients, got '20'"),
+        (3, -1, "federation needs n_byzantine >= 0, got -1"),
+        (3, 0.5, r"federation needs a whole number as n_byzantine, got 0\.5"),
     ],
 )
 def test_numbers_out_of_range(n_clients, n_byzantine, message):
@@ -68,8 +68,8 @@ def test_replacement_leaves_an_honest_client(n_byzantine):
 @pytest.mark.parametrize(
     ("placement", "data_weights", "message"),
     [
-        ("beside", "uniform", r"federation.byzantine must be one of supplement, replacement, got 'beside'"),
-        ("supplement", "size", r"federation.data_weights must be one of uniform, samples, got 'size'"),
+        ("beside", "uniform", r"federation's byzantine must be one of supplement, replacement, got 'beside'"),
+        ("supplement", "size", r"federation's data_weights must be one of uniform, samples, got 'size'"),
     ],
 )
 def test_unknown_options_list_the_valid_ones(placement, data_weights, message):
@@ -149,16 +149,15 @@ def test_shares_of_those_present():
 
 @pytest.mark.parametrize("rate", [0.0, -0.5, 1.1, float("nan")])
 def test_rates_out_of_range(rate):
-    with pytest.raises(
-        SettingError, match="participation must be a share above 0 and at most 1, or how many of 4 clients, got"
-    ):
+    message = "a share above 0 and at most 1, or how many of 4 clients" if rate == rate else "a finite participation"
+    with pytest.raises(SettingError, match=message):
         Federation(3, 1, "supplement", "uniform", participation=rate)
 
 
 def test_what_supplementary_byzantine_clients_train_on():
     for choice in (None, "copies", "iid"):
         assert Federation(4, 2, "supplement", "uniform", byzantine_data=choice).byzantine_data == choice
-    with pytest.raises(SettingError, match=r"federation.byzantine_data must be one of copies, iid, got 'all'"):
+    with pytest.raises(SettingError, match=r"federation's byzantine_data must be one of copies, iid, got 'all'"):
         Federation(4, 2, "supplement", "uniform", byzantine_data="all")
     with pytest.raises(SettingError, match=r"for supplementary Byzantine clients only, got iid and federation"):
         Federation(4, 2, "replacement", "uniform", byzantine_data="iid")
@@ -209,7 +208,7 @@ def test_where_everybody_takes_part_nothing_is_drawn():
         federation = Federation(4, 1, sampling=sampling)
         assert federation.participants(3) == ([0, 1, 2, 3], [4])
         assert not federation.varies
-    with pytest.raises(SettingError, match=r"federation.sampling must be"):
+    with pytest.raises(SettingError, match=r"federation's sampling must be"):
         Federation(4, 1, sampling="all")
 
 

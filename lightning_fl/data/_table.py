@@ -18,7 +18,7 @@ from lightning_fl.data._text import encoded, need_tokenizers, tokenizer_of
 from lightning_fl.data.base import FederatedDataModule, check_alike
 from lightning_fl.data.torchvision import scaling
 from lightning_fl.errors import DataError, SettingError
-from lightning_fl.ranges import Checked, PositiveInt
+from lightning_fl.ranges import PositiveInt
 from lightning_fl.samples import Samples
 from lightning_fl.updates.rows import broken_rows
 
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     n_classes: int | None = None
 
 
-class Table(Checked, FederatedDataModule):
+class Table(FederatedDataModule):
     """Samples of a table; see the base class for the other settings.
 
     Targets that are words, or do not go from 0 without gaps, are numbered in their order, which a line says.

@@ -4,15 +4,17 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from lightning_fl.data._files import lines
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, MissingError, SettingError, install
+from lightning_fl.errors import DataError, MissingError, install
+from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.samples import Samples
 
 Labelled = tuple[list[str], list[int]]
@@ -48,15 +50,13 @@ class TextDataModule(FederatedDataModule):
 
     def __init__(
         self,
-        vocabulary: int = 20000,
-        length: int = 70,
+        vocabulary: Annotated[int, Ge(3)] = 20000,
+        length: PositiveInt = 70,
         glove: str | None = None,
-        server_samples: int | Sequence[int] = 30,
+        server_samples: NonNegativeInt | Sequence[NonNegativeInt] | None = 30,
         **settings: Any,
     ):
         super().__init__(server_samples=server_samples, **settings)
-        if vocabulary < 3 or length < 1:
-            raise SettingError(f"vocabulary must be at least 3 and length at least 1, got {vocabulary} and {length}.")
         need_tokenizers(type(self).__name__)
         self.vocabulary = vocabulary
         self.length = length

@@ -1,24 +1,28 @@
 """The data of a federation: load, spread over clients, keep the server's few samples, hand out rounds."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, SupportsIndex, get_args
+from typing import Annotated, Any, Literal
 
 import pytorch_lightning as pl
 import torch
+from annotated_types import Ge, Le
 
 from lightning_fl import seeding
-from lightning_fl.errors import DataError, SettingError, check_choice, check_instance, check_whole
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.federation import Federation
 from lightning_fl.partition.base import Partition, shuffled_classes
+from lightning_fl.ranges import Checked, Fraction, NonNegativeInt, PositiveInt
 from lightning_fl.samples import Augment, Batches, ClientBatch, RoundBatch, Samples
 from lightning_fl.text import many
 
+Noise = Literal["gaussian", "shot", "impulse", "speckle"]
 
-class FederatedDataModule(pl.LightningDataModule, ABC):
+
+class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
     """Hand out one `RoundBatch` per training step; a data set only has to say how to fetch and load itself.
 
     Data live as tensors on the trainer's device; a round gathers by index.
@@ -62,48 +66,29 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def __init__(
         self,
-        partition: Partition | list[Any] | tuple[Any, ...] | None = None,
-        federation: Federation | None = None,
-        server_samples: SupportsIndex | Sequence[int] | None = 20,
+        partition: Annotated[
+            Partition | list[Any] | tuple[Any, ...] | None, "a Partition such as fl.partition.Iid()"
+        ] = None,
+        federation: Annotated[Federation | None, "a Federation such as fl.Federation(100, n_byzantine=15)"] = None,
+        server_samples: NonNegativeInt | Sequence[NonNegativeInt] | None = 20,
         seed: int = 0,
         partition_seed: int | None = None,
-        eval_batch_size: int = 10000,
+        eval_batch_size: PositiveInt = 10000,
         server_held_out: bool = False,
-        server_noise: str | None = None,
-        corruption: int | None = None,
+        server_noise: Noise | None = None,
+        corruption: Annotated[int, Ge(1), Le(5)] | None = None,
         corruption_cache: str | None = None,
-        validation_share: float | None = None,
+        validation_share: Fraction | None = None,
         augment: Augment | None = None,
         client_scores: bool = False,
-        train_per_class: int | None = None,
+        train_per_class: PositiveInt | None = None,
     ):
         super().__init__()
         server_samples = getattr(server_samples, "tolist", lambda: server_samples)()  # an array's numbers
-        listed = isinstance(server_samples, Sequence) and not isinstance(server_samples, str)
-        given: list[Any] = [*server_samples] if listed else [server_samples or 0]  # type: ignore[misc]
-        for count in given:
-            check_whole("server_samples", count, 0)
-        if not given or (0 in given and any(given)):
-            raise SettingError(
-                f"server_samples must be at least 0, and at least 1 of every class if of any, got {server_samples}."
-            )
-        if server_samples is not None:
-            server_samples = [int(count) for count in given] if listed else int(given[0])
-        if server_noise is not None:
-            from lightning_fl.data.corruption import NOISES
-
-            if server_noise not in NOISES:
-                raise SettingError(f"server_noise must be null or one of {', '.join(NOISES)}, got {server_noise!r}.")
-        if corruption not in (None, 1, 2, 3, 4, 5) or isinstance(corruption, float):
-            raise SettingError(f"corruption is a severity from 1 to 5, or null for none, got {corruption}.")
-        if validation_share is not None and not (
-            isinstance(validation_share, int | float) and 0 < validation_share < 1
-        ):
-            raise SettingError(f"validation_share must be above 0 and below 1, or null, got {validation_share!r}.")
-        if augment is not None:
-            check_choice("augment", augment, get_args(Augment))
-        if train_per_class is not None:
-            check_whole("train_per_class", train_per_class, 1)
+        if isinstance(server_samples, Collection):
+            server_samples = [int(count) for count in server_samples]
+            if not server_samples or (0 in server_samples and any(server_samples)):
+                raise SettingError(f"server_samples needs at least 1 of every class, if of any, got {server_samples}.")
         if partition is None:
             from lightning_fl.partition.pathological import Pathological
 
@@ -112,10 +97,6 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             from lightning_fl.partition.natural import Given
 
             partition = Given(partition)
-        check_instance("partition", partition, Partition, "fl.partition.Iid()")
-        if federation is not None:
-            check_instance("federation", federation, Federation, "fl.Federation(n_clients=100, n_byzantine=15)")
-        check_whole("eval_batch_size", eval_batch_size, 1)
         self.partition = partition
         self.federation = Federation(seed=seed) if federation is None else federation
         self.server_samples = server_samples

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lightning_fl.data._table import Label, Rows, Table
 from lightning_fl.errors import DataError
-from lightning_fl.ranges import PositiveInt
+from lightning_fl.ranges import NonNegativeInt, PositiveInt
 
 
 class Leaf(Table):
@@ -48,7 +48,7 @@ class Leaf(Table):
         vocabulary: int = 20000,
         length: PositiveInt = 80,
         tokens: Literal["words", "characters"] = "characters",
-        server_samples: int | Sequence[int] = 0,
+        server_samples: NonNegativeInt | Sequence[NonNegativeInt] | None = 0,
         **settings: Any,
     ):
         super().__init__(

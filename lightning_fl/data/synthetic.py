@@ -11,7 +11,8 @@ from torch.nn.functional import normalize
 
 from lightning_fl import seeding
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import SettingError, check_finite
+from lightning_fl.errors import SettingError
+from lightning_fl.ranges import FiniteFloat, PositiveInt
 from lightning_fl.samples import Samples
 
 
@@ -34,21 +35,19 @@ class Synthetic(FederatedDataModule):
 
     def __init__(
         self,
-        n_train: int = 4000,
-        n_test: int = 1000,
-        classes: int = 10,
-        features: int = 784,
-        separation: float = 4.0,
+        n_train: PositiveInt = 4000,
+        n_test: PositiveInt = 1000,
+        classes: PositiveInt = 10,
+        features: PositiveInt = 784,
+        separation: FiniteFloat = 4.0,
         data_seed: int = 0,
         **settings: Any,
     ):
         super().__init__(**settings)
-        if classes < 1 or features < 1 or min(n_train, n_test) < classes:
+        if min(n_train, n_test) < classes:
             raise SettingError(
-                f"classes and features must be at least 1, n_train and n_test at least "
-                f"classes, got {classes}, {features}, {n_train} and {n_test}."
+                f"synthetic needs n_train and n_test of at least classes={classes}, got {n_train} and {n_test}."
             )
-        check_finite("separation", separation)
         self.n_train = n_train
         self.n_test = n_test
         self.classes = classes

@@ -52,10 +52,10 @@ class TensorData(FederatedDataModule):
 
     def __init__(
         self,
-        train: tuple[Any, Any],
-        test: tuple[Any, Any],
+        train: tuple[Any, Any] | Any,  # Any: what else is given, such as four tensors, is explained below
+        test: tuple[Any, Any] | Any,
         partition: Partition | list[Any] | tuple[Any, ...] | None = None,
-        n_clients: int | None = None,
+        n_clients: int | Any | None = None,
         n_byzantine: int = 0,
         federation: Federation | None = None,
         n_classes: int | None = None,

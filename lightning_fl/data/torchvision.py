@@ -17,7 +17,8 @@ from lightning_fl import seeding
 from lightning_fl.data._files import picture
 from lightning_fl.data._items import check_same_classes, read
 from lightning_fl.data.base import FederatedDataModule
-from lightning_fl.errors import DataError, SettingError, check_whole
+from lightning_fl.errors import DataError, SettingError
+from lightning_fl.ranges import PositiveInt
 from lightning_fl.samples import Samples
 
 
@@ -44,18 +45,16 @@ class Torchvision(FederatedDataModule):
         self,
         dataset: str = "KMNIST",
         root: str = "data",
-        side: int | None = None,
+        side: PositiveInt | None = None,
         options: Mapping[str, Any] | None = None,
         standardize: bool = True,
-        eval_batch_size: int = 1000,
+        eval_batch_size: PositiveInt = 1000,
         **settings: Any,
     ):
         super().__init__(eval_batch_size=eval_batch_size, **settings)
         kind = getattr(datasets, dataset, None)
         if not (isinstance(kind, type) and issubclass(kind, datasets.VisionDataset)):
             raise SettingError(f"data.dataset is the name of a class in torchvision.datasets, got {dataset!r}.")
-        if side is not None:
-            check_whole("data.side", side, 1)
         self.dataset = dataset
         self.root = root
         self.side = side

@@ -1,15 +1,14 @@
 """A point drawn to the samples by springs: strongly convex, with every constant of the papers' theorems known."""
 
-from math import inf
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Checked, PositiveFloat, PositiveInt
 
 
-class Quadratic(nn.Module):
+class Quadratic(Checked, nn.Module):
     """The parameter w, from zero, with the loss (w - x)^T A (w - x) / 2 of a sample x.
 
     A is diagonal, evenly spaced from mu to L, so each client's loss is mu-strongly convex and L-smooth, its minimiser
@@ -35,12 +34,10 @@ class Quadratic(nn.Module):
 
     curvatures: Tensor
 
-    def __init__(self, n_classes: int = 10, mu: float = 1.0, lipschitz: float = 4.0):
+    def __init__(self, n_classes: PositiveInt = 10, mu: PositiveFloat = 1.0, lipschitz: PositiveFloat = 4.0):
         super().__init__()
-        if n_classes < 1 or not 0 < mu <= lipschitz < inf:
-            raise SettingError(
-                f"quadratic needs n_classes >= 1 and 0 < mu <= lipschitz < inf, got {n_classes}, {mu} and {lipschitz}."
-            )
+        if mu > lipschitz:
+            raise SettingError(f"quadratic needs mu <= lipschitz, got {mu} and {lipschitz}.")
         self.input_shape = (n_classes,)
         self.w = nn.Parameter(torch.zeros(n_classes))
         self.register_buffer("curvatures", torch.linspace(mu, lipschitz, n_classes), persistent=False)

@@ -356,19 +356,23 @@ def test_more_clients_than_the_partition_can_serve():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"server_samples": -1}, "server_samples must be a whole number of at least 0, got -1"),
-        ({"server_samples": [2, 0, 1]}, r"at least 1 of every class if of any, got \[2, 0, 1\]"),
-        ({"server_samples": []}, r"server_samples must be at least 0.*got \[\]"),
-        ({"server_samples": np.array([1.5, 1, 1])}, "server_samples must be a whole number of at least 0, got 1.5"),
-        ({"server_samples": "20"}, "server_samples must be a whole number of at least 0, got '20'"),
-        ({"server_samples": [1.5, 1.5, 1.5]}, "server_samples must be a whole number of at least 0, got 1.5"),
-        ({"server_noise": "fog"}, "null or one of gaussian, shot, impulse, speckle, got 'fog'"),
-        ({"corruption": 2.0}, "corruption is a severity from 1 to 5, or null for none, got 2.0"),
-        ({"corruption": 6}, "corruption is a severity from 1 to 5, or null for none, got 6"),
-        ({"eval_batch_size": 0}, "eval_batch_size must be a whole number of at least 1, got 0"),
-        ({"eval_batch_size": "all"}, "eval_batch_size must be a whole number of at least 1, got 'all'"),
-        ({"validation_share": "0.1"}, "validation_share must be above 0 and below 1, or null, got '0.1'"),
-        ({"federation": 4}, r"federation must be a Federation such as fl.Federation\(.*\), got 4"),
+        ({"server_samples": -1}, "toy needs server_samples >= 0, got -1"),
+        ({"server_samples": [2, 0, 1]}, r"at least 1 of every class, if of any, got \[2, 0, 1\]"),
+        ({"server_samples": []}, r"server_samples needs at least 1 .*got \[\]"),
+        (
+            {"server_samples": np.array([1.5, 1, 1])},
+            r"or a list \(a whole number each\) or null as server_samples",
+        ),
+        ({"server_samples": "20"}, "toy needs a whole number or .* as server_samples, got '20'"),
+        ({"server_samples": [1.5, 1.5, 1.5]}, "toy needs a whole number or .* as server_samples, got list"),
+        ({"server_noise": "fog"}, "toy's server_noise must be one of gaussian, shot, impulse, speckle, got 'fog'"),
+        ({"corruption": 2.0}, "toy needs a whole number or null as corruption, got 2.0; round it"),
+        ({"corruption": 6}, "toy needs 1 <= corruption <= 5, got 6"),
+        ({"eval_batch_size": 0}, "toy needs eval_batch_size >= 1, got 0"),
+        ({"eval_batch_size": "all"}, "toy needs a whole number as eval_batch_size, got 'all'"),
+        ({"validation_share": "0.1"}, "toy needs a number or null as validation_share, got '0.1'"),
+        ({"validation_share": 1.0}, "toy needs 0 < validation_share < 1, got 1.0"),
+        ({"federation": 4}, r"toy needs a Federation such as fl.Federation\(.*\) as federation, got 4"),
     ],
 )
 def test_settings_out_of_range(changes, message):
@@ -377,7 +381,7 @@ def test_settings_out_of_range(changes, message):
 
 
 def test_a_partition_is_no_name():
-    with pytest.raises(SettingError, match=r"partition must be a Partition such as fl.partition.Iid\(\), got 'iid'"):
+    with pytest.raises(SettingError, match=r"needs a Partition such as fl.partition.Iid\(\) as partition, got 'iid'"):
         make(partition="iid")
 
 
@@ -441,7 +445,9 @@ def test_another_partition_seed_keeps_others_for_validation():
     assert ours != theirs
 
 
-@pytest.mark.parametrize(("share", "message"), [(0.0, "above 0 and below 1"), (1.0, "below 1"), (0.01, "keeps none")])
+@pytest.mark.parametrize(
+    ("share", "message"), [(0.0, "0 < validation_share"), (1.0, "share < 1"), (0.01, "keeps none")]
+)
 def test_a_share_keeps_something_and_leaves_something(share, message):
     with pytest.raises(SettingError, match=message):
         ready(validation_share=share)

@@ -62,7 +62,15 @@ def test_seeds():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("changes", [{"classes": 0}, {"features": 0}, {"n_train": 2}, {"n_test": 2}])
-def test_settings_out_of_range(changes):
-    with pytest.raises(SettingError, match=r"classes and features must be at least 1, n_train and"):
+@pytest.mark.parametrize(
+    ("changes", "needs"),
+    [
+        ({"classes": 0}, "classes >= 1, got 0"),
+        ({"features": 0}, "features >= 1, got 0"),
+        ({"n_train": 2}, "n_train and n_test of at least classes="),
+        ({"n_test": 2}, "n_train and n_test of at least classes="),
+    ],
+)
+def test_settings_out_of_range(changes, needs):
+    with pytest.raises(SettingError, match=f"synthetic needs {needs}"):
         make(**changes)

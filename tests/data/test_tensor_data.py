@@ -123,7 +123,7 @@ def test_samples_are_read_by_number():
         TensorData.from_dataset(DataLoader(Items((X[0], 0))))
     with pytest.raises(DataError, match="by their number, got Stream; give a Dataset"):
         TensorData.from_dataset(Stream())
-    with pytest.raises(SettingError, match=r"server_samples must be a whole number of at least 0, got 2\.5"):
+    with pytest.raises(SettingError, match=r"tensor_data needs a whole number or .* as server_samples, got 2\.5"):
         TensorData((X, Y), (X, Y), server_samples=2.5)
 
 
@@ -325,8 +325,8 @@ def test_four_tensors_are_no_two_pairs():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"n_clients": X}, "n_clients must be a whole number of at least 1, got Tensor"),
-        ({"n_classes": "2"}, "n_classes must be a whole number of at least 1, got '2'"),
+        ({"n_clients": X}, "federation needs a whole number as n_clients, got Tensor"),
+        ({"n_classes": "2"}, "tensor_data needs a whole number or null as n_classes, got '2'"),
     ],
 )
 def test_numbers_are_numbers(given, message):

@@ -132,10 +132,10 @@ def test_vectors_that_are_not_there(tmp_path):
         make(glove=str(tmp_path / "glove.txt")).load()
 
 
-@pytest.mark.parametrize("changes", [{"vocabulary": 2}, {"length": 0}])
-def test_settings_out_of_range(changes):
-    with pytest.raises(SettingError, match=r"vocabulary must be at least 3 and length at least 1, got"):
-        make(**changes)
+@pytest.mark.parametrize(("name", "value", "least"), [("vocabulary", 2, 3), ("length", 0, 1)])
+def test_settings_out_of_range(name, value, least):
+    with pytest.raises(SettingError, match=f"toy needs {name} >= {least}, got {value}"):
+        make(**{name: value})
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch):

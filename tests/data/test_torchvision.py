@@ -160,5 +160,5 @@ def test_folders_that_do_not_fit_are_refused(tmp_path):
 def test_names_are_torchvisions(name):
     with pytest.raises(SettingError, match=r"name of a class in torchvision\.datasets"):
         Torchvision(name)
-    with pytest.raises(SettingError, match=r"data\.side must be a whole number of at least 1, got 0"):
+    with pytest.raises(SettingError, match=r"torchvision needs side >= 1, got 0"):
         Torchvision("KMNIST", side=0)

@@ -61,7 +61,15 @@ def test_gradient_descent_contracts_as_its_constants_say():
     assert distances[1] > 0.25 * distances[0]  # not at once: mu and L differ
 
 
-@pytest.mark.parametrize("settings", [(0, 1.0, 2.0), (3, 0.0, 2.0), (3, 2.0, 1.0), (3, 1.0, math.inf)])
-def test_settings_out_of_range(settings):
-    with pytest.raises(SettingError, match="needs n_classes >= 1 and 0 < mu <= lipschitz < inf, got"):
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [
+        ((0, 1.0, 2.0), "n_classes >= 1, got 0"),
+        ((3, 0.0, 2.0), "mu > 0, got 0.0"),
+        ((3, 2.0, 1.0), "mu <= lipschitz, got 2.0 and 1.0"),
+        ((3, 1.0, math.inf), "a finite lipschitz > 0, got inf"),
+    ],
+)
+def test_settings_out_of_range(settings, needs):
+    with pytest.raises(SettingError, match=f"quadratic needs {needs}"):
         Quadratic(*settings)
