@@ -39,8 +39,6 @@ _CHUNK_NUMBERS = 2**26
 _FEW_SAMPLES = 128
 # Inputs, activations and gradients of this many numbers at a time, for such clients.
 _NUMBERS_CPU, _NUMBERS_GPU = 2**24, 2**27
-# Numbers that what a method does with its memory takes at a time: 2^17 of them (512 KB) stay in a core's cache.
-_CACHED_NUMBERS = 2**17
 # Inputs of this many numbers at a time, for one client by itself: activations of more exceed the processor's cache.
 _SLICE_NUMBERS = 400_000
 
@@ -398,17 +396,6 @@ def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
             f"that let the server train need client=gradient or another without memory."
         )
     return torch.tensor(list(batch.ids)).to(state.device, non_blocking=True)
-
-
-def in_cache(rows: Float[Tensor, "h d"]) -> list[slice]:
-    """Cut rows into groups that stay in a core's cache from one operation to the next; all at once on other devices.
-
-    >>> in_cache(torch.zeros(3, 2**17))
-    [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None)]
-    """
-    h, d = rows.shape
-    size = max(1, _CACHED_NUMBERS // d) if rows.device.type == "cpu" else h
-    return [slice(start, min(start + size, h)) for start in range(0, h, max(1, size))]
 
 
 def default_client_chunk(model: nn.Module, d: int, device: torch.device) -> int:

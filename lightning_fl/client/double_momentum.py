@@ -9,7 +9,7 @@ from copy import copy
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lightning_fl.client.base import Client, ClientResult, in_cache, minibatches, rows_of
+from lightning_fl.client.base import Client, ClientResult, minibatches, rows_of
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.round import Round
@@ -60,10 +60,8 @@ class DoubleMomentum(Gradient):
         earlier = self.gradients(model, drawn, at=self.before[rows])
         self.t[rows] += 1
         self.before[rows] = flatten(trainable(model).values())
-        for some in in_cache(result.updates):
-            kept = 1 - 1 / self.t[rows[some]]
-            d = result.updates[some] + kept * (self.d[rows[some]] - earlier.updates[some])
-            self.d[rows[some]] = result.updates[some] = d
+        kept = 1 - 1 / self.t[rows]
+        self.d[rows] = result.updates[:] = result.updates + kept * (self.d[rows] - earlier.updates)
         return ClientResult(result.updates, result.losses, result.sample_gradients + earlier.sample_gradients)
 
     @override

@@ -15,16 +15,13 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from lightning_fl.client.base import ClientResult, LocalSteps, Sampling, in_cache, minibatches, rows_of
+from lightning_fl.client.base import ClientResult, LocalSteps, Sampling, minibatches, rows_of
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.network.statistics import of_statistics
 from lightning_fl.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from lightning_fl.round import Round
 from lightning_fl.samples import ClientBatch
-
-# Numbers that are kept from one round to the next at most: 256 MiB in float32.
-_KEPT_NUMBERS = 2**26
 
 Upload = Literal["difference", "mean_gradient", "tail_average"]
 
@@ -87,7 +84,6 @@ class LocalSgd(LocalSteps):
         self.weight_decay = weight_decay
         self.clip = clip
         self.serves_server = not self._keeps
-        self._kept: Tensor | None = None
 
     velocity: Tensor
 
@@ -138,7 +134,7 @@ class LocalSgd(LocalSteps):
             velocity = torch.zeros_like(done) if own is None else self.velocity[own]
         statistics = of_statistics(model)
         self._turn(done, start.expand_as(done), velocity, slice(None), statistics)
-        gradients, at = self._room(done) if later else (done, done)
+        gradients = torch.empty_like(done) if later else done
         tail = torch.zeros_like(done if self.upload == "tail_average" else done[:0])
         places = {client: i for i, client in enumerate(batch.ids)}
         for k, drawn in enumerate(later, start=1):
@@ -147,11 +143,9 @@ class LocalSgd(LocalSteps):
             everybody = len(drawn) == len(batch)
             rows = slice(None) if everybody else torch.tensor([places[i] for i in drawn.ids], device=done.device)
             before = done[rows]
-            for some in in_cache(before):
-                torch.sub(start, rate * before[some], out=at[some])  # w_k = w_0 - eta done
-            h = len(drawn)
-            found = self.local_gradients(model, drawn, start, at[:h], gradients[:h])
-            self._turn(found, at[:h], velocity, rows, statistics)
+            at = start - rate * before  # w_k = w_0 - eta done
+            found = self.local_gradients(model, drawn, start, at, gradients[: len(drawn)])
+            self._turn(found, at, velocity, rows, statistics)
             if everybody:
                 done += found
             else:
@@ -195,19 +189,6 @@ class LocalSgd(LocalSteps):
             gradients.copy_(velocity[rows])
         if kept is not None:
             gradients[:, statistics] = kept
-
-    def _room(self, like: Tensor) -> Tensor:
-        """Two matrices like this one, kept for others with no more rows unless they are large.
-
-        On a CPU fresh memory is handed out page by page, which takes longer than what is done with it here.
-        """
-        kept = self._kept
-        rows, d = like.shape
-        other = kept is None or (kept.shape[2], kept.dtype, kept.device) != (d, like.dtype, like.device)
-        if kept is None or other or kept.shape[1] < rows:
-            kept = like.new_empty(2, rows, d)
-            self._kept = kept if kept.numel() <= _KEPT_NUMBERS else None
-        return kept[:, :rows]
 
     def local_gradients(self, model: nn.Module, batch: ClientBatch, start: Tensor, at: Tensor, out: Tensor) -> Tensor:
         """Compute what each client steps against.

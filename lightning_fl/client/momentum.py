@@ -15,7 +15,7 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from lightning_fl.client.base import ClientResult, in_cache, rows_of
+from lightning_fl.client.base import ClientResult, rows_of
 from lightning_fl.client.local_sgd import LocalSgd
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.ranges import PositiveInt
@@ -84,9 +84,7 @@ class Momentum(LocalSgd):
         share = self.m.new_full((len(batch), 1), 1.0 if self.start == "undamped" else 1 - self.beta)
         if self.start == "first":
             share.masked_fill_(~self.started[rows], 1.0)
-        for some in in_cache(result.updates):
-            m = self.beta * self.m[rows[some]] + share[some] * result.updates[some]
-            self.m[rows[some]] = result.updates[some] = m
+        self.m[rows] = result.updates[:] = self.m[rows].mul_(self.beta).add_(share * result.updates)
         self.started[rows] = True
         return result
 

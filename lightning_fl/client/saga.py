@@ -12,7 +12,7 @@ from annotated_types import Gt, Le
 from torch import Tensor, nn
 
 from lightning_fl import seeding
-from lightning_fl.client.base import Client, ClientResult, in_cache, rows_of
+from lightning_fl.client.base import Client, ClientResult, rows_of
 from lightning_fl.errors import SettingError
 from lightning_fl.network.parameters import flatten, trainable
 from lightning_fl.ranges import PositiveInt
@@ -82,12 +82,10 @@ class Saga(Client):
         result = self.gradients(model, ClientBatch(batch.samples, blocks, batch.ids, (this_round, 0)), out)
         drawn = torch.tensor(chosen).to(self.table.device, non_blocking=True)
         counts = torch.tensor([len(cut) for cut in cuts]).to(self.table.device, non_blocking=True)
-        for some in in_cache(result.updates):
-            rows, place, update = clients[some], (clients[some], drawn[some]), result.updates[some]
-            correction = update - self.table[place]
-            self.table[place] = update
-            torch.add(correction, self.average[rows], out=update)
-            self.average[rows] += correction / counts[some, None]
+        correction = result.updates - self.table[clients, drawn]
+        self.table[clients, drawn] = result.updates
+        torch.add(correction, self.average[clients], out=result.updates)
+        self.average[clients] += correction / counts[:, None]
         return result
 
     def cut(self, client: int, indices: Tensor, seed: int) -> list[Tensor]:
