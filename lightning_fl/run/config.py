@@ -263,9 +263,8 @@ def _unnamed(argument: str) -> str:
 
 def _check_own(group: str, choice: str) -> None:
     """Check that a configuration of your own is one: an empty file would choose nothing without a word."""
-    own = own_folder()
-    path = None if own is None else own / group / f"{choice}.yaml"
-    if path is None or not path.exists():
+    path = file_of(group, choice)
+    if path.is_relative_to(CONF):
         return
     try:
         content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)

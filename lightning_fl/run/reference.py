@@ -13,6 +13,7 @@ from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import held
 from lightning_fl.run.saved import COMPLETED, finished
 from lightning_fl.run.train import end_if_stopped, train
+from lightning_fl.text import said
 
 
 def reference_recall(config: DictConfig) -> list[float | None] | None:
@@ -59,8 +60,8 @@ def _recall(folder: Path) -> list[float | None]:
         recall, status = summary["recall"] or [], summary["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingError(
-            f"reference needs the folder of a finished run, got {folder} ({type(error).__name__}: {error}); "
-            f"use reference=run to train one."
+            f"reference needs the folder of a finished run, got {folder} ({said(error, named=True)}); use "
+            f"reference=run to train one."
         ) from error
     if status not in COMPLETED:
         raise SettingError(f"reference needs a completed run, got one that is {status}: {folder}.")

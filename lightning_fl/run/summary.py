@@ -274,11 +274,9 @@ def series(run: SavedRun) -> dict[str, tuple[str, list[int], dict[str, list[floa
     found: dict[str, tuple[str, list[int], dict[str, list[float]]]] = {}
     evaluated = run.evaluations
     if evaluated:
-        classes = sorted((name for name in evaluated[0] if name.startswith("recall/")), key=lambda name: int(name[7:]))
         curves = {"accuracy": [100 * row["accuracy"] for row in evaluated]}
-        for name in classes:
-            z = int(name[7:])
-            curves[run.classes[z] if run.classes else f"class {z}"] = [100 * row[name] for row in evaluated]
+        for z in sorted(int(name.removeprefix("recall/")) for name in evaluated[0] if name.startswith("recall/")):
+            curves[run.classes[z] if run.classes else f"class {z}"] = [100 * row[f"recall/{z}"] for row in evaluated]
         found["recall"] = ("Recall of each class (%)", [row["round"] for row in evaluated], curves)
     if run.weights:
         attackers = {str(client) for client in run.byzantine}
