@@ -22,8 +22,8 @@ def facts(summary: dict[str, Any]) -> dict[str, str]:
         if spread := summary["client_accuracy"]:
             told = ", ".join(f"{name} {value:.2%}" for name, value in spread.items())
             found["of honest clients"] = told.replace("tenth", "10 % quantile")
-        none = "n/a: no reference run (reference=run makes one)"
-        found["max-recall-drop"] = none if summary["mrd"] is None else f"{summary['mrd']:.2%}"
+        drop = summary["mrd"]
+        found["max-recall-drop"] = "n/a: no reference run" if drop is None else f"{drop:.2%}"
         found |= attack_texts(summary)
     elif last["accuracy"] is not None:
         found["accuracy"] = f"none; {last['accuracy']:.1%} when last measured{when}"

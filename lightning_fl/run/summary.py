@@ -178,7 +178,10 @@ def results(summary: dict[str, Any], folder: Path, undefended: bool = False) -> 
         folder: The run's folder.
         undefended: Whether clients attacked plain averaging.
     """
-    status, *found = facts(summary).items()
+    told = facts(summary)
+    if summary["accuracy"] is not None and summary["mrd"] is None:
+        told["max-recall-drop"] += " (reference=run makes one)"
+    status, *found = told.items()
     rows = [status]
     if summary["reason"]:
         rows.append(("reason", summary["reason"]))
