@@ -140,16 +140,13 @@ class LocalSgd(LocalSteps):
         for k, drawn in enumerate(later, start=1):
             if self.upload == "tail_average" and 2 * k > self.steps:
                 tail += done
-            everybody = len(drawn) == len(batch)
-            rows = slice(None) if everybody else torch.tensor([places[i] for i in drawn.ids], device=done.device)
-            before = done[rows]
-            at = start - rate * before  # w_k = w_0 - eta done
+            rows: slice | Tensor = slice(None)
+            if len(drawn) < len(batch):
+                rows = torch.tensor([places[i] for i in drawn.ids], device=done.device)
+            at = start - rate * done[rows]  # w_k = w_0 - eta done
             found = self.local_gradients(model, drawn, start, at, gradients[: len(drawn)])
             self._turn(found, at, velocity, rows, statistics)
-            if everybody:
-                done += found
-            else:
-                done[rows] = before + found
+            done[rows] += found
         if own is not None and velocity is not None:
             self.velocity[own] = velocity
         if self.upload == "mean_gradient":
@@ -185,8 +182,7 @@ class LocalSgd(LocalSteps):
         if self.weight_decay:
             gradients.add_(at, alpha=self.weight_decay)
         if velocity is not None:
-            velocity[rows] = self.momentum * velocity[rows] + gradients
-            gradients.copy_(velocity[rows])
+            velocity[rows] = gradients[:] = self.momentum * velocity[rows] + gradients
         if kept is not None:
             gradients[:, statistics] = kept
 
