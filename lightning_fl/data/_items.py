@@ -11,8 +11,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
+from lightning_fl import seeding
 from lightning_fl.data._files import check_mode
-from lightning_fl.errors import DataError
+from lightning_fl.errors import DataError, SettingError
 
 Place = str | int | None
 _TARGETS = ("label", "labels", "target", "targets", "y")
@@ -173,6 +174,19 @@ def _classes(dataset: Any, target: Place) -> list[str] | None:
             f"the classes {' and '.join(names)} look like splits; read each folder as a data set of its own."
         )
     return list(names)
+
+
+def held_out(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Draw samples for evaluation: the numbers of those left for training, and of those drawn, ascending.
+
+    Raises:
+        SettingError: If one of them is empty.
+    """
+    held = round(share * n)
+    if not 0 < held < n:
+        raise SettingError(f"test_share={share} of {n} samples leaves a split empty; give another share or a test set.")
+    order = torch.randperm(n, generator=seeding.generator(seed, "test split"))
+    return order[held:].sort().values, order[:held].sort().values
 
 
 def check_same_classes(one: Sequence[str] | None, other: Sequence[str] | None) -> None:

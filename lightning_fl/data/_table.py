@@ -12,12 +12,11 @@ from annotated_types import Ge, Gt, Lt
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
-from lightning_fl import seeding
-from lightning_fl.data._items import check_same_classes
+from lightning_fl.data._items import check_same_classes, held_out
 from lightning_fl.data._text import encoded, need_tokenizers, tokenizer_of
 from lightning_fl.data.base import FederatedDataModule, check_alike
 from lightning_fl.data.torchvision import scaling
-from lightning_fl.errors import DataError, SettingError
+from lightning_fl.errors import DataError
 from lightning_fl.ranges import PositiveInt
 from lightning_fl.samples import Samples
 from lightning_fl.updates.rows import broken_rows
@@ -78,7 +77,8 @@ class Table(FederatedDataModule):
         """Read, split and number; see `rows`."""
         train, test = self.rows()
         if test is None:
-            train, test = self._split(train)
+            left, held = held_out(len(train.targets), self.test_share, self.partition_seed)
+            train, test = _chosen(train, left), _chosen(train, held)
         self.users = list(train.users) or None
         known: list[Label] = sorted(set(train.targets), key=lambda value: (isinstance(value, str), value))
         if train.n_classes is not None:
@@ -115,15 +115,6 @@ class Table(FederatedDataModule):
         check_alike(*found)
         return found[0], found[1]
 
-    def _split(self, rows: Rows) -> tuple[Rows, Rows]:
-        n = len(rows.targets)
-        held = round(self.test_share * n)
-        if not 0 < held < n:
-            raise SettingError(f"test_share={self.test_share} of {n} samples leaves a split empty; give another share.")
-        order = torch.randperm(n, generator=seeding.generator(self.partition_seed, "test split"))
-        test, train = _chosen(rows, order[:held]), _chosen(rows, order[held:])
-        return train, test
-
     def _inputs(self, train: Tensor | Sequence[str], test: Tensor | Sequence[str]) -> tuple[Tensor, Tensor]:
         """Give numbers for texts, and standardise numbers."""
         if isinstance(train, Tensor) != isinstance(test, Tensor):
@@ -153,7 +144,6 @@ class Table(FederatedDataModule):
 
 
 def _chosen(rows: Rows, index: Tensor) -> Rows:
-    index = index.sort().values
     places = index.tolist()
     users = [rows.users[i] for i in places] if rows.users else []
     inputs = rows.inputs[index] if isinstance(rows.inputs, Tensor) else [rows.inputs[i] for i in places]

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lightning_fl import seeding
-from lightning_fl.data._items import Place, check_same_classes, read
+from lightning_fl.data._items import Place, check_same_classes, held_out, read
 from lightning_fl.data.base import FederatedDataModule, check_alike
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.federation import Federation
@@ -109,14 +108,8 @@ class TensorData(FederatedDataModule):
         items = read(dataset, input, target, user)
         train, users = (items.inputs, items.targets), items.users
         if test is None:
-            n, held = len(items.targets), round(test_share * len(items.targets))
-            if not 0 < held < n:
-                raise SettingError(
-                    f"test_share={test_share} of {n} samples leaves a split empty; give another share or test."
-                )
-            order = torch.randperm(n, generator=seeding.generator(settings.get("seed", 0), "test split"))
-            drawn, left = order[:held].sort().values, order[held:].sort().values
-            train, tested = ((items.inputs[index], items.targets[index]) for index in (left, drawn))
+            left, held = held_out(len(items.targets), test_share, settings.get("seed", 0))
+            train, tested = ((items.inputs[index], items.targets[index]) for index in (left, held))
             users = [users[i] for i in left.tolist()] if users else []
         else:
             others = read(test, input, target, ignored=user)
