@@ -230,17 +230,12 @@ class Client(Checked, nn.Module, ABC):
     def _compute(self, model: nn.Module, batch: ClientBatch, rows: Tensor, losses: Tensor, at: Tensor | None) -> None:
         """Write all gradients and losses."""
         parameters = trainable(model)
-        like = list(parameters.values())
-        d = rows.shape[1]
+        like, d, scale = list(parameters.values()), rows.shape[1], _loss_scale(rows.device)
         keys = _keys(model, batch, like[0].device)
-        together = not mixes(model)
-        chunk = (self.client_chunk or default_client_chunk(model, d, like[0].device)) if together else 1
-        if (
-            together
-            and self.client_chunk is None
-            and sum(batch.sizes) <= _FEW_SAMPLES * len(batch)
-            and min(batch.ids) >= 0
-        ):
+        alone = mixes(model)
+        chunk = 1 if alone else self.client_chunk or default_client_chunk(model, d, like[0].device)
+        free = not alone and self.client_chunk is None
+        if free and sum(batch.sizes) <= _FEW_SAMPLES * len(batch) and min(batch.ids) >= 0:
             numbers = numbers_per_sample(model, batch.samples)
             fitting = clients_that_fit(numbers, batch.sizes, d, like[0].device)
             if fitting > 1 and _side_by_side(model, batch, fitting, keys, rows, losses, at):
@@ -249,22 +244,20 @@ class Client(Checked, nn.Module, ABC):
                 chunk = fitting
         if any(getattr(module, "scale_grad_by_freq", False) for module in model.modules()):
             chunk = 1  # vmap pads clients to one size, and an embedding would count the padding
-        if chunk > 1 and self.client_chunk is None and not computed_at_once(model, batch.samples):
+        if chunk > 1 and free and not computed_at_once(model, batch.samples):
             chunk = 1
-        scale = _loss_scale(rows.device)
+
+        def own(which: int | Tensor) -> dict[str, Tensor]:
+            return parameters if at is None else dict(zip(parameters, unflatten(at[which], like), strict=True))
+
         if chunk == 1:
             for i, indices in enumerate(batch.indices):
-                if at is not None:
-                    parameters = dict(zip(parameters, unflatten(at[i], like), strict=True))
                 key = None if keys is None else keys[i]
-                losses[i] = _one_gradient(model, parameters, batch.samples, indices, key, scale, out=rows[i])
-        # Clients of about the same size share a chunk, so that little is padded.
-        for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk) if chunk > 1 else []:
-            if at is not None:
-                parameters = dict(
-                    zip(parameters, unflatten(at[clients.to(at.device, non_blocking=True)], like), strict=True)
-                )
-            _chunk_gradients(model, parameters, None if at is None else 0, batch, clients, keys, scale, rows, losses)
+                losses[i] = _one_gradient(model, own(i), batch.samples, indices, key, scale, out=rows[i])
+        else:  # clients of about the same size share a chunk, so that little is padded
+            for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk):
+                there = own(clients.to(rows.device, non_blocking=True))
+                _chunk_gradients(model, there, None if at is None else 0, batch, clients, keys, scale, rows, losses)
         if scale != 1:
             rows /= scale
             losses /= scale
