@@ -3,6 +3,7 @@
 import io
 import sys
 from importlib import resources
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 
 from lightning_fl import DataError, SettingError
 from lightning_fl.data import corruption
+from lightning_fl.data.base import Noise
 from lightning_fl.data.corruption import COMMON, NOISES, add_noise, corrupt, corrupt_clients
 
 RANDOM = (*COMMON[:3], "glass_blur", "motion_blur", "snow", "frost", "fog", "elastic_transform")
@@ -50,6 +52,7 @@ def close(estimate, expected, margin):
 
 def test_noise_has_the_stated_spread():
     x = grey(0.5)
+    assert get_args(Noise) == NOISES
     noise = {kind: add_noise(x, kind, gen()) - x for kind in NOISES}
     close(noise["gaussian"].std(), 0.08, 0.002)
     close(noise["shot"].std(), 0.05**0.5 / 10**0.5, 0.002)  # Poisson(50) / 100: sqrt(50) / 100 = 0.0707
