@@ -11,13 +11,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import yaml
+from hydra.utils import get_object
 
 from lightning_fl import files, yaml_file
 from lightning_fl.contract import ONLY
@@ -123,7 +123,7 @@ class Submission:
         words = {word for cell in tournament.cells() for text in cell.overrides for word in words_of(text)}
         named = reached(words, own_texts())
         for target in [target for text in named.values() for target in re.findall(r"_target_: *([\w.]+)", text)]:
-            import_module(target.rpartition(".")[0])
+            get_object(target)  # Python reads its file
         modules = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
         read = [Path(found).resolve() for found in modules if found and Path(found).is_file()]
         read = [path for path in read if project in path.parents and "site-packages" not in path.parts]
