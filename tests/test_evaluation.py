@@ -64,6 +64,6 @@ def test_clients_are_scored_on_their_own_classes(draw, tmp_path):
     assert not [name for name in off.metrics[-1] if name.startswith("client")]
     found.save(tmp_path)
     assert measure(tmp_path, 0.0)["client_tenth"] == pytest.approx(100 * expected["tenth"], abs=1e-4)
-    assert "clients, worst" in (tmp_path / "report.html").read_text()
+    assert "of honest clients" in (tmp_path / "report.html").read_text()
     shown = str(fl.compare([tmp_path], metric="client_worst"))
     assert f"{100 * min(scores):.1f}" in shown
