@@ -45,6 +45,7 @@ def test_simulated_clients():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_clients_in_processes_of_their_own():
     """One of six is Byzantine, one is killed after the first round and joins again."""
     printed = start("deployment", "rounds=3", "local-steps=20")
