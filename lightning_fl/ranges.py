@@ -17,6 +17,7 @@ from functools import cache, wraps
 from inspect import Parameter, signature
 from math import inf, isfinite
 from numbers import Integral, Real
+from os import PathLike
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -139,14 +140,14 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple(map(type, inner)))
     if hint in (int, float, SupportsIndex):
         return isinstance(value, Real if hint is float else Integral) and not isinstance(value, bool)
-    kind = origin or hint
+    kind = (str | PathLike) if hint is str else origin or hint
     if isinstance(value, Iterator):  # to look at it would use it up
         return kind in (Any, Iterable)
     if kind in LISTS:
         items = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
         return items and all(fits(one, inner[0] if inner else Any) for one in value)
     with suppress(TypeError):  # what isinstance does not take
-        return isinstance(value, kind) if isinstance(kind, type) else kind is not Callable
+        return isinstance(value, kind) if isinstance(kind, type | UnionType) else kind is not Callable
     return True
 
 
@@ -207,17 +208,14 @@ def _check(who: str, name: str, value: Any, hint: Any, default: Any) -> None:
 
 def _beyond(name: str, value: Any, bounds: tuple[Any, ...]) -> str | None:
     """Say which range a value is outside of; None: inside, or it is no number."""
-    if not hasattr(value, "__float__"):
+    if not hasattr(value, "__float__") or hasattr(value, "shape"):  # an array is no number
         return None
     inside, finite, low, high = True, isfinite(value), "", ""
     for bound in bounds:
         match bound:
             case Ge(end):
-                inside, finite, low = (
-                    inside and value >= end,
-                    finite or value == end,
-                    f"{end} <= " if end != -inf else "",
-                )
+                inside, finite = inside and value >= end, finite or value == end
+                low = f"{end} <= " if end != -inf else ""
             case Gt(end):
                 inside, low = inside and value > end, f"{end} < "
             case Le(end):

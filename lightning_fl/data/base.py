@@ -20,6 +20,8 @@ from lightning_fl.samples import Augment, Batches, ClientBatch, RoundBatch, Samp
 from lightning_fl.text import many
 
 Noise = Literal["gaussian", "shot", "impulse", "speckle"]
+GivenPartition = Annotated[Partition | list[Any] | tuple[Any, ...] | None, "a Partition such as fl.partition.Iid()"]
+GivenFederation = Annotated[Federation | None, "a Federation such as fl.Federation(100, n_byzantine=15)"]
 
 
 class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
@@ -66,10 +68,8 @@ class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
 
     def __init__(
         self,
-        partition: Annotated[
-            Partition | list[Any] | tuple[Any, ...] | None, "a Partition such as fl.partition.Iid()"
-        ] = None,
-        federation: Annotated[Federation | None, "a Federation such as fl.Federation(100, n_byzantine=15)"] = None,
+        partition: GivenPartition = None,
+        federation: GivenFederation = None,
         server_samples: NonNegativeInt | Sequence[NonNegativeInt] | None = 20,
         seed: int = 0,
         partition_seed: int | None = None,
@@ -93,10 +93,10 @@ class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
             from lightning_fl.partition.pathological import Pathological
 
             partition = Pathological()
-        if isinstance(partition, list | tuple):
+        if not isinstance(partition, Partition):
             from lightning_fl.partition.natural import Given
 
-            partition = Given(partition)
+            partition = Given(list(partition))
         self.partition = partition
         self.federation = Federation(seed=seed) if federation is None else federation
         self.server_samples = server_samples

@@ -9,10 +9,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lightning_fl.data._items import Place, check_same_classes, held_out, read
-from lightning_fl.data.base import FederatedDataModule, check_alike
+from lightning_fl.data.base import FederatedDataModule, GivenFederation, GivenPartition, check_alike
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.federation import Federation
-from lightning_fl.partition.base import Partition
 from lightning_fl.partition.natural import Natural
 from lightning_fl.samples import Samples, check_kind
 from lightning_fl.text import many, said
@@ -53,10 +52,10 @@ class TensorData(FederatedDataModule):
         self,
         train: tuple[Any, Any] | Any,  # Any: what else is given, such as four tensors, is explained below
         test: tuple[Any, Any] | Any,
-        partition: Partition | list[Any] | tuple[Any, ...] | None = None,
+        partition: GivenPartition = None,
         n_clients: int | Any | None = None,
         n_byzantine: int = 0,
-        federation: Federation | None = None,
+        federation: GivenFederation = None,
         n_classes: int | None = None,
         class_names: Sequence[str] | None = None,
         **settings: Any,

@@ -87,7 +87,7 @@ def explain(error: Exception, arguments: Sequence[str] | None = None) -> str | N
         cause = cause.__cause__
     if isinstance(cause, SettingError | DataError):
         part, message = getattr(cause, "part", None), str(cause)
-        named = part is None or re.search(rf"^{part}\b|\b{part}[.=]", message)
+        named = part is None or re.search(rf"^{part}('s| needs)\b|\b{part}[.=]", message)
         return message if named else f"{part}: {message}"
     if isinstance(cause, ProcessError):
         return f"{cause}; {RESUME}."

@@ -151,7 +151,8 @@ def _robustness(module: FederatedModule, rounds: int, rows: Sequence[Row]) -> di
     """Give mean and maximum of the finite kappas, the number of infinite ones, and theory's bound."""
     data = module.data
     equal = data.federation.weights(data.clients.sizes).unique().numel() == 1
-    bounds = [module.aggregator.kappa(h + b, b, equal) for h, b in data.federation.counts(rounds)]
+    counts = data.federation.counts(rounds)
+    bounds = [module.aggregator.kappa(h + b, b, equal) if b < h else None for h, b in counts]
     kappas = [row["robustness/kappa"] for row in rows if "robustness/kappa" in row]
     finite = [kappa for kappa in kappas if isfinite(kappa)]
     return {

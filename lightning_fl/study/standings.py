@@ -126,7 +126,7 @@ def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
     left_out = {}
     for attack, reason in reasons.items():
         seeds = [str(seed) for a, seed in known if a == attack and (a, seed) not in rows]
-        left_out[attack] = reason if attack in never else f"{reason} (seed {', '.join(seeds)})"
+        left_out[attack] = reason if attack in never or not seeds else f"{reason} (seed {', '.join(seeds)})"
     left_out.pop(NOBODY, None)
 
     attacks: dict[int, list[str]] = {}  # by seed, those that can be met there

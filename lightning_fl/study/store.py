@@ -112,11 +112,19 @@ def _typed(row: Mapping[str, str], fields: Sequence[str]) -> Record | None:
     words = _WORDS | (row.keys() - {*fields})  # a column of somebody's own
     try:
         return dict.fromkeys(fields) | {
-            key: text if key in words else None if text == "" else int(float(text)) if key in _WHOLE else float(text)
+            key: text if key in words else None if text == "" else _whole(text) if key in _WHOLE else float(text)
             for key, text in row.items()
         }
     except ValueError:
         return None
+
+
+def _whole(text: str) -> int:
+    """Read a whole number, which a spreadsheet may have written as 10.0."""
+    number = float(text)
+    if not number.is_integer():
+        raise ValueError(text)
+    return int(number) if "." in text or "e" in text.lower() else int(text)
 
 
 def _line(row: Record, fields: Sequence[str]) -> bytes:

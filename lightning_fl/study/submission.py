@@ -5,11 +5,11 @@ that it names; ``cells.csv``, its runs; ``result.md``, what they come to, and wh
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -122,8 +122,10 @@ class Submission:
         project = file_of(self.group, self.name).resolve().parents[2]
         words = {word for cell in tournament.cells() for text in cell.overrides for word in words_of(text)}
         named = reached(words, own_texts())
-        for target in [target for text in named.values() for target in re.findall(r"_target_: *([\w.]+)", text)]:
-            get_object(target)  # Python reads its file
+        for text in named.values():
+            with suppress(Exception):  # Python is to read their files; what it cannot, no run needed
+                for target in _targets(yaml.load(text, yaml.BaseLoader)):
+                    get_object(target)
         modules = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
         read = [Path(found).resolve() for found in modules if found and Path(found).is_file()]
         read = [path for path in read if project in path.parents and "site-packages" not in path.parts]
@@ -153,6 +155,13 @@ class Submission:
             found = f"{abs(points):.2f} points {side} the worst of the others"
             lines.append(f"{panel}: {self.name} {verdict} {self.lowers}, {found}.")
         return "\n".join(lines)
+
+
+def _targets(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        yield from [str(node["_target_"])] if "_target_" in node else []
+        for inner in node.values():
+            yield from _targets(inner)
 
 
 def check_card(folder: Path) -> None:

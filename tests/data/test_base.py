@@ -1,15 +1,18 @@
 """The data of a federation: who holds what, and one batch per round."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+import lightning_fl as fl
 from lightning_fl import DataError, FederatedDataModule, Federation, Samples, SettingError
 from lightning_fl.contract import world
 from lightning_fl.data.corruption import corrupt_clients
+from lightning_fl.data.mnist import Mnist
 from lightning_fl.partition.base import Partition
 from lightning_fl.partition.iid import Iid
 from lightning_fl.partition.sorted import Sorted
@@ -456,3 +459,17 @@ def test_a_share_keeps_something_and_leaves_something(share, message):
 def test_every_client_goes_on_with_a_sample():
     data = ready(validation_share=0.99, server_samples=0)
     assert data.clients.sizes == [1] * 4
+
+
+def test_a_path_is_a_path_and_an_array_of_rows_is_a_partition_of_ones_own(tmp_path):
+    x, y = torch.randn(6, 2), torch.arange(6) % 2
+    assert Mnist(root=tmp_path, corruption_cache=Path("x")).corruption is None
+    for rows in ([[0, 1, 4], [2, 3, 5]], np.array([[0, 1, 4], [2, 3, 5]]), torch.tensor([[0, 1, 4], [2, 3, 5]])):
+        data = fl.TensorData((x, y), (x, y), partition=rows, n_byzantine=0)
+        data.setup()
+        assert [list(map(int, indices)) for indices in data.clients.indices] == [[0, 1, 4], [2, 3, 5]]
+    for wrong, message in [("iid", "needs a Partition such as"), (Iid, "write Iid")]:
+        with pytest.raises(SettingError, match=message):
+            fl.TensorData((x, y), (x, y), partition=wrong)
+    with pytest.raises(SettingError, match="needs a Federation such as"):
+        fl.TensorData((x, y), (x, y), federation=4)

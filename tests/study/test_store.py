@@ -45,6 +45,8 @@ def test_what_a_spreadsheet_or_a_reader_added_costs_no_record(tmp_path):
     assert [row | {"note": "*"} for row in store.refresh()] == [row | {"note": "*"} for row in rows]
     store.begin()
     assert read(path, FIELDS) == rows
+    write(path, FIELDS, [record("a", seed, 0.5, "x") for seed in (12345678901234567890, "1.5", "inf", "3e0")])
+    assert [row["seed"] for row in read(path, FIELDS)] == [12345678901234567890, 3]
 
 
 @pytest.mark.parametrize(
