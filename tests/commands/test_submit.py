@@ -39,8 +39,8 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "TABLES", tmp_path / "kept")
     monkeypatch.setattr(submit, "stop_when_told", lambda: None)
     monkeypatch.setattr(Submission, "check_laws", lambda submission: None)
-    for name in ("my_rule", "my_attack"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    for path in folder.glob("my_*.py"):  # another test's copy may be there
+        monkeypatch.delitem(sys.modules, path.stem, raising=False)
 
     def run(*arguments):
         os.environ[config.OWN] = ""

@@ -110,7 +110,7 @@ def worker():
     return None
 
 
-def wait_until(true, seconds=120):
+def wait_until(true, seconds=300):
     """Wait until something is so."""
     until = time.monotonic() + seconds
     while not true():
