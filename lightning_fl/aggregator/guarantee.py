@@ -19,12 +19,16 @@ def not_guaranteed(rule: Aggregator, federation: Federation, n_classes: int, rou
     """
     drawn = federation.counts(rounds)
     when = " in some round" * federation.varies
-    b = max(b for _, b in drawn)
-    if fewer := told_fewer(rule, b, f"{many(b, 'client')} attack{'s' * (b == 1)}{when}"):
+
+    def attack(b: int) -> str:
+        return f"{many(b, 'client')} attack{'s' * (b == 1)}"
+
+    most = max(b for _, b in drawn)
+    if fewer := told_fewer(rule, most, f"{attack(most)}{when}"):
         return fewer
     h, b = min(drawn, key=lambda pair: pair[0] - pair[1])
     if b >= h and not rule.needs_server:
-        return f"no guarantee: {many(b, 'client')} attack{'s' * (b == 1)}, of {h + b}{when}"
+        return f"no guarantee: {attack(b)}, of {h + b}{when}"
     return rule.guarantee(min(map(sum, drawn)), n_classes)
 
 

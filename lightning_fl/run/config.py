@@ -122,8 +122,7 @@ def file_of(group: str, choice: str) -> Path:
 
 def is_own(group: str, choice: str) -> bool:
     """Whether a choice of a group is your own, not one of ours."""
-    own = own_folder()
-    return own is not None and own in file_of(group, choice).parents
+    return not file_of(group, choice).is_relative_to(CONF)
 
 
 def sentence(path: Path) -> str:
@@ -263,9 +262,9 @@ def _unnamed(argument: str) -> str:
 
 def _check_own(group: str, choice: str) -> None:
     """Check that a configuration of your own is one: an empty file would choose nothing without a word."""
-    path = file_of(group, choice)
-    if path.is_relative_to(CONF):
+    if not is_own(group, choice):
         return
+    path = file_of(group, choice)
     try:
         content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
