@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,12 @@ class Cell:
 
 
 def f_told(multiple: float, byzantine: int | float) -> int:
-    """The f that rules are told: a multiple of how many attack in a round, rounded, halves up."""
-    return int(multiple * byzantine + 0.5)
+    """The f that rules are told: a multiple of how many attack in a round, rounded, halves up.
+
+    >>> f_told(1.5, 15), f_told(0.29, 50)
+    (23, 15)
+    """
+    return int(Decimal(str(multiple)) * Decimal(str(byzantine)) + Decimal("0.5"))
 
 
 def own_texts() -> dict[Path, str]:

@@ -94,6 +94,9 @@ def selected(given: argparse.Namespace) -> Entries:
     Raises:
         SettingError: If an option names what is not there, or is not a number.
     """
+    for option in ("rules", "attacks", "knows", "skew"):
+        if listed(getattr(given, option)) == []:
+            raise SettingError(f"--{option} needs names separated by commas, got {getattr(given, option)!r}.")
     chosen = [f"{group}={name}" for group in ("data", "model") if (name := getattr(given, group)) is not None]
     return Entries.choose(
         listed(given.rules),

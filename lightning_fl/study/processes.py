@@ -27,6 +27,7 @@ class Processes:
     """
 
     poll: float | None = None  # seconds between two calls of `fetch`
+    death = BrokenExecutor  # what a call raises whose worker died
 
     def __init__(self, workers: int, fresh: bool):
         self.fresh = fresh
@@ -50,7 +51,7 @@ class Processes:
         """Say how a run ended, for one without a result; None if another process trains it."""
         try:
             code = future.result()
-        except BrokenExecutor:
+        except self.death:
             return last_words(run, "killed")
         return None if code == HELD else last_words(run, f"exit code {code}")
 
@@ -60,7 +61,7 @@ class Processes:
     def ended(self, future: "Future[Any]") -> None:
         """Keep a worker for the next call."""
         worker = self.busy.pop(future)
-        if self.fresh or isinstance(future.exception(), BrokenExecutor):
+        if self.fresh or isinstance(future.exception(), self.death):
             worker.shutdown(wait=False)
         else:
             self.idle.append(worker)

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -108,7 +108,7 @@ class Runner:
         engine = self._engine(fresh=False)
         with closing(self._done(engine, lambda arguments: engine.submit(function, *arguments), calls)) as done:
             for arguments, future, _ in done:
-                if lost is not None and isinstance(future.exception(), BrokenExecutor):
+                if lost is not None and isinstance(future.exception(), engine.death):
                     yield lost(*arguments)
                 else:
                     yield future.result()

@@ -109,6 +109,7 @@ def test_a_run_that_fails_is_tried_once(command, played, monkeypatch):
     [
         *(("--rates", "numbers above 0 separated by commas", value) for value in ("0.1,inf", "0", "few")),
         *(("--again", "a share from 0 to 1", value) for value in ("-1", "1.1", "nan", "few", "")),
+        *((option, "names separated by commas", "") for option in ("--rules", "--attacks", "--knows", "--skew")),
     ],
 )
 def test_wrong_options_are_refused(command, option, needs, value):

@@ -215,3 +215,11 @@ def test_a_tournament_s_runs_are_as_here(cluster, tmp_path, monkeypatch):
         assert {row["identity"]: row[key] for row in rows} == {row["identity"]: row[key] for row in expected}
     assert {row["status"] for row in rows} == {"completed", "refused"}
     assert there.missing(there.cells()) == []
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_worker_that_dies_again_and_again_costs_its_call_alone(cluster, monkeypatch):
+    monkeypatch.setattr(ray_tasks, "_RETRIES", 0)
+    found = Runner(2, "ray").each(exec, [("import os; os._exit(9)",), ("1",)], lost=lambda code: f"lost: {code}")
+    assert sorted(found, key=str) == [None, "lost: import os; os._exit(9)"]
