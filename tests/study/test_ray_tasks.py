@@ -135,7 +135,7 @@ def in_one_thread():
 @pytest.mark.usefixtures("in_one_thread")
 def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
     """Beside it a run that fails, and one that is finished: the rest goes on."""
-    long = listed("long", tmp_path, "trainer.max_steps=600", "checkpoint_every=5")
+    long = listed("long", tmp_path, "trainer.max_steps=300", "checkpoint_every=5")
     broken = listed("broken", tmp_path, "aggregator=krum", "aggregator.f=99")
     found, before = {}, []
 
@@ -153,12 +153,12 @@ def test_a_killed_worker_s_run_goes_on_from_its_checkpoint(cluster, tmp_path):
     assert found["broken"].summary is None
     assert "krum needs" in found["broken"].error
     assert found["long"].summary["status"] == "completed"
-    assert found["long"].summary["rounds"] == 600
+    assert found["long"].summary["rounds"] == 300
     assert len(before) == 5
     kept = [{name: row[name] for name in before[0]} for row in rows(long.folder)[:5]]
     assert kept == before  # with the seconds that each took: they were not trained again
     assert any(name.startswith("seconds/") for name in before[0])
-    assert (long.folder / "train.log").read_text().count("completed after 600 rounds") == 1
+    assert (long.folder / "train.log").read_text().count("completed after 300 rounds") == 1
     (tmp_path / "here").mkdir()
     train(compose(["logger=[]", *long.overrides, *places(tmp_path / "here")]), tmp_path / "here", describe=False)
     there, here = SavedRun.read(long.folder), SavedRun.read(tmp_path / "here")
