@@ -7,7 +7,7 @@ lightning-fl reproduce boba_2_mnist          measure a table of a paper
 lightning-fl compare FOLDER FOLDER           compare any number of runs, over seeds
 lightning-fl tournament --quick              let rules compete under every attack and label skew
 lightning-fl submit my_rule                  send a rule of your own, or an attack on one, to the standing
-lightning-fl worst my_rule.py:my_rule        what Byzantine clients could do to a rule, whoever wrote it
+lightning-fl worst my_rule.py:MyRule         what Byzantine clients could do to a rule, whoever wrote it
 lightning-fl audit FOLDER                    whom each rule would have trusted, from the rounds that a run has kept
 lightning-fl advise sites.csv                what robust rules would cost and save for your own sites
 lightning-fl plot RUN RUN                    draw runs, or partition: who holds which classes

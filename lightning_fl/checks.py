@@ -16,6 +16,7 @@ from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.client.base import Client
 from lightning_fl.errors import SettingError, concerning
 from lightning_fl.network.dropout import KeyedDropout
+from lightning_fl.network.layers import evaluating
 from lightning_fl.network.parameters import trainable
 from lightning_fl.network.statistics import layers, mixes
 from lightning_fl.samples import Samples
@@ -265,6 +266,12 @@ def refuse_hidden_state(model: nn.Module, statistics: bool = False) -> None:
             )
 
 
+def _drawing(model: nn.Module, once: Callable[[], Any], device: torch.device) -> str:
+    """Name the first layer that draws random numbers in a call of the model."""
+    states = calls(model, once, lambda _: random_states(device))
+    return next((call.where for call in states if call.given != call.made), "itself")
+
+
 def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     """Check that the model takes the data, gives what is wanted, and trains as plain autograd would (`check_trial`).
 
@@ -308,13 +315,23 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     except Exception as error:  # a model may raise anything about what it does not take
         raise SettingError(f"{name} does not take inputs of shape {shape}: {said(error)}; {advice}.") from error
     if states != random_states(inputs.device):
-        drawn = [
-            call.where for call in calls(model, once, lambda _: random_states(inputs.device)) if call.given != call.made
-        ]
         raise SettingError(
-            f"{name} draws random numbers outside nn.Dropout, in {drawn[0] if drawn else 'itself'}, which no seed of a "
-            f"round governs; use nn.Dropout layers or turn them off."
+            f"{name} draws random numbers outside nn.Dropout, in {_drawing(model, once, inputs.device)}, which no "
+            f"seed of a round governs; use nn.Dropout layers or turn them off."
         )
+    with evaluating(model):
+
+        def evaluated() -> Any:
+            with torch.no_grad():
+                return model(inputs[:tried])
+
+        states = random_states(inputs.device)
+        evaluated()
+        if states != random_states(inputs.device):
+            raise SettingError(
+                f"{name} draws random numbers in evaluation, in {_drawing(model, evaluated, inputs.device)}, so that "
+                f"no accuracy could be repeated; use nn.Dropout, or F.dropout with training=self.training."
+            )
     after = dict(model.named_buffers())
     for where, (buffer, version, value) in buffers.items():
         # Whatever is written now, as spectral_norm writes what it knows already, will differ once the weights do.

@@ -45,6 +45,7 @@ from lightning_fl.metric.detection import detection
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.model_oracle import ModelOracle
 from lightning_fl.network.images import keep_freed, outputs
+from lightning_fl.network.layers import evaluating
 from lightning_fl.network.parameters import trainable, unflatten
 from lightning_fl.network.statistics import Buffers, apart, mixes, recompute, recomputes, with_statistics
 from lightning_fl.round import Round
@@ -440,13 +441,9 @@ class FederatedModule(pl.LightningModule):
 
         Neither the attack nor any later evaluation is affected.
         """
-        modes = [(part, part.training) for part in self.model.modules()]
-        self.model.eval()
-        self.on_validation_epoch_start()
-        counts = self._count(self.data.test)
-        for part, training in modes:
-            part.training = training
-        return scores(counts)
+        with evaluating(self.model):
+            self.on_validation_epoch_start()
+            return scores(self._count(self.data.test))
 
     def _count(self, samples: Samples) -> Counted:
         """Count samples by class, all of them in this process."""
@@ -532,7 +529,14 @@ class FederatedModule(pl.LightningModule):
         return super().load_from_checkpoint(checkpoint_path, *args, **settings)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the last round's aggregated update, which attacks of the next round may use, and all clients' memory."""
+        """Save the last round's aggregated update, which attacks of the next round may use, and all clients' memory.
+
+        Statistics that are the server's to compute are those of the parameters that are saved.
+        """
+        if recomputes(self.model):
+            with evaluating(self.model):
+                self.on_validation_epoch_start()
+            checkpoint["state_dict"] = self.trainer.strategy.lightning_module_state_dict()
         collect(self.client, self._homes, self.trainer.strategy.root_device)
         if self.adversary is not None:
             checkpoint["previous_update"] = self._previous_update

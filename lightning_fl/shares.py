@@ -9,4 +9,4 @@ def floored(share: float, n: int) -> int:
     >>> floored(0.29, 100), int(0.29 * 100)
     (29, 28)
     """
-    return floor(share * n + 1e-9)
+    return floor(share * n * (1 + 1e-12) + 1e-9)  # a share may be what 1 - 0.9 leaves

@@ -107,6 +107,8 @@ class _Trial:
                 f"over the batch)"
             )
         if self.differ(both.losses, torch.cat([first.losses, second.losses])):
+            if self.differ(self.plain(_BOTH).losses, both.losses):
+                return "draws random numbers in its loss, which no seed of a round governs; leave them out"
             return "mixes the samples of a batch in its loss; let each sample's loss depend on that sample alone"
         mean = (first.gradient + second.gradient) / 2
         if self.differ(both.gradient, mean):

@@ -182,6 +182,15 @@ def test_a_loss_that_depends_on_other_samples():
         check_model(Weighted(8, 3).double(), Gradient(), clients((8,)).samples)
 
 
+def test_a_loss_that_draws():
+    class Noisy(nn.Linear):
+        def sample_losses(self, outputs, targets):
+            return F.cross_entropy(outputs, targets, reduction="none") * torch.rand(len(targets))
+
+    with pytest.raises(SettingError, match="Noisy draws random numbers in its loss"):
+        check_model(Noisy(8, 3).double(), Gradient(), clients((8,)).samples)
+
+
 def test_rounding_is_no_fault(monkeypatch):
     """A float32 kink is looked at again in float64: here every first look finds a fault."""
     monkeypatch.setattr("lightning_fl.trial._TOLERANCES", (-1.0, 1e-6))

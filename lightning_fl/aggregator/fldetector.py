@@ -153,8 +153,9 @@ class Fldetector(RememberingWrapper):
         rule: The rule that aggregates the others' updates, with an f lowered by the number of those removed.
         window: N, pairs and shares remembered, at least 1.
         start: First round, from 0, in which somebody may be removed (the authors' code: 50).
-        after: What follows a detection: "exclude": out for good, and pairs and shares begin anew; "round": out of this
-            round.  The paper trains anew without them: the diagnostic ``aggregator/detected`` counts them.
+        after: What follows a detection: "exclude": out for good, and pairs, shares and rows of absent clients begin
+            anew; "round": out of this round.  The paper trains anew without them: the diagnostic
+            ``aggregator/detected`` counts them.
 
     Note:
         It remembers an update and a model per client.  Clients without an earlier update are not judged, and those who

@@ -114,9 +114,10 @@ class Signguard(Aggregator):
 
     Note:
         Where no update is in both, which the paper leaves open, those in S1 are averaged, and if S1 is empty, all
-        finite ones.  The median of an even number of norms is the mean of the middle two.  An update with NaN or inf is
-        left out of everything.  The rule tolerates less than half of the clients, and takes label skew for an attack as
-        far as it moves the shares of signs.
+        finite ones.  The median of an even number of norms is the mean of the middle two.  Where features are equal in
+        large groups the bandwidth may be 0: the largest group is the cluster, the first of equal ones.  An update with
+        NaN or inf is left out of everything.  The rule tolerates less than half of the clients, and takes label skew
+        for an attack as far as it moves the shares of signs.
 
     The third update has other signs, the fourth is too long, and the second is clipped to the median norm 10:
 

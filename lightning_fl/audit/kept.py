@@ -14,7 +14,7 @@ from typing_extensions import override
 from lightning_fl import files
 from lightning_fl.aggregator.base import Aggregation, Aggregator, aggregated
 from lightning_fl.aggregator.wrapper import Wrapper
-from lightning_fl.errors import DataError
+from lightning_fl.errors import DataError, SettingError
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.exchange import world
 from lightning_fl.updates.updates import Updates
@@ -105,6 +105,9 @@ class Kept(Wrapper):
         rule: Any rule.
         folder: Where ``rounds`` is written; that of the run.
         keep: See `keep_round`.
+
+    Raises:
+        SettingError: When training begins, if another run has kept its rounds there.
     """
 
     def __init__(self, rule: Aggregator, folder: str, keep: Keep = "gram"):
@@ -112,6 +115,20 @@ class Kept(Wrapper):
         self.folder = folder
         self.keep = keep
         self._last: tuple[int, Updates] | None = None
+
+    @override
+    def on_train_start(self, trainer: Any, *args: Any) -> None:
+        """Refuse a folder with rounds of another run; see the base class.
+
+        Raises:
+            SettingError: If there are some, and this run does not go on from a checkpoint.
+        """
+        if not trainer.global_step and any(Path(self.folder, FOLDER).glob("*.pt")):
+            raise SettingError(
+                f"each run is kept in a folder of its own, got {self.folder} with rounds of another one; give another "
+                f"(one for each seed), or remove {Path(self.folder, FOLDER)}."
+            )
+        super().on_train_start(trainer, *args)
 
     @override
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:

@@ -142,5 +142,6 @@ def main() -> None:
         if not given.error >= 0:
             raise SettingError(f"--error must be at least 0, got {given.error:g}.")
         if (given.name is None) == (given.check is None):
-            raise SettingError("submit needs the name of your rule or attack, or --check FOLDER, got both or neither.")
+            got = "both" if given.name else "neither"
+            raise SettingError(f"submit needs the name of your rule or attack, or --check FOLDER, got {got}.")
         submit(given) if given.check is None else check(given)

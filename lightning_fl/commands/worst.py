@@ -16,7 +16,7 @@ from typing import Any
 from lightning_fl.commands import out_folder, parser_of
 from lightning_fl.errors import SettingError
 from lightning_fl.run.explain import explained
-from lightning_fl.text import shown
+from lightning_fl.text import meant, shown
 
 
 def rule_of(place: str, f: int) -> Callable[[Any], Any]:
@@ -49,7 +49,10 @@ def rule_of(place: str, f: int) -> Callable[[Any], Any]:
         spec.loader.exec_module(module)
     rule: Any = getattr(module, name, None)
     if not callable(rule):
-        raise SettingError(f"worst needs a rule that can be called, got none named {name} in {where}.")
+        there = [name for name, found in vars(module).items() if callable(found)]
+        raise SettingError(
+            f"worst needs a rule that can be called, got none named {name} in {where}{meant(name, there)}"
+        )
     if isclass(rule):
         made: Any = rule
         try:

@@ -156,10 +156,12 @@ class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
             raise SettingError(f"{type(self).__name__} has no partition yet; call super().__init__() in its __init__.")
 
     def _load_and_partition(self) -> None:
-        train, test = self._loaded()
+        (train, test), users = self._loaded(), self.users
         if self.train_per_class is not None:
-            train = self._first_of_each_class(train, self.train_per_class)
-        self.dealt = self.partition.with_users(self.users)
+            chosen = self._first_of_each_class(train, self.train_per_class)
+            train = replace(train, inputs=train.inputs[chosen], targets=train.targets[chosen])
+            users = None if users is None else [users[i] for i in chosen.tolist()]
+        self.dealt = self.partition.with_users(users)
         parts = self.dealt(
             train.targets,
             self.federation.n_clients,
@@ -198,12 +200,9 @@ class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
             f"{' and '.join(type(part).__name__ for part in parts) or 'none'}."
         )
 
-    def _first_of_each_class(self, train: Samples, n: int) -> Samples:
+    def _first_of_each_class(self, train: Samples, n: int) -> torch.Tensor:
         classes = shuffled_classes(train.targets, train.n_classes, seeding.generator(0, "train_per_class"))
-        chosen = torch.cat([members[:n] for members in classes]).sort().values
-        if self.users is not None:
-            self.users = [self.users[i] for i in chosen.tolist()]
-        return replace(train, inputs=train.inputs[chosen], targets=train.targets[chosen])
+        return torch.cat([members[:n] for members in classes]).sort().values
 
     def place(self, device: torch.device, dtype: torch.dtype | None = None) -> None:
         """Move everything to a device, to be computed on in a type; None: as before."""

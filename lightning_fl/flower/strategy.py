@@ -6,6 +6,7 @@ from contextlib import nullcontext, suppress
 from copy import deepcopy
 from functools import partial
 from hashlib import sha256
+from inspect import signature
 from itertools import zip_longest
 from math import inf, isfinite
 from pathlib import Path
@@ -44,6 +45,7 @@ from lightning_fl.run.assemble import make
 from lightning_fl.run.config import check_choices, compose
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.samples import ClientBatch, Samples
+from lightning_fl.text import meant
 from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.updates import Updates
 
@@ -128,6 +130,9 @@ class RobustStrategy(FedAvg):
         on_no_guarantee: NoGuarantee = "warn",
         **settings: Any,
     ):
+        known = {*signature(RobustStrategy).parameters, *signature(FedAvg).parameters} - {"settings"}
+        for name in settings.keys() - known:
+            raise SettingError(f"RobustStrategy has no setting {name}{meant(name, known)}")
         check_rate(learning_rate)
         if most_examples is not None:  # None: equal weights
             check_whole("most_examples", most_examples, 1)

@@ -46,6 +46,13 @@ def minimizing(model: nn.Module, loss: Loss) -> nn.Module:
     return twin
 
 
+def unburdened(model: nn.Module) -> nn.Module:
+    """Take away from a model, in place, the loss that `minimizing` gave it: another run has its own."""
+    if not hasattr(type(model), "sample_losses"):
+        vars(model).pop("sample_losses", None)
+    return model
+
+
 def sample_losses(
     model: nn.Module, outputs: Float[Tensor, "batch k"], targets: Int64[Tensor, " batch"]
 ) -> Float[Tensor, " batch"]:

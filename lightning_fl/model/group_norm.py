@@ -19,7 +19,8 @@ def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
 
     Args:
         model: Yours; it is left as it is.
-        groups: How many, or as many as divide both this number and the channels.
+        groups: How many, or as many as divide both this number and the channels.  One in place of a ``BatchNorm1d``,
+            whose channels have few numbers or one.
 
     Raises:
         SettingError: If groups is not a whole number of at least 1.
@@ -38,7 +39,8 @@ def grouped(module: nn.Module, groups: int) -> nn.Module:
 
 def _group_norm(module: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.Module:
     channels = module.num_features
-    norm = nn.GroupNorm(gcd(groups, channels), channels, module.eps, module.affine)
+    several = 1 if isinstance(module, nn.BatchNorm1d) else gcd(groups, channels)
+    norm = nn.GroupNorm(several, channels, module.eps, module.affine)
     if module.affine:
         norm.weight, norm.bias = module.weight, module.bias
     return norm.train(module.training)

@@ -59,7 +59,7 @@ class Resnet(Checked, nn.Sequential):
         in_channels: PositiveInt = 3,
         n_classes: PositiveInt = 10,
     ):
-        if not widths or any(width % groups for width in widths):
+        if not widths or (norm == "group" and any(width % groups for width in widths)):
             raise SettingError(f"resnet needs widths that are multiples of groups={groups}, got {list(widths)}.")
 
         def normed(channels: int) -> nn.Module:

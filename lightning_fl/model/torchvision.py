@@ -67,7 +67,7 @@ class Torchvision(Checked, nn.Module):
             raise SettingError("norm=frozen keeps the statistics of weights, got none; give weights=DEFAULT or a file.")
         self.net = _new(name, n_classes)
         if weights is not None:
-            _load(self.net, _state(name, weights), weights, head=_head(name, n_classes))
+            _load(self.net, _trained(name, weights), weights, head=_head(name, n_classes))
         if stem == "cifar":
             _small_stem(self.net, name)
         if norm == "group":
@@ -92,12 +92,12 @@ def _head(name: str, n_classes: int) -> set[str]:
     return {key for key in one if one[key].shape != other[key].shape}
 
 
-def _state(name: str, weights: str) -> Mapping[str, Any]:
-    """Read the weights of a file, or fetch torchvision's."""
+def _trained(name: str, weights: str) -> nn.Module | Mapping[str, Any]:
+    """Fetch the net that torchvision has trained, or read the state dict of a file."""
     theirs = get_model_weights(name).__members__
     try:
         if weights in theirs:
-            return theirs[weights].get_state_dict(progress=False, check_hash=True)
+            return get_model(name, weights=weights, progress=False)  # which also reads older files
         if Path(weights).is_file():
             state: Mapping[str, Any] = torch.load(weights, "cpu", weights_only=True)
             return state
@@ -111,9 +111,13 @@ def _state(name: str, weights: str) -> Mapping[str, Any]:
     )
 
 
-def _load(net: nn.Module, state: Mapping[str, Any], weights: str, head: set[str]) -> None:
+def _load(net: nn.Module, trained: nn.Module | Mapping[str, Any], weights: str, head: set[str]) -> None:
     """Take over everything but the head; auxiliary heads, which the net lacks, are ignored."""
-    ours = {key: value for key, value in net.state_dict().items() if key not in head}
+    state = trained.state_dict() if isinstance(trained, nn.Module) else trained
+    if hasattr(trained, "transform_input"):  # of GoogLeNet and Inception, whose weights want another scale
+        net.transform_input = trained.transform_input
+    counted = {key for key in net.state_dict() if key.endswith("num_batches_tracked")} - state.keys()  # older files
+    ours = {key: value for key, value in net.state_dict().items() if key not in head | counted}
     unlike = [key for key, value in ours.items() if getattr(state.get(key), "shape", None) != value.shape]
     if unlike:
         raise SettingError(

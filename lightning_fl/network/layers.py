@@ -1,6 +1,7 @@
-"""Layers of a model, replaced by others."""
+"""Layers of a model: replaced by others, or evaluated for a while."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from torch import nn
 
@@ -32,3 +33,15 @@ def replaced(model: nn.Module, kind: type[nn.Module], make: Callable[..., nn.Mod
                 made[child] = made[child] if child in made else make(child)
                 setattr(part, name, made[child])
     return model
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode; after it each layer is in the mode in which it was."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

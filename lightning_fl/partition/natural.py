@@ -104,6 +104,7 @@ class Natural(Checked, Given):
             parts = [[sample for user in run.tolist() for sample in parts[user]] for run in runs]
         super().__init__(parts)
         self.order, self.min_samples = order, min_samples
+        self.covering = not self._left_out
 
     def assign(self, targets: Tensor, n_clients: int, n_classes: int, generator: torch.Generator) -> list[Tensor]:
         """Hand out each user's samples; see the base class."""

@@ -148,13 +148,7 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
     Raises:
         MissingError: If a GPU is asked for where torch finds none.
     """
-    if config.trainer.accelerator in ("gpu", "cuda") and not (
-        torch.cuda.is_available() or torch.backends.mps.is_available()
-    ):
-        raise MissingError(
-            f"trainer.accelerator={config.trainer.accelerator} needs a GPU that torch finds, got none; leave it at "
-            f"auto, which takes the CPU then."
-        )
+    check_accelerator(config.trainer.accelerator, "trainer.accelerator")
     if config.trainer.accelerator == "auto" and torch.backends.mps.is_available():
         more = {"accelerator": "cpu"} | more  # MPS has no float64
     further = list((config.get("callbacks") or {}).values())
@@ -167,6 +161,18 @@ def make_trainer(config: DictConfig, folder: Path, callbacks: Sequence[pl.Callba
     given = {"callbacks": [callback for callback in everyone if callback is not None], "logger": False}
     ready = partial(make, config.trainer, default_root_dir=str(folder), **(given | more))
     return over_processes(ready, config.trainer.get("strategy"))
+
+
+def check_accelerator(chosen: object, name: str) -> None:
+    """Check that there is a GPU where one is asked for.
+
+    Raises:
+        MissingError: If torch finds none.
+    """
+    if chosen in ("gpu", "cuda") and not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+        raise MissingError(
+            f"{name}={chosen} needs a GPU that torch finds, got none; leave it at auto, which takes the CPU then."
+        )
 
 
 def over_processes(make_trainer: Callable[..., pl.Trainer], chosen: object) -> pl.Trainer:

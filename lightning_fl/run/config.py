@@ -169,7 +169,7 @@ def settle(config: DictConfig) -> DictConfig:
     """Write into the settings what follows from them.
 
     Without an attack, no client is Byzantine; a run's folder to start from stands for its checkpoint; buffers that are
-    refused are what nobody needs to say.
+    refused are what nobody needs to say; what is watched is measured on validation samples where there are any.
     """
     start = config.model.get("start") if isinstance(config.get("model"), DictConfig) else None
     if isinstance(start, str) and Path(start).exists():  # by content, it is a part of the run's name
@@ -179,6 +179,10 @@ def settle(config: DictConfig) -> DictConfig:
         config.model.buffers = None
     if not config.get("adversary") and isinstance(config.get("federation"), DictConfig):
         config.federation.n_byzantine = 0
+    for watching in (config.get("callbacks") or {}).values():
+        if isinstance(watching, DictConfig) and "monitor" in watching and watching.monitor is None:
+            validated = isinstance(config.get("data"), DictConfig) and config.data.get("validation_share")
+            watching.monitor = "validation_accuracy" if validated else "accuracy"
     return config
 
 

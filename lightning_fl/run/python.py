@@ -30,13 +30,13 @@ from lightning_fl.checks import check_trainer_settings, in_float64
 from lightning_fl.client.base import Client
 from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, SettingError, check_finite, check_instance, check_whole
-from lightning_fl.loss.base import Loss
+from lightning_fl.loss.base import Loss, unburdened
 from lightning_fl.module import FederatedModule
 from lightning_fl.network.statistics import Buffers
 from lightning_fl.plot import Pictures
 from lightning_fl.run import page
 from lightning_fl.run import summary as report
-from lightning_fl.run.assemble import check_together, make_module, make_seeded, over_processes
+from lightning_fl.run.assemble import check_accelerator, check_together, make_module, make_seeded, over_processes
 from lightning_fl.run.config import no_such, own_folder
 from lightning_fl.run.fit import fit, silence
 from lightning_fl.run.given import config_of
@@ -277,6 +277,7 @@ def train(
         "enable_model_summary": False,
         "enable_progress_bar": progress,
     }
+    check_accelerator(trainer.get("accelerator"), "accelerator")
     server, runs = _at(lr, optimizer), []
     for own in seeds:
         made = make_seeded(model, own, twin, trainer.get("precision"))
@@ -300,7 +301,7 @@ def train(
         summary = fit(module, held_data, lightning, record, stop)
         b = held_data.federation.n_byzantine
         run = Run(
-            module.model.cpu().eval(),
+            unburdened(module.model.cpu().eval()),
             summary["status"],
             summary["accuracy"],
             summary["recall"],
@@ -372,4 +373,4 @@ def load_module(folder: str | Path) -> FederatedModule:
 
 def load_model(folder: str | Path) -> nn.Module:
     """Load the final model of a run from the command line, on the CPU, in evaluation mode; see `load_module`."""
-    return load_module(folder).model
+    return unburdened(load_module(folder).model)

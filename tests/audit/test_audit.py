@@ -4,13 +4,14 @@ import pytest
 import torch
 
 import lightning_fl as fl
-from lightning_fl import Aggregator, DataError, Updates
+from lightning_fl import Aggregator, DataError, SettingError, Updates
 from lightning_fl.audit import kept
 from lightning_fl.audit.audit import audited
 from lightning_fl.audit.kept import Kept, keep_round, kept_rounds, rows_of
 from lightning_fl.contract import world
 
 LIAR = 4
+X, Y = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat(8, 1), torch.tensor([0, 1]).repeat(8)
 
 
 def rounds(folder, keep, n=3):
@@ -109,6 +110,20 @@ def test_a_simulated_run_keeps_its_rounds(tmp_path):
     kept = list(kept_rounds(tmp_path))
     assert [one.number for one in kept] == [1, 2]
     torch.testing.assert_close(kept[1].updates.gram, rows.gram)
+
+
+def test_a_run_keeps_its_rounds_in_a_folder_of_its_own(tmp_path):
+    def run(folder, **more):
+        rule = Kept(fl.aggregator.Average(), str(tmp_path / folder))
+        data = fl.TensorData((X, Y), (X, Y), fl.partition.Iid(), n_clients=4, server_samples=0)
+        return fl.train(lambda: torch.nn.Linear(2, 2), data, rule, rounds=2, **more)
+
+    run("a")
+    before = [path.read_bytes() for path in sorted(tmp_path.glob("a/rounds/*"))]
+    with pytest.raises(SettingError, match=r"a folder of its own, got .*a with rounds of another one; give another"):
+        run("a", seed=1)
+    assert [path.read_bytes() for path in sorted(tmp_path.glob("a/rounds/*"))] == before
+    run("b", seed=1)
 
 
 def test_nothing_kept(tmp_path):

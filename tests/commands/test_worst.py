@@ -64,6 +64,7 @@ def test_where_half_of_the_rows_lie_there_is_no_bound_to_draw(command, tmp_path)
         ("nowhere.py:rule", "needs a file, got nowhere.py, which is not there"),
         ("nowhere_at_all:rule", "needs a module, got nowhere_at_all"),
         ("theirs.py:other", "got none named other in theirs.py"),
+        ("theirs.py:more", "got none named more in theirs.py; did you mean More?"),
         ("theirs.py:More", "makes a rule with f alone, got More, which takes more"),
     ],
 )

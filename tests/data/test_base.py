@@ -432,9 +432,15 @@ def test_users_follow_the_samples_of_each_class_that_train():
             self.users = [tuple(row.tolist()) for row in train.inputs]
             return train, test
 
-    data = OfUsers(Iid(), Federation(3, 0), train_per_class=2, server_samples=1)
-    data.setup()
-    assert data.users == [tuple(row.tolist()) for row in data.train.inputs]
+    class Asked(Iid):
+        def with_users(self, users):
+            self.users = users
+            return self
+
+    data = OfUsers(Asked(), Federation(3, 0), train_per_class=2, server_samples=1)
+    for each in (data, data.reseeded(1)):  # which loads once more
+        each.setup()
+        assert each.partition.users == [tuple(row.tolist()) for row in each.train.inputs]
 
 
 def test_another_partition_seed_keeps_others_for_validation():

@@ -251,6 +251,9 @@ def test_parts_of_items_are_found_or_named():
         [i for i in range(12) if Y[i] % 2 == user] for user in (0, 1)
     ]
     assert data.federation.n_clients == 2
+    few = TensorData.from_dataset(Items(*rows), TensorDataset(X, Y), user="writer", server_samples=0, train_per_class=1)
+    few.setup()
+    assert [sorted(few.train.targets[part].tolist()) for part in few.clients.indices] == [[0, 2], [1]]
     kept = TensorData.from_dataset(Items(*rows), test_share=0.25, user="writer", server_samples=0)
     kept.setup()
     assert [set(kept.train.targets[part].tolist()) for part in kept.clients.indices] == [{0, 2}, {1}]

@@ -89,6 +89,12 @@ def test_the_model_moves_by_what_the_rule_makes_of_the_differences(rule, expecte
     torch.testing.assert_close(flat(result), BEGIN - expected)
 
 
+def test_a_misspelt_setting_is_refused():
+    for setting, meant in [("foldr", "; did you mean folder?"), ("fraction_trian", "; did you mean fraction_train?")]:
+        with pytest.raises(SettingError, match=re.escape(f"RobustStrategy has no setting {setting}{meant}")):
+            RobustStrategy("krum", f=1, **{setting: 1})
+
+
 def test_a_rule_by_name_is_the_rule():
     for name, rule in [("krum", fl.aggregator.Krum(f=2)), ("nnm_trimmed_mean", None)]:
         rule = rule or conf.make("aggregator", name, f=2)

@@ -6,7 +6,7 @@ from torch import nn
 
 import lightning_fl as fl
 from lightning_fl import SettingError
-from lightning_fl.loss.base import mean_loss, minimizing, sample_losses
+from lightning_fl.loss.base import mean_loss, minimizing, sample_losses, unburdened
 from lightning_fl.loss.focal import Focal
 
 
@@ -36,6 +36,8 @@ def test_a_chosen_loss_leaves_the_given_model_alone():
     model = nn.Sequential(nn.Linear(2, 2))  # which would run a further layer
     judged = minimizing(model, Focal())
     assert not hasattr(model, "sample_losses")
+    assert not hasattr(unburdened(minimizing(model, Focal())), "sample_losses")
+    assert unburdened(Distance()).sample_losses(OUTPUTS, TARGETS).tolist() == [2.0, 1.0]
     assert model.state_dict().keys() == judged.state_dict().keys()
     assert all(a is b for a, b in zip(model.parameters(), judged.parameters(), strict=True))
     assert torch.equal(model(OUTPUTS), judged(OUTPUTS))

@@ -17,11 +17,18 @@ def test_only_batch_normalisation_is_replaced():
     assert str(model) == kept
     norm, other, plain = found[1]
     assert isinstance(other, nn.LayerNorm)
-    assert (norm.num_groups, norm.num_channels, plain.num_groups, plain.affine) == (2, 6, 1, False)
+    assert (norm.num_groups, norm.num_channels, plain.num_groups, plain.affine) == (1, 6, 1, False)
     assert norm.weight.dtype == torch.float64
     assert torch.equal(norm.weight, inner[0].weight)
     assert norm.weight is not inner[0].weight
     assert not list(found.buffers())
+
+
+def test_after_a_linear_layer_a_channel_is_one_number():
+    """In 32 groups of one or two numbers nothing would be left of them."""
+    norm = fl.model.with_group_norm(nn.Sequential(nn.Linear(3, 64), nn.BatchNorm1d(64)))[1]
+    x = torch.randn(2, 64)
+    torch.testing.assert_close(norm(x), nn.functional.layer_norm(x, (64,)))
 
 
 def test_a_model_that_is_one_itself():

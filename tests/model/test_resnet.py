@@ -77,6 +77,10 @@ def test_parameters_are_drawn_as_torch_draws_them():
     assert torch.equal(first, nn.Conv2d(3, 16, 3, bias=False).weight)
 
 
+def test_groups_are_those_of_group_normalisation():
+    assert isinstance(Resnet((15,), 1, norm="batch")[1], nn.BatchNorm2d)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

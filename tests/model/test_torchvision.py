@@ -1,5 +1,7 @@
 """torchvision's models without batch statistics."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -104,6 +106,30 @@ def test_torchvisions_weights_are_fetched_by_name(monkeypatch):
         match=r"DEFAULT of resnet18 could not be .*: no network; give model.weights a file",
     ):
         Torchvision("resnet18", 3, "DEFAULT")
+
+
+def test_older_files_are_read_as_torchvision_reads_them(monkeypatch, tmp_path):
+    """Without counters, of densenets with other names."""
+    nets = {"densenet121": models.DenseNet121_Weights, "googlenet": models.GoogLeNet_Weights}
+    for name, weights in nets.items():
+        more = {"init_weights": False} if name == "googlenet" else {}
+        state = {
+            re.sub(r"(denselayer\d+\.(?:norm|conv))([12]\.)", r"\1.\2", key): value
+            for key, value in models.get_model(name, weights=None, **more).state_dict().items()
+            if not key.endswith("num_batches_tracked")
+        }
+        monkeypatch.setattr(weights, "get_state_dict", lambda self, state=state, **_: state)
+        x = torch.rand(1, 3, 64, 64)
+        theirs = models.get_model(name, weights="DEFAULT").eval()
+        ours = Torchvision(name, 7, "DEFAULT", norm="batch").net.eval()
+        head = "classifier" if name == "densenet121" else "fc"
+        for net in (theirs, ours):
+            setattr(net, head, nn.Identity())
+        with torch.no_grad():
+            assert torch.equal(ours(x), theirs(x)), name
+    net = models.resnet18(num_classes=3)
+    torch.save({key: value for key, value in net.state_dict().items() if "tracked" not in key}, tmp_path / "old.pth")
+    assert torch.equal(Torchvision("resnet18", 3, str(tmp_path / "old.pth")).net.conv1.weight, net.conv1.weight)
 
 
 def test_weights_that_do_not_fit(trained, tmp_path):

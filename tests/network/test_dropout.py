@@ -331,13 +331,21 @@ class Noisy(nn.Module):
         return self.layer(x + torch.randn_like(x))
 
 
+class Forgetful(Noisy):
+    """Drops in evaluation, too."""
+
+    def forward(self, x):
+        return self.layer(F.dropout(x, 0.5))
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
         (Noisy(), "Noisy draws random numbers outside nn.Dropout"),
+        (nn.Sequential(Forgetful()), r"draws random numbers in evaluation, in 0 \(Forgetful\), so that no accuracy"),
         (nn.Sequential(nn.Linear(2, 3), nn.AlphaDropout(0.1)), r"1 \(AlphaDropout\).* use nn.Dropout or set p=0"),
     ],
-    ids=["noise", "alpha"],
+    ids=["noise", "in evaluation", "alpha"],
 )
 def test_other_draws_are_refused(model, message):
     with pytest.raises(SettingError, match=message):

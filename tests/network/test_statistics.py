@@ -101,6 +101,17 @@ def test_the_server_computes_them_anew_on_its_samples():
     assert run.accuracy == pytest.approx(plain_accuracy(run.model.eval(), held.test.inputs, held.test.targets))
 
 
+def test_a_checkpoint_has_the_statistics_of_its_parameters(tmp_path):
+    """Also of a round that nobody has evaluated."""
+    module, held = fl.FederatedModule(net(), optimizer=partial(SGD, lr=RATE), buffers="recompute"), data()
+    trainer = training.trainer(rounds=3, default_root_dir=tmp_path, val_check_interval=2)
+    training.fit(trainer, module, held)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    state = torch.load(tmp_path / "last.ckpt", weights_only=True)["state_dict"]
+    inner = F.linear(held.server.samples.inputs, state["model.0.weight"], state["model.0.bias"])
+    torch.testing.assert_close(state["model.1.running_mean"], inner.mean(0))
+
+
 def plain_accuracy(model, x, y):
     return (model(x).argmax(1) == y).double().mean().item()
 

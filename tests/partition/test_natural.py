@@ -60,6 +60,11 @@ def test_a_list_is_a_partition():
     assert [part.tolist() for part in data.clients.indices] == [[0, 5], [1, 2], [3, 4]]
 
 
+def test_whom_nobody_has_is_said():
+    assert Natural([*"aab"]).covering
+    assert not Natural([*"aab"], min_samples=2).covering
+
+
 def test_another_federation_has_another_name():
     def name(*parts):
         return Given(parts).note(2, 1)

@@ -60,3 +60,15 @@ def test_it_composes_inside_another_application_of_hydra(tmp_path):
         assert compose(["aggregator=krum", "f=2", "run_dir=x", "run_name=x"]).aggregator.f == 2
         assert hydra_compose("app") == {"mine": 1}
         assert JobRuntime.instance().get("name") == "theirs"
+
+
+def test_what_is_watched_is_measured_on_validation_samples_where_there_are_any():
+    watching = "callbacks=[early_stopping,model_checkpoint]"
+    for more, expected in [
+        ([], "accuracy"),
+        (["data.validation_share=0.2"], "validation_accuracy"),
+        (["data.validation_share=0.2", "callbacks.early_stopping.monitor=accuracy"], "accuracy"),
+    ]:
+        found = compose([watching, *more]).callbacks
+        assert found.early_stopping.monitor == expected
+    assert found.model_checkpoint.monitor == "validation_accuracy"

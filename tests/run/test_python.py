@@ -445,6 +445,20 @@ def test_lightnings_callbacks_and_profilers_work(tmp_path, caplog):
         train(net, some, rounds=3, callbacks=EarlyStopping("loss"))  # nobody may be drawn
 
 
+@pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(SettingError, match="accelerator=gpu needs a GPU that torch finds, got none; leave it at auto"):
+        train(net, data(), rounds=1, accelerator="gpu")
+
+
+def test_going_on_from_a_model_leaves_the_loss_behind():
+    first = train(net, data(), rounds=1, loss=fl.loss.Focal(5.0), lr=0.0).model
+    fresh = net()
+    fresh.load_state_dict(first.state_dict())
+    losses = [train(model, data(), rounds=1).metrics[0]["loss"] for model in (first, fresh)]
+    assert losses[0] == losses[1]
+
+
 def test_the_rate_is_the_given_one_or_the_optimizers_own():
     def rate(**settings):
         return train(net, data(), rounds=1, **settings).metrics[0]["learning_rate"]
