@@ -20,14 +20,11 @@ def derive_seed(seed: SupportsIndex, *path: str | SupportsIndex) -> int:
         path: What the numbers are for, from coarse to fine, such as ``("attack", 17)`` for round 17.
 
     Returns:
-        An integer in [0, 2**63), the same on every machine and for every kind of integer, NumPy's included.
+        An integer in [0, 2**63), the same on every machine and for every kind of integer, NumPy's included.  torch on a
+        CPU takes its last 32 bits: of 100,000 streams two are equal with probability 0.7; keep no secret by them.
 
     Raises:
         SettingError: If the seed is not an integer.
-
-    Note:
-        torch's generator on a CPU takes the last 32 bits of it, so that of 100,000 streams two are the same with
-        probability 0.7: good for a simulation, not for secrets, such as a real client's privacy noise.
 
     >>> derive_seed(0, "attack", 17) == derive_seed(0, "attack", 17) != derive_seed(0, "attack", 18)
     True
