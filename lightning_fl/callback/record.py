@@ -134,17 +134,14 @@ class Record(pl.Callback):
             DataError: If the files that should hold the rows do not.
         """
         self._earlier = state_dict["seconds"]
-        self.label_distributions = dict(state_dict.get("label_distributions", {}))
-        self.first = state_dict.get("first")
+        self.label_distributions = dict(state_dict["label_distributions"])
+        self.first = state_dict["first"]
         folders = [Path(state_dict["folder"])] if "folder" in state_dict else []
         if self._resumed is not None:
             beside = self._resumed.parent
             folders.insert(0, beside.parent if beside.name == "checkpoints" else beside)
         for table, state in [(self.metrics, state_dict["metrics"]), (self.weights, state_dict["weights"])]:
-            if isinstance(state, list):  # until version 0.1 rows travelled in checkpoints
-                table.restore(state)
-            else:
-                table.read_back(folders, state["count"], state["last"])
+            table.read_back(folders, state["count"], state["last"])
 
     def _flush(self) -> None:
         self.metrics.flush()

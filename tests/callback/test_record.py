@@ -222,15 +222,6 @@ def test_an_evaluation_after_the_checkpoint_does_not_come_back(tmp_path):
     assert "accuracy" not in later.metrics.path.read_text()
 
 
-def test_rows_of_a_checkpoint_of_version_0_1(tmp_path):
-    rows = filled(tmp_path / "old", 3).metrics.rows
-    record = Record(tmp_path / "new")
-    record.load_state_dict({"metrics": rows, "weights": [], "seconds": 2.0})
-    assert record.metrics.rows == rows
-    assert record.weights.rows == []
-    assert record.seconds > 2.0
-
-
 def test_a_run_that_was_moved_goes_on(tmp_path):
     whole = training.fit(training.trainer([Record(tmp_path / "whole")], rounds=6))
     trainer = training.trainer([Record(tmp_path / "first")], rounds=3)
