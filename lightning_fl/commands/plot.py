@@ -78,7 +78,9 @@ def main() -> None:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="folder of a run; or partition and settings as for train"
     )
-    parser.add_argument("--out", help="a folder; for partition also a .png, .pdf or .svg file (runs/partition.png)")
+    parser.add_argument(
+        "--out", help="a folder (that of the run; of several: runs/compared); for partition a file, too"
+    )
     with explained():
         given, more = parser.parse_known_intermixed_args(take_own(sys.argv[1:]))
         if given.runs[0] == "partition":

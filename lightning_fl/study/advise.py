@@ -1,6 +1,6 @@
 """What each rule would cost and save for one's own sites: their samples per class, and how many of them may lie."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -62,11 +62,8 @@ class Sites:
                 f"{path} needs a column site, one for each of 2 or more classes, and 3 or more sites, got the columns "
                 f"{', '.join(names) or 'of an empty file'} and {many(len(rows), 'row')}; add what is missing."
             )
-        try:
-            counts = torch.tensor([[float(row[name]) for name in classes] for row in rows])
-            totals = torch.tensor([float(row["total"]) for row in rows]) if "total" in rows[0] else counts.sum(1)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{path} needs a number in every cell: {error}.") from error
+        counts = torch.tensor([[_number(path, row, name) for name in classes] for row in rows])
+        totals = torch.tensor([_number(path, row, "total") for row in rows]) if "total" in rows[0] else counts.sum(1)
         fine = bool((counts >= 0).all() and (counts.sum(1) > 0).all())
         counts = (counts / counts.sum(1, keepdim=True) * totals[:, None]).round()
         if not (fine and counts.isfinite().all() and (counts.sum(1) > 0).all()):
@@ -107,6 +104,15 @@ class Sites:
             len(held), len(liars), "replacement", weights, which=list(liars) if liars else "last", seed=seed
         )
         return TensorData(*samples, held, federation=federation, class_names=list(self.classes))
+
+
+def _number(path: Path, row: Mapping[str, str], column: str) -> float:
+    try:
+        return float(row[column])
+    except (TypeError, ValueError):
+        raise DataError(
+            f"{path} needs a number in every cell, got {row[column]!r} for {column} at {row['site']}."
+        ) from None
 
 
 def _digits(source: Samples, labels: Tensor, draw: torch.Generator) -> Tensor:

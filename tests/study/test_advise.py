@@ -74,7 +74,7 @@ def test_a_league(path):
             "site,a\nOne,1\nTwo,1\nThree,1\n",
             "2 or more classes, and 3 or more sites, got the columns site, a and 3 rows",
         ),
-        (TABLE.replace("30,0", "x,0"), "needs a number in every cell"),
+        (TABLE.replace("30,0", "x,0"), "needs a number in every cell, got 'x' for a at Two"),
         (TABLE.replace("30,0", "0,0"), "a sample or more at each site"),
         (TABLE.replace("30,0", "inf,0"), "a sample or more at each site"),
         (TABLE.replace("30,0", "0.2,0"), "a sample or more at each site"),  # rounded: none
