@@ -266,12 +266,6 @@ def refuse_hidden_state(model: nn.Module, statistics: bool = False) -> None:
             )
 
 
-def _drawing(model: nn.Module, once: Callable[[], Any], device: torch.device) -> str:
-    """Name the first layer that draws random numbers in a call of the model."""
-    states = calls(model, once, lambda _: random_states(device))
-    return next((call.where for call in states if call.given != call.made), "itself")
-
-
 def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     """Check that the model takes the data, gives what is wanted, and trains as plain autograd would (`check_trial`).
 
@@ -303,35 +297,35 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     if not model.training and any(isinstance(x, nn.modules.dropout._DropoutNd) and x.p for x in model.modules()):
         raise SettingError(f"{name} has dropout and is in evaluation mode, which turns it off; call train() of it.")
 
-    def once() -> Any:
+    def trained() -> Any:
         with torch.no_grad(), KeyedDropout(inputs.new_zeros(1, dtype=torch.int64)):
             return model(inputs[:tried])
 
-    states = random_states(inputs.device)
+    def evaluated() -> Any:
+        with torch.no_grad(), evaluating(model):
+            return model(inputs[:tried])
+
+    def outputs_of(once: Callable[[], Any], when: str) -> Any:
+        states = random_states(inputs.device)
+        try:
+            made = once()
+        except Exception as error:  # a model may raise anything about what it does not take
+            raise SettingError(
+                f"{name} does not take inputs of shape {shape}{when}: {said(error)}; {advice}."
+            ) from error
+        if states != random_states(inputs.device):
+            seen = calls(model, once, lambda _: random_states(inputs.device))
+            drawing = next((call.where for call in seen if call.given != call.made), "itself")
+            raise SettingError(
+                f"{name} draws random numbers outside nn.Dropout{when}, in {drawing}, which no seed of a round "
+                f"governs; use nn.Dropout layers, F.dropout with training=self.training, or none."
+            )
+        return made
+
     buffers = {where: (buffer, buffer._version, buffer.clone()) for where, buffer in model.named_buffers()}
     weights = {where: weight.detach().clone() for where, weight in model.named_parameters()}
-    try:
-        outputs = once()
-    except Exception as error:  # a model may raise anything about what it does not take
-        raise SettingError(f"{name} does not take inputs of shape {shape}: {said(error)}; {advice}.") from error
-    if states != random_states(inputs.device):
-        raise SettingError(
-            f"{name} draws random numbers outside nn.Dropout, in {_drawing(model, once, inputs.device)}, which no "
-            f"seed of a round governs; use nn.Dropout layers or turn them off."
-        )
-    with evaluating(model):
-
-        def evaluated() -> Any:
-            with torch.no_grad():
-                return model(inputs[:tried])
-
-        states = random_states(inputs.device)
-        evaluated()
-        if states != random_states(inputs.device):
-            raise SettingError(
-                f"{name} draws random numbers in evaluation, in {_drawing(model, evaluated, inputs.device)}, so that "
-                f"no accuracy could be repeated; use nn.Dropout, or F.dropout with training=self.training."
-            )
+    outputs = outputs_of(trained, "")
+    outputs_of(evaluated, " in evaluation")
     after = dict(model.named_buffers())
     for where, (buffer, version, value) in buffers.items():
         # Whatever is written now, as spectral_norm writes what it knows already, will differ once the weights do.

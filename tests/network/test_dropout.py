@@ -342,7 +342,7 @@ class Forgetful(Noisy):
     ("model", "message"),
     [
         (Noisy(), "Noisy draws random numbers outside nn.Dropout"),
-        (nn.Sequential(Forgetful()), r"draws random numbers in evaluation, in 0 \(Forgetful\), so that no accuracy"),
+        (nn.Sequential(Forgetful()), r"outside nn.Dropout in evaluation, in 0 \(Forgetful\), which no seed"),
         (nn.Sequential(nn.Linear(2, 3), nn.AlphaDropout(0.1)), r"1 \(AlphaDropout\).* use nn.Dropout or set p=0"),
     ],
     ids=["noise", "in evaluation", "alpha"],
