@@ -68,7 +68,8 @@ class Adaptive(Adversary):
     believe, the search begins anew with all columns.
 
     Args:
-        evaluations: How often to ask the rule at most, at least 88; where a search begins anew, as often again.
+        evaluations: How often to ask the rule at most, at least 88; where a search begins anew, as often again.  It
+            ends earlier where no gap promises anything, and more would find no more then.
         max_factor: Largest gamma and largest factor of IPM; the smallest gamma of the first ones is 0.3, or
             3 % of a max_factor below 10.
         damage: What to maximise, with the weighted mean m of the honest updates and the rule's answer r.

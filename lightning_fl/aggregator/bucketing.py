@@ -159,6 +159,10 @@ class Resampling(Mixing):
         self.f = f
         self.s = s
 
+    def n_spoilt(self, b: int) -> int:
+        """Each may be in s buckets; see the base class."""
+        return self.s * b
+
     def least_n(self, n_classes: int) -> int:
         """As many as the rule needs, and s; see the base class."""
         return max(self.s, super().least_n(n_classes))
@@ -170,7 +174,7 @@ class Resampling(Mixing):
 
     def guarantee(self, n: int, n_classes: int) -> str | None:
         """Compare the buckets that f clients spoil with what the rule tolerates; see the base class."""
-        spoilt = self.s * self.f
+        spoilt = self.n_spoilt(self.f)
         fewer = told_fewer(self.rule, spoilt, f"f = {self.f} spoils {spoilt} buckets")
         if fewer is not None:
             return fewer

@@ -162,6 +162,7 @@ class GeometricMedian(Weighting):
         and relative to a radius that f < n / 2 Byzantine clients cannot stretch.  As long as the radius is at most 1
         the bound is the paper's or tighter.  It holds up to the rounding of inner products, which hides distances
         below 1e-7 of those to the middle of the rows, and for 100 Newton steps.  A non-finite update gets weight 0.
+        Where all updates are on a line, as for d = 1, many points may be medians; rounding chooses one.
 
     The corners of a convex quadrilateral have their median where the diagonals cross, here y = x and y = 2 - x:
 

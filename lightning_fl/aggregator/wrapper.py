@@ -30,6 +30,10 @@ class Wrapper(Aggregator):
         """How many rows the wrapped rule sees of n updates."""
         return n
 
+    def n_spoilt(self, b: int) -> int:
+        """How many of those rows b Byzantine updates may spoil at most."""
+        return b
+
     def least_n(self, n_classes: int) -> int:
         """Say how many updates both rules need; see the base class."""
         return max(super().least_n(n_classes), self.rule.least_n(n_classes))

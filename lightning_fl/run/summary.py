@@ -79,7 +79,8 @@ def summarise(
     results["client_accuracy"] = spread or None
     attack = {name.removeprefix("attack/"): value for name, value in last.items() if name.startswith("attack/")}
     if attack:
-        results["attack"] = attack | _life(module.adversary.to_round if module.adversary else None, evaluated)
+        window = (module.adversary.from_round, module.adversary.to_round) if module.adversary else (0, None)
+        results["attack"] = attack | _life(*window, evaluated)
     diverged = status == "diverged"
     rows = record.metrics.rows
     rounds = rows[-1]["round"] if rows else 0
@@ -130,9 +131,13 @@ def _privacy(module: FederatedModule, rounds: int) -> dict[str, float] | None:
     return module.client.privacy(max(drawn.values(), default=0))
 
 
-def _life(end: int | None, evaluated: Sequence[Row]) -> dict[str, float | int]:
-    """Give a backdoor's peak, and the rounds after its last one, from 0, with a success rate above a half."""
-    rates = [(row["round"], row["attack/success_rate"]) for row in evaluated if "attack/success_rate" in row]
+def _life(begin: int, end: int | None, evaluated: Sequence[Row]) -> dict[str, float | int]:
+    """Give a backdoor's peak since its first round, and the rounds after its last one with a rate above a half.
+
+    Its rounds count from 0.
+    """
+    begun = [row for row in evaluated if row["round"] > begin]
+    rates = [(row["round"], row["attack/success_rate"]) for row in begun if "attack/success_rate" in row]
     if end is None or not rates:
         return {}
     after = [(done, rate) for done, rate in rates if done > end + 1]

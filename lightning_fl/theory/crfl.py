@@ -50,7 +50,7 @@ def trigger_radius(
 
     sqrt(-ln(1 - (sqrt(p_a) - sqrt(p_b))^2) sigma^2 / (2 R tau^2 L^2 (sum_i p_i^2) gamma^2 eta^2 (q/n)^2 Q)) with
     L^2 = 2 + 2 rho + rho^2 at rho = rho_t of the attacked round, and Q the product over the later rounds of
-    2 Phi(rho_t / sigma) - 1, in the last one with the votes' sigma.
+    2 Phi(rho_t / sigma) - 1, in the last one with the votes' sigma, which is also that of an attack in round T.
 
     Args:
         p_a: Lower bound on the share of votes for the predicted class: the share less `vote_margin`.
@@ -88,9 +88,10 @@ def trigger_radius(
     if rest <= 0:
         return Bound(inf)
     rho, normal = limits[attacked - 1], NormalDist()
+    noise = sigma if attacked < len(limits) else sigma_of_votes
     later = [sigma] * (len(limits) - attacked - 1) + [sigma_of_votes] * (attacked < len(limits))
     forgets = prod(2 * normal.cdf(limit / s) - 1 for limit, s in zip(limits[attacked:], later, strict=True))
     harm = learning_rate * n_steps * poisoned * factor
     steepness = 2 + 2 * rho + rho**2
     spread = 2 * len(shares) * steepness * sum(p**2 for p in shares) * harm**2 * forgets
-    return Bound(sqrt(-log(rest) * sigma**2 / spread))
+    return Bound(sqrt(-log(rest) * noise**2 / spread))

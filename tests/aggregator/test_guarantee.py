@@ -89,6 +89,22 @@ def test_more_attackers_than_the_rule_tolerates_are_told():
 
 
 @pytest.mark.parametrize(
+    ("rule", "b", "spoilt"),
+    [
+        (Bucketing(Median(), 2), 3, "3 of 5 rows that Median sees"),
+        (Bucketing(Median(), 2), 2, None),
+        (Resampling(Median(), 3, 2), 3, "6 of 10 rows that Median sees"),
+        (Resampling(GeometricMedian(), 2, 2), 2, None),
+        (Bucketing(Bucketing(Median(), 2), 2), 1, "1 of 2 rows that Median sees"),
+    ],
+)
+def test_half_of_the_buckets_are_too_many(rule, b, spoilt):
+    found = not_guaranteed(rule, Federation(10, b, "replacement"), 3)
+    who = f"{b} client{'s' if b > 1 else ''} attack{'' if b > 1 else 's'}"
+    assert found == (spoilt and f"no guarantee: {who}, of 10, and may spoil {spoilt}")
+
+
+@pytest.mark.parametrize(
     ("honest", "rule", "told"), [(2, Median(), True), (3, Median(), False), (3, Krum(2), False), (2, Fltrust(), False)]
 )
 def test_half_of_the_clients_are_more_than_any_rule_tolerates_without_samples(honest, rule, told):

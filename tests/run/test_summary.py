@@ -35,8 +35,10 @@ def test_a_backdoor_s_life_after_its_window():
     """Evaluated every 10 rounds; rounds 21 to 30 attack.  After them 10 rounds and 5 rounds end above a half."""
     rates = {10: 0.1, 20: 0.2, 30: 0.9, 40: 0.8, 50: 0.5, 55: 0.6}
     rows = [{"round": done, "attack/success_rate": rate} for done, rate in rates.items()]
-    assert report._life(29, rows) == {"success_peak": 0.9, "lifespan": 15}
-    assert report._life(None, rows) == report._life(29, [{"round": 10}]) == {}
+    assert report._life(20, 29, rows) == {"success_peak": 0.9, "lifespan": 15}
+    assert report._life(20, None, rows) == report._life(20, 29, [{"round": 10}]) == {}
+    rows[0]["attack/success_rate"] = 1.0  # before the attack
+    assert report._life(20, 29, rows) == {"success_peak": 0.9, "lifespan": 15}
 
 
 class Pictures(DummyLogger):

@@ -49,6 +49,14 @@ def test_more_attackers_and_later_rounds_certify_less():
     assert radius(1, 10) < radius(1, 11)  # attacked in the last round: nothing is forgotten
 
 
+def test_an_attack_in_the_last_round_meets_the_votes_noise_alone():
+    def radius(sigma, sigma_of_votes):
+        some = {"limits": [2.0] * 20, "shares": [0.05], **MNIST} | {"attacked": 20}
+        return trigger_radius(0.9, 0.05, sigma=sigma, sigma_of_votes=sigma_of_votes, **some).value
+
+    assert radius(5.0, 0.5) == radius(0.5, 0.5) == pytest.approx(radius(0.5, 2.0) / 4)
+
+
 def test_where_it_says_nothing():
     some = {"limits": [2.0] * 20, "shares": [0.05], **MNIST}
     assert "needs p_a > p_b" in str(trigger_radius(0.4, 0.4, **some))
