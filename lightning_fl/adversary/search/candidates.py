@@ -71,7 +71,14 @@ class Candidates:
             coefficients: c.
             once: Prepare nothing for further y: sort all columns, which takes a few times as long as one more y then.
         """
-        return _Candidate(self, {j: c for j, c in enumerate(coefficients) if c}, once)  # 0 * inf is NaN
+        given = {j: c for j, c in enumerate(coefficients) if c}  # 0 * inf is NaN
+        # A vector that is nothing here, in columns that a rule has drawn, takes no part in rounding.
+        return _Candidate(self, {j: c for j, c in given.items() if self.there[j]} or given, once)
+
+    @cached_property
+    def there(self) -> list[bool]:
+        """Which vectors are not zero."""
+        return self.vectors.any(1).tolist()
 
     def knows(self, updates: Updates) -> bool:
         """Whether the updates are its rows and copies."""

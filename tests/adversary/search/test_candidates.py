@@ -81,3 +81,12 @@ def test_what_a_function_makes_of_rows_is_asked_once(draw):
         expected = torch.cat([rows, y.expand(3, -1)]).abs().max(1).values
         torch.testing.assert_close(source.by(c).by_row(longest), expected)
     assert asked == [9, 1, 1, 1]
+
+
+def test_a_vector_that_is_zero_in_some_columns_costs_no_digit_there():
+    """As a coordinate is in columns that DnC has drawn, however far a search goes along it."""
+    rows = Updates(1e3 + torch.randn(9, 50, generator=torch.Generator().manual_seed(0)))
+    vectors = torch.stack([rows.rows.mean(0), torch.zeros(50)])
+    far, near = (Candidates(rows, vectors, 3, torch.ones(12)).by([1.0, c]) for c in (-1e9, 0.0))
+    assert torch.equal(far.distances, near.distances)
+    assert Candidates(rows, vectors[1:], 3, torch.ones(12)).by([5.0]).norms()[-1] == 0
