@@ -325,7 +325,6 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
     buffers = {where: (buffer, buffer._version, buffer.clone()) for where, buffer in model.named_buffers()}
     weights = {where: weight.detach().clone() for where, weight in model.named_parameters()}
     outputs = outputs_of(trained, "")
-    outputs_of(evaluated, " in evaluation")
     after = dict(model.named_buffers())
     for where, (buffer, version, value) in buffers.items():
         # Whatever is written now, as spectral_norm writes what it knows already, will differ once the weights do.
@@ -338,6 +337,7 @@ def check_model(model: nn.Module, client: Client, *data: Samples) -> None:
                 f"{name} changes its parameter {where} in its forward, as max_norm and .data do, which no update "
                 f"shows; leave that to the optimizer."
             )
+    outputs_of(evaluated, " in evaluation")
     if not isinstance(outputs, Tensor):
         raise SettingError(f"{name} must give one tensor, (batch, classes), got {type(outputs).__name__}.")
     if outputs.ndim != 2 or len(outputs) != tried:

@@ -80,8 +80,8 @@ class FederatedModule(pl.LightningModule):
         buffers: What becomes of the running statistics of batch normalisation, which no client uploads; what an
             attacker can do through each is said in `lightning_fl.network.statistics`.  "refuse": such a model is not
             trained.  "batch": there are none, evaluation normalises by what is evaluated together.  "recompute": the
-            server computes them on its own samples before each evaluation.  "rule": they are coordinates of the rows.
-            The model's layers are replaced in place, those that are frozen by ``eval()`` excepted.
+            server computes them on its own samples before each evaluation and checkpoint.  "rule": they are coordinates
+            of the rows.  The model's layers are replaced in place, those that are frozen by ``eval()`` excepted.
 
     Raises:
         SettingError: If the model keeps batch statistics and ``buffers`` is "refuse", or has alpha dropout.
@@ -453,8 +453,9 @@ class FederatedModule(pl.LightningModule):
         """Compute running statistics anew, where they are the server's to compute."""
         if recomputes(self.model):
             x, _ = self.data.server.samples.gather(torch.cat(list(self.data.server.indices)))
+            device = next(self.model.parameters()).device  # after fit, Lightning has left it on the CPU
             with self._in_full():
-                recompute(self.model, [x[part] for part in apart(x)])
+                recompute(self.model, [x[part].to(device) for part in apart(x)])
 
     on_test_epoch_start = on_validation_epoch_start
 
@@ -536,7 +537,8 @@ class FederatedModule(pl.LightningModule):
         if recomputes(self.model):
             with evaluating(self.model):
                 self.on_validation_epoch_start()
-            checkpoint["state_dict"] = self.trainer.strategy.lightning_module_state_dict()
+            held = self.model.named_buffers("model")
+            checkpoint["state_dict"].update({name: b for name, b in held if name in checkpoint["state_dict"]})
         collect(self.client, self._homes, self.trainer.strategy.root_device)
         if self.adversary is not None:
             checkpoint["previous_update"] = self._previous_update

@@ -85,6 +85,10 @@ class DelayedMomentum(RememberingWrapper):
             return n
         return len(self._everybody)
 
+    def n_spoilt(self, b: int) -> int:
+        """All attackers, where they are known; see the base class."""
+        return b if self._federation is None or self.unseen == "skip" else len(self._federation.byzantine_ids)
+
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round; see the base class."""
         clients, known = clients_of(updates, "delayed_momentum"), self._remembered.get("momenta", {})

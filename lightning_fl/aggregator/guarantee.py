@@ -26,13 +26,13 @@ def not_guaranteed(rule: Aggregator, federation: Federation, n_classes: int, rou
     most = max(b for _, b in drawn)
     if fewer := told_fewer(rule, most, f"{attack(most)}{when}"):
         return fewer
-    h, b = min(drawn, key=lambda pair: pair[0] - pair[1])
-    asked, inner, n, spoilt = "", rule, h + b, b
-    while 2 * spoilt < n and isinstance(inner, Wrapper):
-        n, spoilt, inner = inner.n_mixed(n), inner.n_spoilt(spoilt), inner.rule
-        asked = f", and may spoil {min(spoilt, n)} of {n} rows that {type(inner).__name__} sees"
-    if 2 * spoilt >= n and not rule.needs_server:
-        return f"no guarantee: {attack(b)}, of {h + b}{when}{asked}"
+    for h, b in sorted(drawn, key=lambda pair: pair[0] - pair[1]):
+        asked, inner, n, spoilt = "", rule, h + b, b
+        while 2 * spoilt < n and isinstance(inner, Wrapper):
+            n, spoilt, inner = inner.n_mixed(n), inner.n_spoilt(spoilt), inner.rule
+            asked = f", and may spoil {min(spoilt, n)} of {n} rows that {type(inner).__name__} sees"
+        if 2 * spoilt >= n and not rule.needs_server:
+            return f"no guarantee: {attack(b)}, of {h + b}{when}{asked}"
     return rule.guarantee(min(map(sum, drawn)), n_classes)
 
 

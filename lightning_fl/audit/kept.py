@@ -125,8 +125,8 @@ class Kept(Wrapper):
         """
         if not trainer.global_step and any(Path(self.folder, FOLDER).glob("*.pt")):
             raise SettingError(
-                f"each run is kept in a folder of its own, got {self.folder} with rounds of another one; give another "
-                f"(one for each seed), or remove {Path(self.folder, FOLDER)}."
+                f"each run is kept in a folder of its own, got {self.folder} with rounds of an earlier one; give "
+                f"another, or remove {Path(self.folder, FOLDER)}."
             )
         super().on_train_start(trainer, *args)
 

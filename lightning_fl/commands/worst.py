@@ -49,7 +49,7 @@ def rule_of(place: str, f: int) -> Callable[[Any], Any]:
         spec.loader.exec_module(module)
     rule: Any = getattr(module, name, None)
     if not callable(rule):
-        there = [name for name, found in vars(module).items() if callable(found)]
+        there = [known for known, found in vars(module).items() if callable(found)]
         raise SettingError(
             f"worst needs a rule that can be called, got none named {name} in {where}{meant(name, there)}"
         )

@@ -12,7 +12,7 @@ from lightning_fl.data._items import Place, check_same_classes, held_out, read
 from lightning_fl.data.base import FederatedDataModule, GivenFederation, GivenPartition, check_alike
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.federation import Federation
-from lightning_fl.partition.natural import Natural, NaturalFile
+from lightning_fl.partition.natural import NaturalFile
 from lightning_fl.samples import Samples, check_kind
 from lightning_fl.text import many, said
 from lightning_fl.updates.rows import broken_rows
@@ -116,11 +116,12 @@ class TensorData(FederatedDataModule):
             tested = (others.inputs, others.targets)
         if users and settings.get("partition") is not None:
             raise SettingError(f"user={user!r} makes each user a client, got a partition, too; leave one out.")
-        if users and settings.get("federation") is None and settings.get("n_clients") is None:
-            settings["n_clients"] = Natural(users).n_clients
-        data = cls(train, tested, **{"class_names": items.classes} | settings)
         if users:
-            data.users, data.partition = users, NaturalFile()
+            settings["partition"] = NaturalFile()
+            if settings.get("federation") is None and settings.get("n_clients") is None:
+                settings["n_clients"] = len({*users})
+        data = cls(train, tested, **{"class_names": items.classes} | settings)
+        data.users = users or None
         return data
 
     def load(self) -> tuple[Samples, Samples]:

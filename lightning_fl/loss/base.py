@@ -48,8 +48,7 @@ def minimizing(model: nn.Module, loss: Loss) -> nn.Module:
 
 def unburdened(model: nn.Module) -> nn.Module:
     """Take away from a model, in place, the loss that `minimizing` gave it: another run has its own."""
-    if not hasattr(type(model), "sample_losses"):
-        vars(model).pop("sample_losses", None)
+    vars(model).pop("sample_losses", None)
     return model
 
 

@@ -19,8 +19,8 @@ def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
 
     Args:
         model: Yours; it is left as it is.
-        groups: How many, or as many as divide both this number and the channels.  One in place of a ``BatchNorm1d``,
-            whose channels have few numbers or one.
+        groups: How many, or as many as divide both this number and the channels.  One in place of a ``BatchNorm1d``:
+            after a linear layer a channel is one number, which is nothing without its mean.
 
     Raises:
         SettingError: If groups is not a whole number of at least 1.

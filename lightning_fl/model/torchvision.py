@@ -97,7 +97,8 @@ def _trained(name: str, weights: str) -> nn.Module | Mapping[str, Any]:
     theirs = get_model_weights(name).__members__
     try:
         if weights in theirs:
-            return get_model(name, weights=weights, progress=False)  # which also reads older files
+            with torch.random.fork_rng(devices=[]):  # it draws what the weights replace
+                return get_model(name, weights=weights, progress=False)  # which also reads older files
         if Path(weights).is_file():
             state: Mapping[str, Any] = torch.load(weights, "cpu", weights_only=True)
             return state

@@ -13,9 +13,9 @@ what the model computes.  It is not offered.
 * "batch": evaluation normalises by the samples that are evaluated together, at most 128, taken at equal distances from
   all.  Nobody sends statistics, so an attacker has only the parameters to lie about.  Accuracy depends on what comes
   together: the model is none of single samples.
-* "recompute": before each evaluation, the server computes the statistics on its own samples (``data.server_samples``)
-  anew.  An attacker can shift them only through the parameters.  A server of few or other samples than the clients'
-  pays in accuracy.
+* "recompute": before each evaluation and checkpoint, the server computes the statistics on its own samples
+  (``data.server_samples``) anew.  An attacker can shift them only through the parameters.  A server of few or other
+  samples than the clients' pays in accuracy.
 * "rule": means and variances are coordinates of a client's row, after the layer's weight and bias, and rule and attack
   see them as such, which is what FLPoison does with its flat state dict; counters are left out.  An attacker may send
   any statistics: a rule that bounds each coordinate bounds them as well as it does weights, but a rule that measures

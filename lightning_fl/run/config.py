@@ -179,8 +179,8 @@ def settle(config: DictConfig) -> DictConfig:
         config.model.buffers = None
     if not config.get("adversary") and isinstance(config.get("federation"), DictConfig):
         config.federation.n_byzantine = 0
-    for watching in (config.get("callbacks") or {}).values():
-        if isinstance(watching, DictConfig) and "monitor" in watching and watching.monitor is None:
+    for name, watching in (config.get("callbacks") or {}).items():
+        if name in ("early_stopping", "model_checkpoint") and watching and watching.get("monitor") is None:
             validated = isinstance(config.get("data"), DictConfig) and config.data.get("validation_share")
             watching.monitor = "validation_accuracy" if validated else "accuracy"
     return config

@@ -22,6 +22,7 @@ from lightning_fl import files
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.arguments import arguments, is_open, takers
+from lightning_fl.audit.kept import Kept
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record
 from lightning_fl.callback.round_bar import RoundBar
@@ -258,6 +259,10 @@ def train(
         raise SettingError("train needs a seed or several, got none; give seed=0.")
     if len(seeds) > 1 and trainer.get("logger"):
         raise SettingError(f"a logger records one run, got {len(seeds)} seeds; call train for each seed.")
+    if len(seeds) > 1 and isinstance(rule, Kept):
+        raise SettingError(
+            f"Kept keeps one run, got {len(seeds)} seeds; call train for each, with a folder of its own."
+        )
     further = trainer.pop("callbacks", None) or []
     further = [*further] if isinstance(further, Sequence) else [further]
     for callback in further:
@@ -301,7 +306,7 @@ def train(
         summary = fit(module, held_data, lightning, record, stop)
         b = held_data.federation.n_byzantine
         run = Run(
-            unburdened(module.model.cpu().eval()),
+            module.model.cpu().eval() if loss is None else unburdened(module.model.cpu().eval()),
             summary["status"],
             summary["accuracy"],
             summary["recall"],
@@ -373,4 +378,5 @@ def load_module(folder: str | Path) -> FederatedModule:
 
 def load_model(folder: str | Path) -> nn.Module:
     """Load the final model of a run from the command line, on the CPU, in evaluation mode; see `load_module`."""
-    return unburdened(load_module(folder).model)
+    module = load_module(folder)
+    return module.model if module.loss is None else unburdened(module.model)

@@ -68,7 +68,8 @@ def summarise(
         is the result of a diverged run: its last evaluation is kept under "last_evaluation".  "first_evaluation" is
         that of the initial model.  "client_accuracy" is null unless ``data.client_scores`` asks for it.  "attack" is
         present for attacks that measure their own success; of a backdoor that
-        has a last round, with "success_peak" and "lifespan", the rounds after it with a success rate above a half.
+        has a last round, with "success_peak" since its first one, and "lifespan", the rounds after the last one with a
+        success rate above a half.
         "guarantee" is null unless the rule guarantees nothing for that many clients or attackers.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]

@@ -164,7 +164,7 @@ class Tasks:
     def __init__(self, workers: int, fresh: bool, address: str | None):
         self.ray = _connect(address)
         told = self.ray.exceptions
-        self.death = (told.WorkerCrashedError, told.OutOfMemoryError, told.NodeDiedError)  # after several tries
+        self.death = (told.WorkerCrashedError, told.OutOfMemoryError, told.NodeDiedError)
         self.cores, gpus = shares(self.ray.cluster_resources(), workers)
         limits = {"max_calls": 1} if fresh else {}
         self.task = self.ray.remote(num_cpus=self.cores, num_gpus=gpus, max_retries=_RETRIES, **limits)(called)

@@ -214,7 +214,7 @@ def kappa(rule: Rule, n: int, f: int, d: int, *, seed: int = 0, budget: int = BU
     check_whole("f", f, 1)
     check_whole("n", n, 1)
     if n < f + 2:
-        raise SettingError(f"worst needs n >= f + 2 rows, of which f are forged, got n={n} and f={f}; lower f.")
+        raise SettingError(f"a search needs n >= f + 2 rows, of which f are forged, got n={n} and f={f}; lower f.")
     check_whole("d", d, 1)
     return Kappa({name: worst(rule, drawn(name, n - f, f, d, seed), f, seed=seed, budget=budget) for name in FAMILIES})
 

@@ -120,10 +120,12 @@ def test_a_run_keeps_its_rounds_in_a_folder_of_its_own(tmp_path):
 
     run("a")
     before = [path.read_bytes() for path in sorted(tmp_path.glob("a/rounds/*"))]
-    with pytest.raises(SettingError, match=r"a folder of its own, got .*a with rounds of another one; give another"):
+    with pytest.raises(SettingError, match=r"a folder of its own, got .*a with rounds of an earlier one; give"):
         run("a", seed=1)
     assert [path.read_bytes() for path in sorted(tmp_path.glob("a/rounds/*"))] == before
     run("b", seed=1)
+    with pytest.raises(SettingError, match="Kept keeps one run, got 2 seeds"):
+        run("c", seed=[0, 1])
 
 
 def test_nothing_kept(tmp_path):

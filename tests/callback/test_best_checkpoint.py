@@ -39,3 +39,9 @@ def test_without_the_file_it_begins_anew(tmp_path):
     fit(tmp_path / "a", 2)
     (tmp_path / "a/checkpoints/best.ckpt").unlink()
     assert fit(tmp_path / "b", 4, tmp_path / "a/last.ckpt").best_model_score == 0.4
+
+
+def test_a_folder_that_was_moved_has_its_best_model(tmp_path):
+    fit(tmp_path / "a", 2)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert fit(tmp_path / "b", 4, tmp_path / "b/last.ckpt").best_model_score == 0.5

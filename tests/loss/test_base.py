@@ -37,7 +37,6 @@ def test_a_chosen_loss_leaves_the_given_model_alone():
     judged = minimizing(model, Focal())
     assert not hasattr(model, "sample_losses")
     assert not hasattr(unburdened(minimizing(model, Focal())), "sample_losses")
-    assert unburdened(Distance()).sample_losses(OUTPUTS, TARGETS).tolist() == [2.0, 1.0]
     assert model.state_dict().keys() == judged.state_dict().keys()
     assert all(a is b for a, b in zip(model.parameters(), judged.parameters(), strict=True))
     assert torch.equal(model(OUTPUTS), judged(OUTPUTS))

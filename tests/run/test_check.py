@@ -72,3 +72,5 @@ def test_what_is_watched_is_measured_on_validation_samples_where_there_are_any()
         found = compose([watching, *more]).callbacks
         assert found.early_stopping.monitor == expected
     assert found.model_checkpoint.monitor == "validation_accuracy"
+    mine = ["+callbacks.mine._target_=pytorch_lightning.callbacks.ModelCheckpoint", "+callbacks.mine.monitor=null"]
+    assert compose(mine).callbacks.mine.monitor is None
