@@ -65,7 +65,8 @@ def test_worst_cells_are_the_least_of_their_rows_but_for_the_doubtful(name):
 
 
 def test_the_papers_inconsistencies_are_marked():
-    marked = {(name, *cell) for name in NAMES for cell in load(name).doubtful}
+    papers = [name for name in NAMES if not name.endswith("_small")]  # these repeat theirs
+    marked = {(name, *cell) for name in papers for cell in load(name).doubtful}
     assert {
         ("boba_2_mnist", "SelfRej", "Wst"),
         ("boba_2_cifar10", "TrMean", "Wst"),
