@@ -306,7 +306,7 @@ def train(
         summary = fit(module, held_data, lightning, record, stop)
         b = held_data.federation.n_byzantine
         run = Run(
-            module.model.cpu().eval() if loss is None else unburdened(module.model.cpu().eval()),
+            _trained(module),
             summary["status"],
             summary["accuracy"],
             summary["recall"],
@@ -378,5 +378,10 @@ def load_module(folder: str | Path) -> FederatedModule:
 
 def load_model(folder: str | Path) -> nn.Module:
     """Load the final model of a run from the command line, on the CPU, in evaluation mode; see `load_module`."""
-    module = load_module(folder)
-    return module.model if module.loss is None else unburdened(module.model)
+    return _trained(load_module(folder))
+
+
+def _trained(module: FederatedModule) -> nn.Module:
+    """Take a run's model out of it, on the CPU, in evaluation mode, and without the run's loss."""
+    model = module.model.cpu().eval()
+    return model if module.loss is None else unburdened(model)
