@@ -15,6 +15,7 @@ from pytorch_lightning.callbacks import EarlyStopping, Timer
 from pytorch_lightning.loggers import Logger
 
 from lightning_fl import __version__, files
+from lightning_fl.adversary.base import Adversary
 from lightning_fl.aggregator.guarantee import not_guaranteed
 from lightning_fl.callback.graceful_stop import GracefulStop
 from lightning_fl.callback.record import Record, Row, Table
@@ -67,9 +68,9 @@ def summarise(
         What ``summary.json`` holds; shares are in [0, 1].  The recall of a class without test samples is null, and so
         is the result of a diverged run: its last evaluation is kept under "last_evaluation".  "first_evaluation" is
         that of the initial model.  "client_accuracy" is null unless ``data.client_scores`` asks for it.  "attack" is
-        present for attacks that measure their own success; of a backdoor that
-        has a last round, with "success_peak" since its first one, and "lifespan", the rounds after the last one with a
-        success rate above a half.
+        present for attacks that measure their own success; of a backdoor that has a last round, with "success_peak"
+        since its first one, "success_mean" over the evaluations of the last 30 attacked rounds, where there are any,
+        and "lifespan", the rounds after the last one with a success rate above a half.
         "guarantee" is null unless the rule guarantees nothing for that many clients or attackers.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
@@ -80,8 +81,7 @@ def summarise(
     results["client_accuracy"] = spread or None
     attack = {name.removeprefix("attack/"): value for name, value in last.items() if name.startswith("attack/")}
     if attack:
-        window = (module.adversary.from_round, module.adversary.to_round) if module.adversary else (0, None)
-        results["attack"] = attack | _life(*window, evaluated)
+        results["attack"] = attack | _life(module.adversary, evaluated)
     diverged = status == "diverged"
     rows = record.metrics.rows
     rounds = rows[-1]["round"] if rows else 0
@@ -132,19 +132,22 @@ def _privacy(module: FederatedModule, rounds: int) -> dict[str, float] | None:
     return module.client.privacy(max(drawn.values(), default=0))
 
 
-def _life(begin: int, end: int | None, evaluated: Sequence[Row]) -> dict[str, float | int]:
-    """Give a backdoor's peak since its first round, and the rounds after its last one with a rate above a half.
-
-    Its rounds count from 0.
-    """
-    begun = [row for row in evaluated if row["round"] > begin]
-    rates = [(row["round"], row["attack/success_rate"]) for row in begun if "attack/success_rate" in row]
-    if end is None or not rates:
+def _life(attack: Adversary | None, evaluated: Sequence[Row]) -> dict[str, float | int]:
+    """Give a backdoor's peak since its first round, its mean, and how many rounds it outlives its last one."""
+    end = attack.to_round if attack else None
+    if attack is None or end is None:
         return {}
+    begun = [row for row in evaluated if row["round"] > attack.from_round]  # an attack's rounds count from 0
+    rates = [(row["round"], row["attack/success_rate"]) for row in begun if "attack/success_rate" in row]
+    if not rates:
+        return {}
+    attacked = range(attack.from_round, end + 1, attack.every)[-30:]
+    during = [rate for done, rate in rates if done - 1 in attacked]
     after = [(done, rate) for done, rate in rates if done > end + 1]
     since = [end + 1, *(done for done, _ in after)]
     lived = sum(done - before for before, (done, rate) in zip(since, after, strict=False) if rate > 0.5)
-    return {"success_peak": max(rate for _, rate in rates), "lifespan": lived}
+    averaged = {"success_mean": mean(during)} if during else {}
+    return {"success_peak": max(rate for _, rate in rates)} | averaged | {"lifespan": lived}
 
 
 def _recalls(module: FederatedModule, row: Row) -> dict[str, Any]:

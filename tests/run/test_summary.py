@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from pytorch_lightning.loggers.logger import DummyLogger
 
 from lightning_fl import Federation, __version__
+from lightning_fl.adversary.badnets import Badnets
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.aggregator.average import Average
 from lightning_fl.aggregator.geometric_median import GeometricMedian
@@ -35,10 +36,20 @@ def test_a_backdoor_s_life_after_its_window():
     """Evaluated every 10 rounds; rounds 21 to 30 attack.  After them 10 rounds and 5 rounds end above a half."""
     rates = {10: 0.1, 20: 0.2, 30: 0.9, 40: 0.8, 50: 0.5, 55: 0.6}
     rows = [{"round": done, "attack/success_rate": rate} for done, rate in rates.items()]
-    assert report._life(20, 29, rows) == {"success_peak": 0.9, "lifespan": 15}
-    assert report._life(20, None, rows) == report._life(20, 29, [{"round": 10}]) == {}
+    attack = Badnets(3, from_round=20, to_round=29)
+    assert report._life(attack, rows) == {"success_peak": 0.9, "success_mean": 0.9, "lifespan": 15}
+    assert report._life(Badnets(3, from_round=20), rows) == report._life(attack, [{"round": 10}]) == {}
     rows[0]["attack/success_rate"] = 1.0  # before the attack
-    assert report._life(20, 29, rows) == {"success_peak": 0.9, "lifespan": 15}
+    assert report._life(attack, rows) == {"success_peak": 0.9, "success_mean": 0.9, "lifespan": 15}
+
+
+def test_the_mean_success_is_that_of_the_last_thirty_attacked_rounds():
+    """Rounds 10, 12, ..., 98 attack; a row stands after that many rounds."""
+    rows = [{"round": done, "attack/success_rate": done / 200} for done in range(1, 121)]
+    expected = [(t + 1) / 200 for t in range(10, 99, 2)][-30:]
+    life = report._life(Badnets(3, from_round=10, to_round=99, every=2), rows)
+    assert life["success_mean"] == pytest.approx(sum(expected) / 30)
+    assert "success_mean" not in report._life(Badnets(3, from_round=10, to_round=99, every=2), rows[99:])
 
 
 class Pictures(DummyLogger):
