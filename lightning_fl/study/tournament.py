@@ -206,9 +206,12 @@ class Entries:
 
 
 def _settings(protocol: str) -> dict[str, Any]:
-    """Read a protocol's file; one that is ``like`` another has what it does not set from there."""
+    """Read a protocol's file; one that is ``like`` another has what it does not set from there, in ``quick``, too."""
     found: dict[str, Any] = yaml.safe_load((PROTOCOLS / f"{protocol}.yaml").read_text("utf-8"))
-    return _settings(found["like"]) | found if "like" in found else found
+    if "like" not in found:
+        return found
+    theirs = _settings(found["like"])
+    return theirs | found | {"quick": theirs["quick"] | found.get("quick", {})}
 
 
 def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:

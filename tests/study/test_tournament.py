@@ -81,6 +81,14 @@ def test_a_protocol_s_settings_compose_and_its_runs_are_kept_by_themselves(tmp_p
     make(config.aggregator).check(make(config.federation).n, 10)
 
 
+def test_a_protocol_has_what_it_does_not_set_from_the_one_that_it_is_like():
+    calm, silo, usual = (Entries.choose(protocol=p, quick=True) for p in ("2026.2-silo", "2026.1-silo", "2026.1"))
+    assert (calm.rates, silo.rates, usual.rates) == ([0.3], [1.0], [0.2])
+    assert calm.rules == silo.rules != usual.rules
+    assert calm.skew == usual.skew == ["pathological"]
+    assert "trainer.max_steps=60" in calm.base
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
