@@ -104,8 +104,13 @@ def read(path: Path, fields: Sequence[str]) -> list[Record]:
 
 def write(path: Path, fields: Sequence[str], rows: Iterable[Record]) -> None:
     """Write records, numbers to six digits."""
+    files.write(path, content(fields, rows))
+
+
+def content(fields: Sequence[str], rows: Iterable[Record]) -> bytes:
+    """Give what `write` writes."""
     head = dict(zip(fields, fields, strict=True))
-    files.write(path, b"".join(_line(row, fields) for row in [head, *rows]))
+    return b"".join(_line(row, fields) for row in [head, *rows])
 
 
 def _typed(row: Mapping[str, str], fields: Sequence[str]) -> Record | None:

@@ -6,10 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lightning_fl import files
 from lightning_fl.run.lock import held
 from lightning_fl.study.cell import Cell, keys
 from lightning_fl.study.pivot import half_interval
-from lightning_fl.study.store import Record, Store, read, write
+from lightning_fl.study.store import Record, Store, content, read
 from lightning_fl.study.twins import NUMBER, Pair
 
 
@@ -112,8 +113,11 @@ class Study(ABC):
             The file.
         """
         with held(path.parent, wait=True):
-            before = [row for row in read(path, self.store.fields) if row not in dropped]
-            write(path, fields, {self.place(row): row for row in [*before, *rows]}.values())
+            before = read(path, self.store.fields)
+            left = (row for row in before if row not in dropped)
+            found = content(fields, {self.place(row): row for row in [*left, *rows]}.values())
+            if found != content(fields, before) or not path.exists():
+                files.write(path, found)
         return path
 
     def place(self, row: Record) -> tuple[Any, ...]:

@@ -112,10 +112,11 @@ def introduction(tournament: Tournament) -> list[str]:
         f"Accuracy and recall in percent, mean over seeds with the 95 % interval of the percentile bootstrap (of "
         f"{many(len(entries.seeds), 'seed')}: {_reach(len(entries.seeds))}). Worst attack: the least accuracy over "
         "attacks in each seed. Worst class: the least recall of a class over attacks. Attack: the one with the least "
-        "mean accuracy. Rank: 1 plus the number of rules whose interval of the worst attack lies above. kappa: squared "
-        "distance from the honest mean over the honest variance, mean over rounds, under the attack where it is "
-        "largest. ms: mean time of the rule per round, with other runs beside it. A run that diverges counts as "
-        "guessing." + (_TRIGGERED if any(row["success"] is not None for row in finished) else ""),
+        "mean accuracy, of those played at every seed. Rank: 1 plus the number of rules whose interval of the worst "
+        "attack lies above. kappa: squared distance from the honest mean over the honest variance, mean over rounds, "
+        "under the attack where it is largest. ms: mean time of the rule per round, with other runs beside it. A run "
+        "that diverges counts as guessing."
+        + (_TRIGGERED if any(row["success"] is not None for row in finished) else ""),
         *([" ".join(conclusion([*pairs.values()]))] if pairs else []),
     ]
 

@@ -1,6 +1,7 @@
 """A tournament: what is played, found again, shared and reported."""
 
 import csv
+import os
 import signal
 
 import pytest
@@ -166,6 +167,9 @@ def test_twins_stand_beside_their_runs(tmp_path):
     pairs = again.pairs([cell.labels for cell in again.cells()])
     assert {pair.label for pair in pairs.values()} == {"average, none, iid", "average, sign_flip, iid"}
     assert {row["twin"] for row in store.read(keep(again), FIELDS)} == {None, 1}
+    os.utime(again.kept, (1, 1))
+    keep(again)  # nothing new: the file is left alone
+    assert again.kept.stat().st_mtime == 1
     assert "Twins of 2 cells: |run - twin| median" in write(again).with_suffix(".md").read_text()
 
 
