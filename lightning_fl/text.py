@@ -37,6 +37,18 @@ def class_name(z: int, classes: Sequence[str] | None) -> str:
     return classes[z] if len(classes[z]) <= 17 else f"{classes[z][:16]}…"
 
 
+def number(text: Any) -> float | None:
+    """Read a number; None if it is none.
+
+    >>> number("1e-3"), number("x"), number(None)
+    (0.001, None, None)
+    """
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None
+
+
 def shown(folder: str | Path) -> str:
     """Name a folder relative to the working folder, if it is inside."""
     path = Path(folder).absolute()

@@ -12,9 +12,8 @@ Everything is written to check-device.json as it is found (--out names another f
 
 import json
 import platform
-import sys
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     import torch  # help does not wait for it
 
 Record = dict[str, Any]
-ACCELERATORS = {"cuda": "gpu", "cpu": "cpu"}  # Lightning's names
-TORCH_NAMES = {name: kind for kind, name in ACCELERATORS.items()}
 
 
 def about(device: "torch.device") -> Record:
@@ -69,57 +66,14 @@ def about(device: "torch.device") -> Record:
     return found
 
 
-def speed(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
-    """Rounds of each job on the device and on the CPU, in turn."""
-    from lightning_fl.device.speed import JOBS, rounds_of
-
-    for name, (shape, n, overrides) in JOBS.items():
-        for where in dict.fromkeys([device.type, "cpu"]):
-            if enough():
-                return
-            yield {"job": name, "on": where, **rounds_of(shape, n, overrides, ACCELERATORS[where], 3.0)}
-
-
-def engines(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
-    """How many clients are best computed at a time."""
-    from lightning_fl.device.speed import engines
-
-    return engines(ACCELERATORS[device.type], 1.0, enough)
-
-
-def agreement(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
-    """Every rule, attack and client beside the CPU."""
-    from lightning_fl.device.agreement import differences
-
-    return differences(device, enough)
-
-
-def resumed(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
-    """Short runs that change over."""
-    from lightning_fl.device.agreement import resumed
-
-    return resumed(ACCELERATORS[device.type])
-
-
-def products(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
-    """Matrices of inner products."""
-    from lightning_fl.device.speed import products
-
-    return products(device)
-
-
-def together(device: "torch.device", enough: Callable[[], bool]) -> Iterator[Record]:
-    """Several runs at once."""
-    from lightning_fl.device.speed import together
-
-    for workers in (1, 4):
-        if enough():
-            return
-        yield together(ACCELERATORS[device.type], workers, 3.0)
-
-
-PARTS: dict[str, Callable[["torch.device", Callable[[], bool]], Iterable[Record]]] = {
-    part.__name__: part for part in (agreement, speed, resumed, products, engines, together)
+# What is tried, by name: the function of lightning_fl.device that yields a record each.
+PARTS = {
+    "agreement": "agreement:differences",
+    "speed": "speed:jobs",
+    "resumed": "agreement:resumed",
+    "products": "speed:products",
+    "engines": "speed:engines",
+    "together": "speed:together",
 }
 
 
@@ -168,13 +122,13 @@ def main() -> None:
             )
         if not given.seconds > 0:
             raise SettingError(f"--seconds must be above 0, got {given.seconds:g}.")
-        named = TORCH_NAMES.get(given.device, given.device)
+        named = {"gpu": "cuda"}.get(given.device, given.device)
         kind = named or ("cuda" if torch.cuda.is_available() else None)
         if kind is None or (kind == "cuda" and not torch.cuda.is_available()):
             raise SettingError(
                 "check-device needs an accelerator, torch finds no CUDA device here; --device cpu tries the command."
             )
-        device = torch.device(choose(kind, ACCELERATORS, "device"), *([0] if kind == "cuda" else []))
+        device = torch.device(choose(kind, ["cuda", "cpu"], "device"), *([0] if kind == "cuda" else []))
         found: Record = {"about": about(device)}
         print("\n".join(f"{name:18} {_said(value)}" for name, value in found["about"].items()), flush=True)
         started = perf_counter()
@@ -184,24 +138,18 @@ def main() -> None:
 
         for name in chosen:
             records: list[Record] = []
-            found[name] = records
-            began = perf_counter()
-            if enough():
-                print(f"\n{name}: no time left", flush=True)
-                files.write(given.out, json.dumps(found, indent=1))
-                continue
+            found[name], began, cut = records, perf_counter(), ""
             try:
-                for record in PARTS[name](device, enough):
+                part = resolve_name(f"lightning_fl.device.{PARTS[name]}")
+                for record in () if enough() else part(device):
                     records.append(record)
                     files.write(given.out, json.dumps(found, indent=1))
                     if enough():
+                        found["stopped"], cut = name, f"; stopped after {given.seconds:g} s, the rest was not tried"
                         break
             except Exception as error:  # the other parts may work
                 records.append({"part": name, "error": f"{type(error).__name__}: {error}"[:1000]})
-            cut = ""
-            if enough():  # asked here, as a part looks at the time itself, too
-                found["stopped"], cut = name, f"; stopped after {given.seconds:g} s, the rest was not tried"
             files.write(given.out, json.dumps(found, indent=1))
-            print(f"\n{name} ({perf_counter() - began:.0f} s{cut})\n{shown(name, records)}", flush=True)
+            took = f" ({perf_counter() - began:.0f} s{cut})\n{shown(name, records)}" if records else ": no time left"
+            print(f"\n{name}{took}", flush=True)
         print(f"\n{given.out}")
-        sys.stdout.flush()

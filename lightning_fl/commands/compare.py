@@ -15,8 +15,6 @@ curves_panel_1.png and so on; a panel of one cell is not drawn beside others.  A
 does best under its own worst attack: map.md ...
 """
 
-import sys
-
 from lightning_fl.commands import out_folder, parser_of
 from lightning_fl.run.explain import explained
 from lightning_fl.study.compare import METRICS, Comparison, find
@@ -49,4 +47,3 @@ def main() -> None:
             written = found.write(folder, given.worst)
         for path in written:
             print(path)
-        sys.stdout.flush()

@@ -3,7 +3,6 @@
 lightning-fl init FOLDER
 """
 
-import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
@@ -37,4 +36,3 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="a new or an empty one")
     with explained():
         init(parser.parse_args().folder)
-        sys.stdout.flush()

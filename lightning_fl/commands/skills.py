@@ -3,7 +3,6 @@
 lightning-fl skills .claude/skills           or wherever your assistant looks for them
 """
 
-import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
@@ -36,4 +35,3 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="made if it is not there")
     with explained():
         skills(parser.parse_args().folder)
-        sys.stdout.flush()

@@ -16,6 +16,7 @@ from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, MissingError, install
 from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.samples import Samples
+from lightning_fl.text import number
 
 Labelled = tuple[list[str], list[int]]
 """Texts and their classes."""
@@ -153,27 +154,27 @@ def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:
     rows = dict.fromkeys(_SPECIAL, 0)
     values = array("f")
     width = 0
-    for number, line in enumerate(lines(path), 1):
+    for count, line in enumerate(lines(path), 1):
         fields = line.rstrip("\r\n ").replace("\t", " ").split(" ")
-        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+        if count == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
             width = int(fields[1])
             continue
         if len(rows) - len(_SPECIAL) == limit:
             break
         width = width or len(fields) - 1
         more = fields[1:-width] if width else []
-        if not 0 < width < len(fields) or (more and all(map(_is_number, more))):
+        if not 0 < width < len(fields) or (more and None not in map(number, more)):
             raise DataError(
-                f"{path}, line {number}: needs a word and {width or 'some'} numbers, got {len(fields) - 1} numbers."
+                f"{path}, line {count}: needs a word and {width or 'some'} numbers, got {len(fields) - 1} numbers."
             )
         word = " ".join(fields[:-width])
         try:
             values.extend(map(float, fields[-width:]))
         except ValueError as error:
-            raise DataError(f"{path}, line {number}: {error}.") from error
+            raise DataError(f"{path}, line {count}: {error}.") from error
         if word in rows:
-            raise DataError(f"{path}, line {number}: {word!r} occurs twice.")
-        rows[word] = number  # of its line
+            raise DataError(f"{path}, line {count}: {word!r} occurs twice.")
+        rows[word] = count  # of its line
     if not width:
         raise DataError(f"{path} holds no word vectors.")
     vectors = torch.from_numpy(np.array(values)).view(-1, width)
@@ -181,11 +182,3 @@ def read_vectors(path: Path, limit: int) -> tuple[list[str], Tensor]:
     if broken:
         raise DataError(f"{path}, line {list(rows.values())[len(_SPECIAL) + broken[0]]}: the vector is not finite.")
     return list(rows)[len(_SPECIAL) :], vectors
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True

@@ -3,6 +3,7 @@
 Memory: 4 bytes per number, 8 per token.
 """
 
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from lightning_fl import files
 from lightning_fl.data._table import Rows, Table, label, need
 from lightning_fl.errors import DataError, SettingError
+from lightning_fl.text import number
 
 
 class Csv(Table):
@@ -73,11 +75,8 @@ class Csv(Table):
 
 
 def _number(text: str | None, path: Path, row: int, name: str) -> float:
-    try:
-        found = float(text or "")
-    except ValueError:
-        found = float("nan")
-    if found - found != 0:  # nan or inf
+    found = number(text)
+    if found is None or not isfinite(found):
         raise DataError(
             f"{path}, row {row}: {name} needs a number, got {text!r}; fill it, or choose data.input or data.text."
         )

@@ -1,6 +1,6 @@
 """Whether a device computes what the CPU does: every rule, attack and client, and runs that change over."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ from lightning_fl.updates.layout import layout_of
 from lightning_fl.updates.updates import Updates
 
 CPU = torch.device("cpu")
+ACCELERATORS = {"cuda": "gpu", "cpu": "cpu"}  # Lightning's names
 ROUNDS = 3  # of every rule, attack and client: what it remembers counts, too
 # A difference is told relative to the honest spread; beyond this it is another answer.
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
@@ -135,12 +136,11 @@ class Situation:
         return [client.updates(self.model, batch, Round(t, 0.1, 0)).updates.clone() for t, batch in enumerate(batches)]
 
 
-def differences(device: torch.device, enough: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+def differences(device: torch.device) -> Iterator[dict[str, Any]]:
     """Compare every rule, attack and client on the device with the CPU, a user's own included.
 
     Args:
         device: The device.
-        enough: Whether to end early.
 
     Yields:
         One record each: kind, name, type, largest difference relative to the honest spread, whether it is within the
@@ -154,8 +154,6 @@ def differences(device: torch.device, enough: Callable[[], bool]) -> Iterator[di
             spread = float((here.honest - here.honest.mean(0)).norm(dim=1).square().mean().sqrt())
             for kind, names in {kind: choices(kind) for kind in ("aggregator", "adversary", "client")}.items():
                 for name in names:
-                    if enough():
-                        return
                     record: dict[str, Any] = {"kind": kind, "name": name, "type": str(dtype).removeprefix("torch.")}
                     try:
                         expected, found = (_asked(place, kind, name, rare) for place in (here, there))
@@ -187,17 +185,18 @@ def gap(a: Tensor, b: Tensor) -> float:
     return float(difference.reshape(-1, a.shape[-1]).norm(dim=1).max())
 
 
-def resumed(accelerator: str, rounds: int = 12) -> Iterator[dict[str, Any]]:
+def resumed(device: torch.device, rounds: int = 12) -> Iterator[dict[str, Any]]:
     """Train short runs on the CPU alone, on the device alone, and half on each, in either order.
 
     Args:
-        accelerator: Lightning's name of the device, such as "gpu".
+        device: The device.
         rounds: How many, an even number.
 
     Yields:
         One record per run and order: accuracy, and how far its final parameters are from those of the run on the CPU,
         relative to how far these have come.
     """
+    accelerator = ACCELERATORS[device.type]
     for name, overrides in RESUMED.items():
         start, whole = (_trained(overrides, [("cpu", n)]) for n in (1, rounds))
         moved = float((whole[0] - start[0]).norm())

@@ -2,9 +2,10 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lightning_fl.data.tensor_data import TensorData
-from lightning_fl.device.agreement import ALONE, QUIET
+from lightning_fl.device.agreement import ACCELERATORS, ALONE, QUIET
 from lightning_fl.device.memory import peak, reset_peak
 from lightning_fl.network.parameters import trainable
 from lightning_fl.network.threads import set_threads
@@ -157,15 +158,19 @@ def rounds_of(
     }
 
 
-def engines(accelerator: str, seconds: float, enough: Callable[[], bool]) -> Iterator[Record]:
+def jobs(device: torch.device, seconds: float = 3.0) -> Iterator[Record]:
+    """Time each job on the device and on the CPU, in turn."""
+    for name, (shape, n, overrides) in JOBS.items():
+        for where in dict.fromkeys([device.type, "cpu"]):
+            yield {"job": name, "on": where, **rounds_of(shape, n, overrides, ACCELERATORS[where], seconds)}
+
+
+def engines(device: torch.device, seconds: float = 1.0) -> Iterator[Record]:
     """Time the clients' phase for each model and number of clients at a time; see `CHUNKS`."""
-    for model, shape in MODELS.items():
-        for chunk in CHUNKS:
-            if enough():
-                return
-            own = [f"model={model}", "aggregator=average", *_FEW, f"client.client_chunk={chunk or 'null'}"]
-            found = rounds_of(shape, 4000, own, accelerator, seconds)
-            yield {"model": model, "clients at a time": chunk or "chosen", "ms": found["milliseconds"]["clients"]}
+    for (model, shape), chunk in product(MODELS.items(), CHUNKS):
+        own = [f"model={model}", "aggregator=average", *_FEW, f"client.client_chunk={chunk or 'null'}"]
+        found = rounds_of(shape, 4000, own, ACCELERATORS[device.type], seconds)
+        yield {"model": model, "clients at a time": chunk or "chosen", "ms": found["milliseconds"]["clients"]}
 
 
 def products(device: torch.device, turns: int = 5) -> Iterator[Record]:
@@ -184,9 +189,9 @@ def products(device: torch.device, turns: int = 5) -> Iterator[Record]:
             "float32": lambda rows=rows: rows @ rows.T,
             "float32, summed in float64": blocks,
         }
-        for name, product in contenders.items():
-            error = float((product().double() - exact).abs().max() / exact.abs().max())
-            yield {"n": n, "d": d, "product": name, "ms": 1e3 * timed(product, device, turns), "error": error}
+        for name, call in contenders.items():
+            error = float((call().double() - exact).abs().max() / exact.abs().max())
+            yield {"n": n, "d": d, "product": name, "ms": 1e3 * timed(call, device, turns), "error": error}
 
 
 def timed(function: Callable[[], Any], device: torch.device, turns: int) -> float:
@@ -201,18 +206,14 @@ def timed(function: Callable[[], Any], device: torch.device, turns: int) -> floa
     return median(taken[1:])
 
 
-def together(accelerator: str, workers: int, seconds: float) -> Record:
-    """Time the default job in several processes at once on one device.
-
-    Returns:
-        The number of processes, and all their rounds per second.
-    """
-    context = get_context("spawn")
-    barrier = context.Barrier(workers, timeout=120)
-    with ProcessPoolExecutor(workers, context, _ready, (barrier,)) as pool:
-        shape, n, overrides = JOBS["default"]
-        runs = [pool.submit(_one, shape, n, overrides, accelerator, seconds) for _ in range(workers)]
-        return {"processes": workers, "rounds per second": sum(run.result()["rounds per second"] for run in runs)}
+def together(device: torch.device, seconds: float = 3.0, processes: Sequence[int] = (1, 4)) -> Iterator[Record]:
+    """Time the default job in several processes at once on one device: all their rounds per second."""
+    context, job = get_context("spawn"), JOBS["default"]
+    for workers in processes:
+        barrier = context.Barrier(workers, timeout=120)
+        with ProcessPoolExecutor(workers, context, _ready, (barrier,)) as pool:
+            runs = [pool.submit(_one, *job, ACCELERATORS[device.type], seconds) for _ in range(workers)]
+            yield {"processes": workers, "rounds per second": sum(run.result()["rounds per second"] for run in runs)}
 
 
 _barrier: Any = None

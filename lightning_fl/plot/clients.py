@@ -77,7 +77,7 @@ def client_weights(
         table[:, int(row["round"]) - rounds[0]] = [100 * number_at(row, str(client)) for client in order]
     step = -(-table.shape[1] // _MOST_ROUNDS)
     figure, axes = one_axes("Round", "", title, size=(PHONE, 2.5 + 0.03 * min(max(len(order), 40), 150)))
-    shown = np.ma.masked_invalid(_averaged(table, step))
+    shown = _averaged(table, step)
     extent = (rounds[0] - 0.5, rounds[0] - 0.5 + step * shown.shape[1], len(order) - 0.5, -0.5)
     low, high, most = np.percentile(shown.compressed(), [0, 99.5, 100]) if shown.count() else (0.0, 1.0, 1.0)
     scale = {"vmin": min(low, 0.0), "vmax": high if high > 0 else max(most, 1e-9), "cmap": MAP}
@@ -143,13 +143,8 @@ def _by_main_class(
 
 def _averaged(table: Any, step: int) -> Any:
     """Average every ``step`` columns into one; NaNs do not count."""
-    if step <= 1:
-        return table
-    pad = -table.shape[1] % step
-    wide = np.pad(table, ((0, 0), (0, pad)), constant_values=np.nan).reshape(len(table), -1, step)
-    known = ~np.isnan(wide)
-    sums, numbers = np.where(known, wide, 0).sum(2), known.sum(2)
-    return np.where(numbers > 0, sums / np.maximum(numbers, 1), np.nan)
+    wide = np.pad(table, ((0, 0), (0, -table.shape[1] % step)), constant_values=np.nan)
+    return np.ma.masked_invalid(wide.reshape(len(table), -1, step)).mean(2)
 
 
 def _name_groups(axes: Any, groups: Sequence[tuple[str, int]]) -> None:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from lightning_fl.plot._parts import MARKERS, PALETTE, PHONE, Row, legend_below, on_one_scale, one_axes, slant, wrapped
 from lightning_fl.plot.groups import grouped
+from lightning_fl.text import number
 
 
 def sweep(
@@ -78,11 +79,11 @@ def _sweep_panel(
         axes.minorticks_off()
     step = {"marker": "", "linestyle": "-"} if all(map(_is_number, values)) else {"marker": "_", "markersize": 18}
     lost: dict[Any, list[Row]] = {}
-    for number, word in enumerate(hues):
+    for i, word in enumerate(hues):
         own = [row for row in rows if hue is None or row[hue] == word]
-        style = {"color": PALETTE[number % len(PALETTE)], "linestyle": "", "markersize": 5}
+        style = {"color": PALETTE[i % len(PALETTE)], "linestyle": "", "markersize": 5}
         done = [(places[str(row[name])], 100 * row[metric]) for row in own if row[metric] is not None]
-        named = {"marker": MARKERS[number], "label": None if word is None else _text(word)}
+        named = {"marker": MARKERS[i], "label": None if word is None else _text(word)}
         axes.plot([x for x, _ in done], [y for _, y in done], **style | named, alpha=0.75)
         if listed:
             at = {x: [y for place, y in done if place == x] for x in sorted(places.values())}
@@ -131,12 +132,7 @@ def _ordered(values: Sequence[Any]) -> list[Any]:
 
 def _is_number(value: Any) -> bool:
     """Tell whether a value, perhaps given as text, is a number; "inf" is one."""
-    if isinstance(value, bool):
-        return False
-    try:
-        return not np.isnan(float(value))
-    except (TypeError, ValueError):
-        return False
+    return not isinstance(value, bool) and (found := number(value)) is not None and not np.isnan(found)
 
 
 def _text(value: Any) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from string import Template
 from urllib.parse import quote
 
 from matplotlib.figure import Figure
@@ -65,24 +66,6 @@ CAPTIONS = {
         "believed on the right.",
     ),
 }
-_STYLE = """
-:root { color-scheme: light dark; --line: #8885; --bad: #b33c00; --soft: #8881 }
-@media (prefers-color-scheme: dark) { :root { --bad: #ff9a66 } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 0 auto; padding: 1rem }
-h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.15rem; margin-top: 2rem }
-.bad { color: var(--bad); font-weight: 600 }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top }
-td { overflow-wrap: anywhere } .wide td { overflow-wrap: normal }
-.lead { font-size: 1.1rem; max-width: 45rem }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: .5rem 2rem }
-.several td, .several th { font-size: .9rem; padding-right: .5rem } .several th { max-width: 9rem }
-figure { margin: 1rem 0; overflow-x: auto } figcaption { max-width: 45rem }
-img { max-width: 100%; height: auto; background: #fff }
-pre { overflow-x: auto; background: var(--soft); padding: .7rem; font-size: .85rem }
-@media (max-width: 40rem) { td, th { font-size: .85rem; padding-right: .4rem } }
-"""
 
 
 def write(
@@ -234,12 +217,8 @@ def _best(runs: Mapping[str, SavedRun]) -> str:
 
 def document(title: str, parts: Sequence[str]) -> str:
     """Join the parts of a page, in HTML."""
-    body = "\n".join(parts)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
-    )
+    page = Template(Path(__file__).with_suffix(".html").read_text("utf-8"))
+    return page.substitute(title=escape(title), body="\n".join(parts))
 
 
 def picture(paths: Sequence[Path], caption: str, shows: str = "") -> str:

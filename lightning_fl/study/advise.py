@@ -22,7 +22,7 @@ from lightning_fl.model.mlp import Mlp
 from lightning_fl.run.python import train
 from lightning_fl.samples import Samples
 from lightning_fl.tables import table
-from lightning_fl.text import many
+from lightning_fl.text import many, number
 
 _FEATURES, _APART = 20, 0.7  # of the synthetic samples, and how far apart the classes' centres are
 _MOST = 6000  # samples in all: larger federations are scaled down
@@ -107,12 +107,9 @@ class Sites:
 
 
 def _number(path: Path, row: Mapping[str, str], column: str) -> float:
-    try:
-        return float(row[column])
-    except (TypeError, ValueError):
-        raise DataError(
-            f"{path} needs a number in every cell, got {row[column]!r} for {column} at {row['site']}."
-        ) from None
+    if (found := number(row[column])) is None:
+        raise DataError(f"{path} needs a number in every cell, got {row[column]!r} for {column} at {row['site']}.")
+    return found
 
 
 def _digits(source: Samples, labels: Tensor, draw: torch.Generator) -> Tensor:

@@ -22,7 +22,7 @@ from lightning_fl.study.report import Report, Section
 from lightning_fl.study.twins import Pair, conclusion
 from lightning_fl.tables import Place, best_places
 from lightning_fl.tables import cell as markdown_cell
-from lightning_fl.text import many, plain
+from lightning_fl.text import many, number, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -467,11 +467,4 @@ def in_order(labels: Iterable[str]) -> list[str]:
     >>> in_order(["0.66", "null", "0.01"])
     ['null', '0.01', '0.66']
     """
-
-    def size(label: str) -> float:
-        try:
-            return float(label)
-        except ValueError:
-            return -inf
-
-    return sorted(dict.fromkeys(labels), key=size)
+    return sorted(dict.fromkeys(labels), key=lambda label: -inf if (size := number(label)) is None else size)

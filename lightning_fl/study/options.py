@@ -10,6 +10,7 @@ from lightning_fl.errors import SettingError
 from lightning_fl.run.config import spelled
 from lightning_fl.study.table import IN_CHECKOUT
 from lightning_fl.study.tournament import PROTOCOL, Entries
+from lightning_fl.text import number
 
 
 def listed(text: str | None) -> list[str] | None:
@@ -121,11 +122,8 @@ def multiples(text: str | None) -> list[float] | None:
 
 
 def _share(option: str, text: str) -> float:
-    try:
-        if 0 <= (share := float(text)) <= 1:
-            return share
-    except ValueError:
-        pass
+    if (share := number(text)) is not None and 0 <= share <= 1:
+        return share
     advice = "; settings come before it" if "=" in text else ""  # they are taken for its value
     raise SettingError(f"{option} needs a share from 0 to 1, got {text!r}{advice}.")
 

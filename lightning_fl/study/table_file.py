@@ -5,6 +5,7 @@ from typing import Any
 
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import choose
+from lightning_fl.text import number
 
 NEEDED = ("title", "rows", "columns")
 RELATIONS = (">=", "<=", "within", "spread")
@@ -16,16 +17,8 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def _is_share(value: Any) -> bool:
-    return _is_number(value) and 0 <= float(value) <= 1
+    return (share := number(value)) is not None and 0 <= share <= 1
 
 
 def _is_truth(value: Any) -> bool:
@@ -47,7 +40,7 @@ def is_true(text: str) -> bool:
 
 _TRUTH = ("true", "yes", "on", "false", "no", "off")
 _TEXT: _Kind = "text", _is_text
-_NUMBER: _Kind = "a number", _is_number
+_NUMBER: _Kind = "a number", lambda value: number(value) is not None
 _NAMES: _Kind = "a list of names", lambda value: _are_texts(value) and bool(value)
 _ANY: _Kind = "", lambda value: True  # looked at by itself
 _BOOL: _Kind = "true or false", _is_truth
@@ -114,7 +107,7 @@ def check(given: Any, name: str) -> None:
         choose(claim["relation"], RELATIONS, "relation")
         _check(claim["left"], _PLACES, (), "left of claims")
         if claim["relation"] == "spread" or not isinstance(claim["right"], dict):
-            if not _is_number(claim["right"]):
+            if number(claim["right"]) is None:
                 raise SettingError(f"right of claims needs cells or a number, got {claim['right']!r}.")
         else:
             others = claim["right"].get("rows") == "others"

@@ -32,7 +32,7 @@ from lightning_fl.study.store import Record
 from lightning_fl.study.study import Study
 from lightning_fl.study.table import TABLES
 from lightning_fl.study.twins import NUMBER, drawn
-from lightning_fl.text import said
+from lightning_fl.text import number, said
 
 FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reason", "accuracy", "worst_recall"]
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity", "twin"]
@@ -233,9 +233,8 @@ def _entry(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, Sequence
 
 
 def _partition(skew: str) -> list[str]:
-    try:
-        alpha = float(skew)
-    except ValueError:
+    alpha = number(skew)
+    if alpha is None:
         return [f"partition={choose(skew, choices('partition'), 'partition')}"]
     if not 0 < alpha < inf:
         raise SettingError(f"--skew needs Dirichlet's alpha above 0 and finite, or a partition, got {skew}.")

@@ -13,7 +13,7 @@ from lightning_fl.study.report import Report, Section
 from lightning_fl.study.standings import Estimate, Standing, standings
 from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.study.twins import conclusion
-from lightning_fl.text import many
+from lightning_fl.text import many, number
 
 _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
 _SUCCESS = "Backdoor"  # a column where there is one
@@ -66,10 +66,8 @@ def heading(panel: Panel) -> str:
     >>> heading(Panel("1e-1", 15)), heading(Panel("iid", 15, 0.5))
     ('Dirichlet 0.1, 15 Byzantine clients', 'iid, 15 Byzantine clients, told 8')
     """
-    try:
-        named = f"Dirichlet {float(panel.skew):g}"
-    except ValueError:
-        named = panel.skew
+    alpha = number(panel.skew)
+    named = panel.skew if alpha is None else f"Dirichlet {alpha:g}"
     return f"{named}, {panel.byzantine} Byzantine clients" + ("" if panel.told is None else f", told {panel.f}")
 
 

@@ -43,7 +43,7 @@ class _Mixed(Updates):
 
     def __init__(self, source: Updates, matrix: Tensor, data_weights: Tensor | None, ids: Sequence[int] | None):
         self.mixture = self.source, self.matrix = source, matrix
-        self.ids, self.held, self._layout = ids, source.held, source._layout
+        self.ids, self.held, self.layout = ids, source.held, source.layout
         self.n, self.d = len(matrix), source.d
         self.data_weights = as_shares(data_weights, self.n)
 

@@ -126,24 +126,14 @@ class Updates:
         self.n, self.d = len(rows), self.held.d
         self.data_weights = as_shares(data_weights, self.n)
         self._positive = positive(self.data_weights, data_weights)
-        self._layout = layout
-
-    _layout: Layout | None = None
+        self.layout = layout or (Layer("", 0, self.d, 1),)
+        """Which of all d columns belong to which tensor of the model."""
 
     _positive: Tensor | None = None
     """The data weights, if all of them are known to be above 0."""
 
     mixture: "tuple[Updates, Float64[Tensor, 'n m']] | None" = None
     """The rows that these are mixed from, and the matrix; see `lightning_fl.updates.mixed`."""
-
-    @property
-    def layout(self) -> Layout:
-        """Which of all d columns belong to which tensor of the model."""
-        return self._layout or (Layer("", 0, self.d, 1),)
-
-    @layout.setter
-    def layout(self, layout: Layout | None) -> None:
-        self._layout = layout
 
     @property
     def here(self) -> Float[Tensor, "n _"]:

@@ -18,7 +18,7 @@ RECORDS = [
 ]
 
 
-def broken(device, enough):
+def broken(device):
     yield {"run": "a"}
     raise RuntimeError("no kernel image")
 
@@ -26,7 +26,9 @@ def broken(device, enough):
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     """The command with parts of its own; gives what it printed and wrote."""
-    monkeypatch.setattr(check_device, "PARTS", {"agreement": lambda *_: iter(RECORDS), "speed": broken})
+    parts = {"agreement": lambda _: iter(RECORDS), "speed": broken}
+    monkeypatch.setattr(check_device, "PARTS", {name: name for name in parts})
+    monkeypatch.setattr(check_device, "resolve_name", lambda path: parts[path.rpartition(".")[2]])
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["lightning-fl check-device", *words, f"--out={tmp_path / 'found.json'}"])

@@ -30,12 +30,12 @@ def test_a_run_that_diverges_has_no_speed():
 def test_each_engine_of_each_model(monkeypatch):
     monkeypatch.setattr(speed, "MODELS", {"logistic": (1, 28, 28), "mlp": (1, 28, 28)})
     monkeypatch.setattr(speed, "CHUNKS", (None, 1))
-    answers = iter([False] * 3 + [True])
-    found = list(engines("cpu", 0.01, lambda: next(answers)))
+    found = list(engines(CPU, 0.01))
     assert [(r["model"], r["clients at a time"]) for r in found] == [
         ("logistic", "chosen"),
         ("logistic", 1),
         ("mlp", "chosen"),
+        ("mlp", 1),
     ]
     assert all(record["ms"] > 0 for record in found)
 
@@ -51,6 +51,13 @@ def test_products_in_float32_have_larger_errors(monkeypatch):
 @pytest.mark.slow
 def test_runs_in_processes_of_their_own(monkeypatch):
     monkeypatch.setitem(speed.JOBS, "default", ((1, 28, 28), 40, SMALL))
-    found = together("cpu", 1, 0.05)
+    (found,) = together(CPU, 0.05, processes=[1])
     assert found["processes"] == 1
+    assert found["rounds per second"] > 0
+
+
+def test_each_job_is_timed_on_the_device_and_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(speed, "JOBS", {"small": ((1, 28, 28), 40, SMALL)})
+    (found,) = speed.jobs(CPU, 0.05)
+    assert (found["job"], found["on"]) == ("small", "cpu")
     assert found["rounds per second"] > 0

@@ -118,7 +118,7 @@ class _Candidate(Updates):
 
     def __init__(self, candidates: Candidates, coefficients: dict[int, float], once: bool = False):
         self.candidates, self.ids, self.data_weights, self.once = candidates, None, candidates.data_weights, once
-        self.held, self._layout = candidates.rows.held, candidates.rows._layout
+        self.held, self.layout = candidates.rows.held, candidates.rows.layout
         self.h = candidates.rows.n
         self.n, self.d = self.h + candidates.copies, candidates.rows.d
         self.of_vectors = coefficients
