@@ -33,7 +33,16 @@ def attach(
 
     def attribute(name: str) -> Any:
         if name not in every:
-            raise AttributeError(f"{package} has no {name}{meant(name, every)}")
+            raise AttributeError(f"{package} has no {name}{_chosen(Path(file).parent, name) or meant(name, every)}")
         return load(name)
 
     return attribute, names, [name for name in every if name not in modules]  # a module sorted is not for import *
+
+
+def _chosen(group: Path, name: str) -> str:
+    """Say which class makes what is called so in ``conf`` alone, such as FedAvg; "" if nothing is."""
+    for path in (group.parent / "conf" / group.name).glob("*.yaml"):
+        if path.stem.replace("_", "") == name.lower().replace("_", ""):
+            for made in re.findall(r"^_target_: \S+\.(\w+)", path.read_text("utf-8"), re.M):
+                return f"; {group.name}={path.stem} is {made} with the settings of conf/{group.name}/{path.name}."
+    return ""

@@ -44,6 +44,8 @@ def test_classes_stand_beside_the_groups():
         _ = fl.aggregator.Kumquat
     with pytest.raises(AttributeError, match="did you mean Krum"):
         _ = fl.aggregator.Krumm
+    with pytest.raises(AttributeError, match=r"client=fedavg is LocalSgd with the settings of conf/client/fedavg.yaml"):
+        _ = fl.client.FedAvg
 
 
 def test_a_new_file_is_found(tmp_path, monkeypatch):
