@@ -106,6 +106,8 @@ class FederatedModule(pl.LightningModule):
         self.automatic_optimization = False
         self.model = model if loss is None else minimizing(model, loss)
         self.loss = loss
+        if client is not None and "_modules" not in vars(client):
+            raise SettingError(f"{type(client).__name__} needs super().__init__() first in its __init__, got none.")
         self.client = Gradient() if client is None else client
         self.make_optimizer = partial(SGD, lr=0.1) if optimizer is None else optimizer
         self.make_schedule = schedule
@@ -618,9 +620,10 @@ def _measure(
     if not read["finite"][0]:
         marks = updates.by_block(lambda rows: broken_rows(rows).double()).sum(0)
         broken = [i for i, mark in enumerate(marks.tolist()) if mark]
-        raise DivergedError(
-            f"the aggregated update is not finite (non-finite updates: {_named(updates.ids, h, broken)})"
+        whose = (
+            f"non-finite updates: {_named(updates.ids, h, broken)}" if broken else "all updates are: the rule made it"
         )
+        raise DivergedError(f"the aggregated update is not finite ({whose})")
     sums = dict(zip(["weight/honest", "weight/byzantine"][: 1 + (h < updates.n)], read["sums"], strict=False))
     diagnostics = {f"aggregator/{name}": float(value) for name, value in aggregation.diagnostics.items()}
     kappa = measured_kappa(updates, update, h, read["deviation"])

@@ -36,6 +36,7 @@ from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.callback.record import Record
+from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.rsa import Rsa
 from lightning_fl.client.top_k import TopK
@@ -557,6 +558,28 @@ def test_nobody_s_attack_is_not_asked_whether_it_fits(tmp_path):
             n_honest / n_byzantine
 
     trainer(tmp_path, 1, Shared(1.0)).fit(module(), datamodule=data(n_byzantine=0))
+
+
+def test_names_the_rule_that_broke_a_round_itself(tmp_path):
+    class Broken(Average):
+        def aggregate(self, updates, server):
+            return Aggregation(torch.full((updates.d,), torch.nan))
+
+    run = module()
+    trainer(tmp_path, 3, Broken(), Ipm(1.0)).fit(run, datamodule=data())
+    assert run.diverged == "round 1: the aggregated update is not finite (all updates are: the rule made it)"
+
+
+def test_a_client_that_forgets_its_base_is_named():
+    class Forgetful(Client):
+        def __init__(self):
+            self.k = 1
+
+        def updates(self, model, batch, this_round, out=None):
+            raise NotImplementedError
+
+    with pytest.raises(SettingError, match=r"Forgetful needs super\(\).__init__\(\) first"):
+        FederatedModule(nn.Linear(2, 2), Forgetful())
 
 
 def test_names_the_client_that_broke_the_average(tmp_path):

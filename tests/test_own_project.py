@@ -12,7 +12,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.commands import sweep
-from lightning_fl.contract import ONLY
+from lightning_fl.contract import ONLY, conf
 from lightning_fl.contract.inputs import found_inputs
 from lightning_fl.run import config
 from lightning_fl.run.assemble import make
@@ -99,6 +99,12 @@ def test_a_class_of_another_kind_is_refused(project):
         SettingError, match=r"needs a class made from lightning_fl\..*\.Aggregator, got my_attack.MyAttack"
     ):
         make(checked(["aggregator=wrong"]).aggregator)
+
+
+def test_the_contract_names_the_file_that_cannot_be_made(project):
+    (project / "conf" / "aggregator" / "wrong.yaml").write_text("_target_: lightning_fl.aggregator.krum.Krum\nf: -1\n")
+    with pytest.raises(SettingError, match=r"conf/aggregator/wrong.yaml cannot be made: .*krum needs f >= 0"):
+        conf.make("aggregator", "wrong")
 
 
 def test_a_name_of_ours_is_refused(project):

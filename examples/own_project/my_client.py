@@ -5,6 +5,7 @@ from torch import nn
 
 from lightning_fl import Client, ClientBatch, ClientResult, Round
 from lightning_fl.client.base import minibatches
+from lightning_fl.ranges import PositiveFloat, PositiveInt
 
 
 class MyClient(Client):
@@ -15,7 +16,7 @@ class MyClient(Client):
         batch_size: Samples a client draws each round.  None: all.
     """
 
-    def __init__(self, radius: float = 1.0, batch_size: int | None = None):
+    def __init__(self, radius: PositiveFloat = 1.0, batch_size: PositiveInt | None = None):
         super().__init__()
         self.radius = radius
         self.batch_size = batch_size

@@ -4,16 +4,17 @@ import torch
 
 from lightning_fl import Partition
 from lightning_fl.partition.base import cut
+from lightning_fl.ranges import NonNegativeFloat
 
 
 class MyPartition(Partition):
     """Deal out shuffled samples, to client k (from 1) in proportion to k^-power.
 
     Args:
-        power: 0 for equal shares; larger ones are less equal.
+        power: 0 for equal shares, at least 0; larger ones are less equal.
     """
 
-    def __init__(self, power: float = 1.0):
+    def __init__(self, power: NonNegativeFloat = 1.0):
         self.power = power
 
     def assign(

@@ -29,10 +29,15 @@ def audit(folder: Path, names: list[str], f: int, out: Path) -> None:
 
     rules = {name: make(compose([f"aggregator={name}", f"f={f}"]).aggregator) for name in names}
     found = audited(kept_rounds(folder), rules)
-    print(found)
+    told = f"Each rule is told f = {f} (--f)."
+    print(found, told, sep="\n")
     if not (found.weights or found.moved):
         raise SettingError(f"audit has no rule left of {', '.join(names)}; name others by --rules.")
-    parts = [f"<h1>{escape(str(folder))}</h1>", page.table(*found.cells), *(f"<p>{escape(n)}</p>" for n in found.notes)]
+    parts = [
+        f"<h1>{escape(str(folder))}</h1>",
+        page.table(*found.cells),
+        *(f"<p>{escape(n)}</p>" for n in [*found.notes, told]),
+    ]
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in found.weights.items():
         path = out / f"audit_{name}.png"

@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="the sweep file")
     parser.add_argument("overrides", nargs="*", default=[], help="settings of every run, as for train")
     parser.add_argument("--trials", type=int, help="runs at most (run_cap of the file; a grid: all)")
-    add_running(parser, "runs/sweeps/NAME")
+    add_running(parser, "runs/sweeps/FILE")
     parser.set_defaults(folder=None)
     stop_when_told()
     with explained():

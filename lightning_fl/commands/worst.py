@@ -7,6 +7,8 @@ lightning-fl worst lightning_fl.aggregator:Krum --n 25 --f 5 --d 1000
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial, update_wrapper
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isclass, signature
@@ -24,7 +26,7 @@ def rule_of(place: str, f: int) -> Callable[[Any], Any]:
 
     Args:
         place: ``FILE.py:NAME`` or ``PACKAGE.MODULE:NAME``, of a function, an object that can be called, or a class.
-        f: What a class whose constructor takes ``f`` is told.
+        f: What a function or a class whose constructor takes ``f`` is told.
 
     Raises:
         SettingError: If it is not there.
@@ -53,14 +55,19 @@ def rule_of(place: str, f: int) -> Callable[[Any], Any]:
         raise SettingError(
             f"worst needs a rule that can be called, got none named {name} in {where}{meant(name, there)}"
         )
+    told = False
+    with suppress(ValueError):  # what is built in has no signature
+        told = "f" in signature(rule).parameters
     if isclass(rule):
         made: Any = rule
         try:
-            rule = made(f=f) if "f" in signature(rule).parameters else made()
+            rule = made(f=f) if told else made()
         except TypeError as error:
             raise SettingError(
                 f"worst makes a rule with f alone, got {name}, which takes more ({error}); name a function."
             ) from error
+    elif told:
+        rule = update_wrapper(partial(rule, f=f), rule)  # its name is in the title
     found: Callable[[Any], Any] = rule
     return found
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, open_dict
 
+from lightning_fl.errors import SettingError
 from lightning_fl.run.assemble import make as make_part
 from lightning_fl.run.config import CONF, own_folder
 from lightning_fl.run.config import compose as compose_any
@@ -23,9 +24,9 @@ def compose(*overrides: str) -> DictConfig:
     return compose_any(overrides)
 
 
-def make(group: str, name: str, **settings: Any) -> Any:
+def make(group: str, choice: str, **settings: Any) -> Any:
     """Instantiate one file of a group; settings replace those of the same name, nested ones too."""
-    config = deepcopy(compose(f"{group}={name}")[group])
+    config = deepcopy(compose(f"{group}={choice}")[group])
     if group == "model":
         with open_dict(config):
             for name in ("start", "buffers"):  # what a run does with a model, no settings of one
@@ -34,4 +35,7 @@ def make(group: str, name: str, **settings: Any) -> Any:
     while node:
         node.update({key: value for key, value in settings.items() if key in node})
         node = node.get("rule", node.get("client", {}))
-    return make_part(config)
+    try:
+        return make_part(config)
+    except SettingError as error:
+        raise SettingError(f"conf/{group}/{choice}.yaml cannot be made: {error}") from error

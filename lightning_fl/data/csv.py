@@ -78,6 +78,7 @@ def _number(text: str | None, path: Path, row: int, name: str) -> float:
     found = number(text)
     if found is None or not isfinite(found):
         raise DataError(
-            f"{path}, row {row}: {name} needs a number, got {text!r}; fill it, or choose data.input or data.text."
+            f"{path}, row {row}: {name} needs a number, got {text!r}; fill it, or choose data.input or data.text "
+            f"(data.user is the column of clients)."
         )
     return found

@@ -305,7 +305,7 @@ def check_choices(arguments: Sequence[str]) -> None:
             raise SettingError(f"several {what} of a run stand in brackets, got {given}; give {group}=[{given}].")
         if "," in given and all(given.split(",")) and (not several if named[1] else group not in _SEVERAL):
             raise SettingError(
-                f"a run has one choice of {group}, got {given} (train.py -m {group}={named[1] or named[2]} trains them "
+                f"a run has one choice of {group}, got {given} (train -m {group}={named[1] or named[2]} trains them "
                 f"one after the other)."
             )
         for choice in (named[1] or named[2]).split(","):

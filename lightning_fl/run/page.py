@@ -57,8 +57,8 @@ CAPTIONS = {
     ),
     "clients": (
         "Weight of each client over rounds",
-        "A row is a client, bright where the rule trusted it; rows of class 0 are the honest clients that hold more of "
-        "class 0 than of any other, and Byzantine clients are at the foot.",
+        "A row is a client, bright where the rule trusted it; rows of class 0 are the honest clients whose largest "
+        "class it is (the first of equal ones), and Byzantine clients are at the foot.",
     ),
     "labels": (
         "Label distribution of each client, held and estimated by the rule",

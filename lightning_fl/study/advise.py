@@ -185,7 +185,7 @@ class Advice:
             f'RobustStrategy("{rule}"{told}{claims}).',
             f"accuracy in per cent on {'images of digits' if self.images else 'synthetic samples'} with these sites' "
             "class counts, the worse of IPM and LIE; "
-            "safe f: the largest with a proof for as many sites and such weights.",
+            "safe f: the largest with a proven bound of kappa (–: none is known), of as many sites and such weights.",
             *(f"{name} left out: {why}" for name, why in self.left_out.items()),
         ]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_fl import plot
 from lightning_fl.errors import SettingError
+from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
 from lightning_fl.run.identity import identity, overridden
@@ -19,6 +20,7 @@ from lightning_fl.study.worker import Run
 from lightning_fl.text import many
 
 Values = dict[str, Any]
+PARTS = ("aggregator", "adversary", "client", "partition", "federation", "server", "schedule", "loss")
 
 
 class Sweep:
@@ -81,6 +83,8 @@ class Sweep:
                 f"the metric validation_accuracy of {self.name} needs samples for validation, got none; set "
                 f"data.validation_share."
             )
+        for group in PARTS:
+            make(config.get(group))  # which checks the ranges of its settings
         label = " ".join(f"{name}={_short(value)}" for name, value in values.items()) or self.name
         return Run(label, overrides, self.folder / identity(config), self.name)
 

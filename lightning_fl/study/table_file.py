@@ -152,7 +152,7 @@ def labelled(given: Any) -> dict[str, Any]:
 
 def _check(entry: Any, kinds: Mapping[str, _Kind], needed: Sequence[str], where: str) -> None:
     if not isinstance(entry, dict):
-        raise SettingError(f"{where} needs {', '.join(kinds)}, got {entry!r}.")
+        raise SettingError(f"{where} needs some of {', '.join(kinds)}, got {entry!r}.")
     for key, value in entry.items():
         what, fits = kinds[choose(key, kinds, f"entry of {where} called")]
         if not fits(value):

@@ -15,6 +15,8 @@ def test_prints_a_table_and_writes_a_page(tmp_path, typed):
     assert "median left out" in out
     page = (tmp_path / "audit.html").read_text()
     assert "4 !" in page
+    assert "Each rule is told f = 1 (--f)." in out
+    assert "Each rule is told f = 1 (--f)." in page
     assert "data:image/png" in page
 
 

@@ -385,6 +385,10 @@ def test_a_grid_lists_whole_numbers():
         (content(parameters={"server.lrr": {"values": [1]}}), "no setting server.lrr; did you mean lr.*momentum"),
         (content(parameters={"aggregator": {"values": ["boba", "bobba"]}}), "aggregator bobba; did you mean boba"),
         (content(parameters={"server.lr": {"values": [0.1, "fast"]}}), "server.lr needs a number, got 'fast'"),
+        (
+            content(parameters={"aggregator": {"value": "boba"}, "aggregator.p_min": {"values": [-0.5, 3]}}),
+            "boba needs p_min <= 0",
+        ),
         (content("bayes", {"server.lr": {"min": 1, "max": 2}, "seed": {"values": ["a"]}}, run_cap=1), "seed needs"),
         (content(parameters={"server.lr": RATE}), "server.lr is log_uniform_values, which a grid cannot list"),
         *(

@@ -299,11 +299,11 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
         (["logger=tensorboard", "+logger.tensorboard.log_graph=7"], "logger.tensorboard.log_graph needs true or false"),
         (
             ["aggregator=[boba,krum]"],
-            "a run has one choice of aggregator, got .boba,krum. .train.py -m aggregator=boba",
+            "a run has one choice of aggregator, got .boba,krum. .train -m aggregator=boba",
         ),
         (
             ["+aggregator=boba,krum"],
-            "a run has one choice of aggregator, got boba,krum .train.py -m aggregator=boba,krum",
+            "a run has one choice of aggregator, got boba,krum .train -m aggregator=boba,krum",
         ),
         (["model.hidden=16"], r"model.hidden needs a list .a whole number each., got 16"),
         (["trainer.max_steps=0"], "trainer.max_steps counts rounds and must be at least 1, got 0"),

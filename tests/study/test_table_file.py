@@ -17,7 +17,7 @@ from tests.study.small import OWN
             "rows of a table needs overrides, with labels .* or as a list, got 'aggregator=krum'",
         ),
         (("{IPM", "[IPM"), "mine.yaml cannot be read as a table: .*expected"),
-        ((OWN, "just words"), "a table needs title, .*, got 'just words'"),
+        ((OWN, "just words"), "a table needs some of title, .*, got 'just words'"),
         (("interval: true", "values: best"), "there is no entry of a table called values; did you mean value"),
         (("{worst: all}", "{worst: [IMP]}"), "there is no column IMP; did you mean IPM"),
         (("interval: true", "value: best accuracy"), "there is no value best accuracy"),
