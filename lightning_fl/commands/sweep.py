@@ -8,7 +8,7 @@ python scripts/sweep.py sweeps/frpg_lambda.yaml --trials 10             ten runs
 python scripts/sweep.py sweeps/rule_by_attack.yaml data=mnist           another setting, added or instead of the file's
 
 It leaves a table (sweep.md, .csv, .tex and .html) and a picture (sweep.png; of several parameters, sweep_panel_1.png
-and so on) in runs/sweeps/NAME.  A stopped sweep continues there: finished runs are kept, stopped ones continue from
+and so on) in runs/sweeps/FILE.  A stopped sweep continues there: finished runs are kept, stopped ones continue from
 their checkpoints, failed ones are tried again.
 Processes may share the folder of a grid or of a random search.  Methods random and bayes (TPE) draw through optuna
 (pip install "lightning-fl[sweep]").  A diverged run counts as worse than any other.  early_terminate is left to W&B:

@@ -104,7 +104,8 @@ def legend_below(axes: Any, title: str | None = None) -> None:
     if not texts:
         return
     two = max((len(line) for text in texts for line in text.split("\n")), default=0) <= 26
-    axes.figure.legend(loc="outside lower center", ncols=1 + two, frameon=False, title=title)
+    near = {"handlelength": 1.5, "columnspacing": 1.0}
+    axes.figure.legend(loc="outside lower center", ncols=1 + two, frameon=False, title=title, **near)
 
 
 def whole() -> MaxNLocator:
