@@ -4,7 +4,7 @@ Runs are identified by what their results depend on, so it does not matter who t
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
@@ -43,6 +43,11 @@ def _of_clients(name: str, told: str) -> tuple[str, Callable[[dict[str, Any]], f
     return f"Accuracy of honest clients, {told} (%)", value, 100.0, True
 
 
+def _least(recall: Iterable[float | None] | None) -> float | None:
+    """The recall of the least recognised class; classes without samples do not count."""
+    return min((share for share in recall or () if share is not None), default=None)
+
+
 def _attack(summary: dict[str, Any]) -> dict[str, Any]:
     return summary.get("attack") or {}  # none in memory, where nothing of it is measured
 
@@ -51,6 +56,7 @@ def _attack(summary: dict[str, Any]) -> dict[str, Any]:
 _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, bool]] = {
     "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
     "validation_accuracy": ("Validation accuracy (%)", lambda summary: summary.get("validation_accuracy"), 100, True),
+    "worst_recall": ("Recall of the least recognised class (%)", lambda summary: _least(summary["recall"]), 100, True),
     "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
     "attack": ("Attack success rate (%)", lambda summary: _attack(summary).get("success_rate"), 100, False),
     "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
@@ -116,9 +122,10 @@ def compare(
         rows: Setting of the rows, such as aggregator or federation.n_byzantine; None: the first one that differs.
         columns: Setting of the columns; None: the next one that differs, if any.
         panels: Settings of the panels.
-        metric: accuracy, validation_accuracy, mrd (max-recall-drop), attack (its success rate), kappa; of the honest
-            clients' accuracies (``data.client_scores``) client_mean, client_worst or client_tenth; or how well the
-            rule tells who lies: auc (area under the curve), true_alarms, false_alarms.
+        metric: accuracy, validation_accuracy, worst_recall (of the least recognised class), mrd (max-recall-drop),
+            attack (its success rate), kappa; of the honest clients' accuracies (``data.client_scores``) client_mean,
+            client_worst or client_tenth; or how well the rule tells who lies: auc (area under the curve),
+            true_alarms, false_alarms.
 
     Returns:
         The table: ``frame`` is it for pandas, ``plot()`` draws it, ``latex()`` and ``markdown()`` write it.
@@ -297,11 +304,16 @@ class Comparison:
                 values.append(self._scale * value)
             else:
                 lost[f"{self.metric} not recorded" if run.status in COMPLETED else run.status] += 1
-            column = _CURVES[self.metric]
-            rows = run.evaluations if self.metric == "accuracy" else run.metrics
-            points = {int(row["round"]): self._scale * row[column] for row in rows if column in row}
+            rows = run.evaluations if self.metric in ("accuracy", "worst_recall") else run.metrics
+            points = {int(row["round"]): self._scale * y for row in rows if (y := self._at(row)) is not None}
             curves.append((points, run.diverged))
         return Group(values, lost, curves, self._scale == 100)
+
+    def _at(self, row: Mapping[str, float]) -> float | None:
+        """The metric in a row of ``metrics.csv``."""
+        if self.metric == "worst_recall":
+            return _least(share for name, share in row.items() if name.startswith("recall/"))
+        return row.get(_CURVES[self.metric])
 
     def _pair(self, run: Path | SavedRun, twin: Path | SavedRun, place: Key) -> Pair | None:
         """Pair a run with its twin; None where one has no result, or results are no percentages."""

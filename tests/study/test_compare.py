@@ -182,6 +182,7 @@ def test_the_worst_case_of_drops_is_the_largest(tmp_path):
     [
         ("accuracy", ["90.0", "70.0", "70.0"], 75.0),
         ("validation_accuracy", ["80.0", "40.0", "40.0"], 50.0),
+        ("worst_recall", ["35.0", "20.0", "20.0"], 50.0),
         ("mrd", ["10.0", "30.0", "30.0"], 25.0),
         ("attack", ["20.0", "60.0", "60.0"], 12.5),
         ("kappa", ["0.5", "1.5", "1.5"], 3.0),
@@ -196,6 +197,7 @@ def test_every_metric_has_its_numbers_its_unit_and_its_worst_case(tmp_path, metr
         ("b", {"adversary": LIE}, 0.7, 0.4, 0.3, 0.6, 1.5, 2.0),
     ]:
         found = {"accuracy": accuracy, "validation_accuracy": validated, "mrd": mrd, "first_evaluation": None}
+        found |= {"recall": [0.35, None, 0.95] if name == "a" else [0.9, 0.2]}
         found |= {
             "attack": {"success_rate": success},
             "detection": saved.SUMMARY["detection"] | {"auc": 1 - success / 2 if name == "a" else 0.6},
