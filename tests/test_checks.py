@@ -283,3 +283,10 @@ def test_an_optimizer_gets_all_parameters_in_any_groups():
     assert all(change.abs().max() > 0 for change in moved)
     with pytest.raises(SettingError, match="must train every parameter that requires a gradient, got 1 of 2; give it"):
         check_optimizer(lambda parameters: torch.optim.SGD(parameters[:1]), None, [torch.ones(3, 2), torch.ones(3)])
+
+
+def test_a_run_refuses_an_optimizer_that_leaves_parameters_out():
+    module = training.module()
+    module.make_optimizer = lambda parameters: torch.optim.SGD(list(parameters)[:1], lr=0.1)
+    with pytest.raises(SettingError, match="must train every parameter that requires a gradient, got 1 of 2"):
+        training.fit(training.trainer(rounds=1), module)

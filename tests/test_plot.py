@@ -17,6 +17,8 @@ from lightning_fl.plot import (
     recall_curves,
     trust_weights,
 )
+from lightning_fl.plot._parts import height
+from lightning_fl.plot.tournament import outcomes
 
 pytestmark = pytest.mark.drawn
 METRICS = [
@@ -542,3 +544,14 @@ def test_a_picture_needs_no_tex(tmp_path, monkeypatch):
         plot.save(trust_weights(WEIGHTS, [3, 4], "a_b"), tmp_path / "weights.png")
         assert mpl.rcParams["text.usetex"]
     assert all((tmp_path / name).stat().st_size > 10_000 for name in ("recall.png", "weights.png"))
+
+
+def test_the_colours_of_a_tournament_are_means():
+    figure = outcomes({"krum": {"ipm": [50.0, 60.0]}, "median": {}}, ["ipm"], [], "x")
+    axes = figure.axes[0]
+    values = np.ma.filled(axes.images[0].get_array(), np.nan) if axes.images else axes.collections[0].get_array()
+    np.testing.assert_equal(np.asarray(values, dtype=float).ravel(), [55.0, np.nan])
+
+
+def test_rows_are_as_high_as_their_names():
+    assert height(["a", "b"]) == pytest.approx(2 * (0.25 + 0.18))

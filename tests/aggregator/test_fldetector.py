@@ -201,3 +201,9 @@ def test_an_update_too_long_to_measure_has_the_whole_error():
 def test_a_rule_that_recalls_who_was_removed_is_refused():
     with pytest.raises(SettingError, match="Nnm goes by earlier ones, too"):
         Fldetector(Nnm(DelayedMomentum(Average()), 1))
+
+
+def test_clusters_have_the_least_sum_of_squares():
+    """{0 x 4}, {1 x 3, 2 x 3} have 1.5 in all; {0 x 4, 1 x 3}, {2 x 3} 1.71, though per client less."""
+    drawn = torch.linspace(0, 1, 20).double().view(2, 10)
+    assert malicious(torch.tensor([0.0] * 4 + [1.0] * 3 + [2.0] * 3).double(), drawn) == [4, 5, 6, 7, 8, 9]

@@ -164,3 +164,14 @@ def test_hostile_rows_move_it_no_further_than_the_paper_says(values, exponent, s
     spread = torch.cdist(honest, honest).max()
     bound = (2 * (honest - mean).norm(dim=1).sum() / N + EPS * spread) / (2 * share - 1)
     assert (y - mean).norm() <= bound * (1 + 1e-5)
+
+
+def test_many_rows_take_few_steps(monkeypatch):
+    steps, solve = [], module._solve
+    monkeypatch.setattr(module, "_MOST_SOLVED", 0)
+    monkeypatch.setattr(module, "_solve", lambda *given: steps.append(0) or solve(*given))
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randn(200, 1, generator=draw, dtype=torch.float64) * torch.tensor([[1.0, 1e-3]])
+    x[:, 1] += 1e-4 * torch.randn(200, generator=draw, dtype=torch.float64)
+    GeometricMedian(eps=1e-7)(x)
+    assert len(steps) <= 10

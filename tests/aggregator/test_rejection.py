@@ -204,3 +204,8 @@ def test_the_class_asks_the_server(rule, plain):
 def test_there_is_one_loss_for_each_update():
     with pytest.raises(SettingError, match=r"one number for each of 9 updates, got \(3,\)"):
         self_rejection_weights(problem("random"), F, torch.ones(3))
+
+
+def test_zeno_is_robust_where_length_has_its_price():
+    assert Zeno(f=1).robust
+    assert not Zeno(f=1, rho=0.0).robust

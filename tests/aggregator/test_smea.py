@@ -143,3 +143,8 @@ def test_many_equal_rows_win(draw, n_others):
     row = world.honest_updates(1)
     rows = torch.cat([row.expand(40 - n_others, -1), 1e3 * torch.randn(n_others, row.shape[1], generator=draw)])
     torch.testing.assert_close(Smea(10)(rows), row[0], rtol=1e-4, atol=1e-5)
+
+
+def test_equal_rows_are_its_answer():
+    """Declared, so that the contract holds it to the law."""
+    assert Smea(f=1).exact

@@ -85,3 +85,8 @@ def test_it_may_move_less_often(refresh_rate, counts, capsys):
 def test_a_disabled_bar_says_nothing(capsys):
     run(3, refresh_rate=0)
     assert "Round" not in capsys.readouterr().out
+
+
+def test_the_first_round_shows_its_loss(capsys):
+    run(5)
+    assert any("loss=" in part for part in shown(capsys.readouterr().out) if " 1/5 " in part)

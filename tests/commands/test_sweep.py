@@ -375,6 +375,7 @@ def test_a_grid_lists_whole_numbers():
         (content(metric={"name": "final/mrd"}), "mrd of x needs a reference, got none; add reference=run"),
         (content(parametrs={}), "only the keys program.*got program, .*parametrs"),
         (content() | {"parameters": {}}, "needs parameters, got {}"),
+        (content() | {"parameters": ["server.lr"]}, r"needs parameters, got \['server.lr'\]"),
         (content() | {"command": ["${program}"]}, r"needs \$\{args_no_hyphens\} in command, got \['\$\{program\}'\]"),
         (content(run_cap=0), "run_cap at least 1, got 0"),
         (content("random", {"server.lr": RATE}), "random needs a number of runs, got none; give --trials"),

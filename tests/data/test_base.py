@@ -11,6 +11,7 @@ import torch
 import lightning_fl as fl
 from lightning_fl import DataError, FederatedDataModule, Federation, Samples, SettingError
 from lightning_fl.contract import world
+from lightning_fl.data.base import check_alike
 from lightning_fl.data.corruption import corrupt_clients
 from lightning_fl.data.mnist import Mnist
 from lightning_fl.partition.base import Partition
@@ -479,3 +480,8 @@ def test_a_path_is_a_path_and_an_array_of_rows_is_a_partition_of_ones_own(tmp_pa
             fl.TensorData((x, y), (x, y), partition=wrong)
     with pytest.raises(SettingError, match="needs a Federation such as"):
         fl.TensorData((x, y), (x, y), federation=4)
+
+
+def test_numbers_of_any_precision_fit_together():
+    y = torch.arange(2)
+    check_alike(Samples(torch.zeros(2, 2).double(), y, 2), Samples(torch.zeros(2, 2), y, 2))

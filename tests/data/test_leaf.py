@@ -79,3 +79,9 @@ def test_refuses(folder, name, users, counts, message):
 def test_a_folder_that_is_none_of_theirs(tmp_path):
     with pytest.raises(DataError, match="has no JSON files; give the folder in which"):
         data(tmp_path).load()
+
+
+def test_one_sample_takes_a_shape(tmp_path):
+    write(tmp_path / "train" / "a.json", {"u": ([[1, 2], [3, 4]], [1, 0])})
+    write(tmp_path / "test" / "a.json", {"u": ([[9, 9]], [1])})
+    assert data(tmp_path, shape=[1, 2, 1]).load()[1].inputs.shape == (1, 1, 2, 1)

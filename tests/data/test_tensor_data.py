@@ -374,3 +374,7 @@ def test_the_server_holds_what_the_rarest_class_allows():
     data = TensorData((torch.zeros(90, 1), big), (torch.zeros(90, 1), big), Iid(), n_clients=2)
     data.setup()
     assert data.server.sizes == [20, 20, 20]
+
+
+def test_few_features_may_have_any_scale():
+    TensorData((torch.tensor([[200.0, 3.0]] * 12), Y), (torch.rand(12, 2), Y))

@@ -11,8 +11,9 @@ from torch.optim import SGD
 
 import lightning_fl as fl
 from lightning_fl import SettingError
+from lightning_fl.contract.device import PretendedDevice
 from lightning_fl.network.images import outputs
-from lightning_fl.network.statistics import BatchNorm, with_statistics
+from lightning_fl.network.statistics import BatchNorm, of_statistics, with_statistics
 from tests import training
 
 C, RATE = 3, 0.2
@@ -217,3 +218,14 @@ def test_in_an_evaluation_gradients_are_torch_s():
         model = train(buffers).model
         model(x).sum().backward()
         assert model[0].weight.grad.any()
+
+
+def test_few_samples_are_evaluated_too():
+    held = fl.TensorData(pair(48, 0), pair(20, 1), partition=fl.partition.Iid(), n_clients=3)
+    assert fl.train(net(), held, rounds=1, lr=RATE, buffers="batch").accuracy is not None
+
+
+def test_the_mask_of_statistics_is_where_the_model_is():
+    with PretendedDevice() as gpu:
+        model = with_statistics(net(), "rule").to(gpu.device)
+        assert of_statistics(model).device == next(model.parameters()).device

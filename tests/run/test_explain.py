@@ -52,3 +52,9 @@ def test_stdout_that_takes_nothing(tmp_path, out, code, message):
     done = subprocess.run(script, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, message)
     assert (tmp_path / "x").exists() == (code == 0)
+
+
+def test_an_exit_code_of_1_stays():
+    with pytest.raises(SystemExit) as stop, explained():
+        sys.exit(1)
+    assert stop.value.code == 1

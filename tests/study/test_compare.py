@@ -448,3 +448,10 @@ def test_runs_in_memory_that_nothing_tells_apart_are_refused(tmp_path):
             compare(nothing)
     with pytest.raises(SettingError, match=r"compare needs runs of fl\.train or folders, got int"):
         compare([3])
+
+
+def test_runs_without_an_attack_have_one_column(tmp_path):
+    for seed in range(2):
+        seeds = {"seed": seed, "data__seed": seed, "federation__seed": seed, "data__partition_seed": seed}
+        run(tmp_path / f"r{seed}", 0.5, adversary=None, **seeds)
+    assert len(Comparison(find([tmp_path]), "aggregator", "adversary").columns) == 1

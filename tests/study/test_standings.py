@@ -252,3 +252,8 @@ def test_the_heat_map_shows_the_standings_numbers(tournament, played):
     column = [label.get_text() for label in axes.get_xticklabels()].index("worst")
     shown = {rows[int(text.get_position()[1])]: text for text in axes.texts if text.get_position()[0] == column}
     assert {rule: text.get_text() for rule, text in shown.items()} == {"median": "32", "krum": "30*", "average": "10"}
+
+
+def test_a_refused_rule_comes_last(played):
+    found = played(lambda rule, attack, seed: "refused" if rule == "average" else 0.9)
+    assert [one.rule for one in found] == ["krum", "median", "average"]

@@ -1,6 +1,7 @@
 """What the ensemble finds: known worst cases, no less than any other attack, and how odd rules are met."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from lightning_fl.aggregator.bucketing import Bucketing
 from lightning_fl.aggregator.median import Median
 from lightning_fl.contract import conf, world
 from lightning_fl.metric.robustness import measured_kappa
+from lightning_fl.yardstick import attacks
 from lightning_fl.yardstick.attacks import MEMBERS, NAME, UNBOUNDED
 from lightning_fl.yardstick.box import ClosedBox
 from lightning_fl.yardstick.honest import FAMILIES, drawn
@@ -232,3 +234,12 @@ def test_members_are_frozen():
 def test_refuses(arguments, error):
     with pytest.raises(SettingError, match=error):
         fl.worst(*arguments)
+
+
+def test_a_walk_starts_from_the_worst_and_ends_where_harm_has_no_bound():
+    worst = SimpleNamespace(kappa=UNBOUNDED)
+    less = SimpleNamespace(kappa=1.0, rows=torch.zeros(1, 2), answer=torch.zeros(2))
+    honest, one = SimpleNamespace(rows=torch.ones(3, 2), d=2), torch.ones(2)
+    ranked = [("a", worst), ("b", less)]
+    box = SimpleNamespace(found=[1], f=1, honest=honest, mean=one, std=one, ranked=lambda: ranked)
+    attacks._walk(box, 0)  # asks nothing
