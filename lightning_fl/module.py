@@ -106,7 +106,7 @@ class FederatedModule(pl.LightningModule):
         self.automatic_optimization = False
         self.model = model if loss is None else minimizing(model, loss)
         self.loss = loss
-        if client is not None and "_modules" not in vars(client):
+        if isinstance(client, Client) and "_modules" not in vars(client):
             raise SettingError(f"{type(client).__name__} needs super().__init__() first in its __init__, got none.")
         self.client = Gradient() if client is None else client
         self.make_optimizer = partial(SGD, lr=0.1) if optimizer is None else optimizer
