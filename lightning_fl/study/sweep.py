@@ -8,7 +8,6 @@ from typing import Any
 
 from lightning_fl import plot
 from lightning_fl.errors import SettingError
-from lightning_fl.run.assemble import make
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import spelled
 from lightning_fl.run.identity import identity, overridden
@@ -83,6 +82,8 @@ class Sweep:
                 f"the metric validation_accuracy of {self.name} needs samples for validation, got none; set "
                 f"data.validation_share."
             )
+        from lightning_fl.run.assemble import make  # --help does not wait for torch
+
         for group in PARTS:
             make(config.get(group))  # which checks the ranges of its settings
         label = " ".join(f"{name}={_short(value)}" for name, value in values.items()) or self.name
