@@ -36,7 +36,6 @@ from lightning_fl.aggregator.nnm import Nnm
 from lightning_fl.aggregator.normalized import Normalized
 from lightning_fl.aggregator.trimmed_mean import TrimmedMean
 from lightning_fl.callback.record import Record
-from lightning_fl.client.base import Client
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.rsa import Rsa
 from lightning_fl.client.top_k import TopK
@@ -571,12 +570,9 @@ def test_names_the_rule_that_broke_a_round_itself(tmp_path):
 
 
 def test_a_client_that_forgets_its_base_is_named():
-    class Forgetful(Client):
+    class Forgetful(Gradient):
         def __init__(self):
             self.k = 1
-
-        def updates(self, model, batch, this_round, out=None):
-            raise NotImplementedError
 
     with pytest.raises(SettingError, match=r"Forgetful needs super\(\).__init__\(\) first"):
         FederatedModule(nn.Linear(2, 2), Forgetful())

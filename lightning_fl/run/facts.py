@@ -1,5 +1,6 @@
 """A run's numbers in words."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from lightning_fl.run.saved import trust_shares
@@ -39,6 +40,15 @@ def facts(summary: dict[str, Any]) -> dict[str, str]:
     if None not in costs:
         found["communication"] = "{:,} floats up, {:,} down, {:,} sample gradients".format(*costs)
     return {name: text for name, text in found.items() if text}
+
+
+def least_recall(recall: Iterable[float | None] | None) -> float | None:
+    """Give the recall of the least recognised class; classes without samples do not count.
+
+    >>> least_recall([0.9, None, 0.2]), least_recall(None)
+    (0.2, None)
+    """
+    return min((share for share in recall or () if share is not None), default=None)
 
 
 def attack_texts(evaluation: dict[str, Any]) -> dict[str, str]:

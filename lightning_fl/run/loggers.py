@@ -15,6 +15,7 @@ from lightning_fl import files
 from lightning_fl.callback.record import Row
 from lightning_fl.run.assemble import make
 from lightning_fl.run.differences import named
+from lightning_fl.run.facts import least_recall
 from lightning_fl.run.identity import PLACES, Config
 
 # What a logger's id is called, by the name of what makes it.
@@ -106,8 +107,7 @@ def results(loggers: Sequence[Logger], summary: dict[str, Any], rows: Sequence[R
     """
     evaluated = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
     final = {name: summary[name] for name in ("accuracy", "validation_accuracy", "mrd")}
-    recall = [value for value in summary["recall"] or [] if value is not None]
-    final |= {"best_accuracy": max(evaluated, default=None), "worst_recall": min(recall, default=None)}
+    final |= {"best_accuracy": max(evaluated, default=None), "worst_recall": least_recall(summary["recall"])}
     final |= {"kappa": summary["robustness"]["mean"]}
     final |= {f"attack/{name}": value for name, value in (summary.get("attack") or {}).items()}
     for logger in loggers:

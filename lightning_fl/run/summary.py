@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from statistics import fmean as mean
@@ -141,7 +142,7 @@ def _life(attack: Adversary | None, evaluated: Sequence[Row]) -> dict[str, float
     rates = [(row["round"], row["attack/success_rate"]) for row in begun if "attack/success_rate" in row]
     if not rates:
         return {}
-    attacked = range(attack.from_round, end + 1, attack.every)[-30:]
+    attacked = [*islice(filter(attack.attacks_in, range(end, -1, -1)), 30)]
     during = [rate for done, rate in rates if done - 1 in attacked]
     after = [(done, rate) for done, rate in rates if done > end + 1]
     since = [end + 1, *(done for done, _ in after)]

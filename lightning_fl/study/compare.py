@@ -15,6 +15,7 @@ from lightning_fl import plot
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.run.config import no_such
 from lightning_fl.run.differences import Part, differing, named, ordered, same, settings, texts
+from lightning_fl.run.facts import least_recall
 from lightning_fl.run.identity import Config, alike, comparable
 from lightning_fl.run.saved import COMPLETED, SavedRun, finished, saved_config
 from lightning_fl.study.pivot import Group, t_quantile
@@ -43,11 +44,6 @@ def _of_clients(name: str, told: str) -> tuple[str, Callable[[dict[str, Any]], f
     return f"Accuracy of honest clients, {told} (%)", value, 100.0, True
 
 
-def _least(recall: Iterable[float | None] | None) -> float | None:
-    """The recall of the least recognised class; classes without samples do not count."""
-    return min((share for share in recall or () if share is not None), default=None)
-
-
 def _attack(summary: dict[str, Any]) -> dict[str, Any]:
     return summary.get("attack") or {}  # none in memory, where nothing of it is measured
 
@@ -56,7 +52,12 @@ def _attack(summary: dict[str, Any]) -> dict[str, Any]:
 _METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, bool]] = {
     "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
     "validation_accuracy": ("Validation accuracy (%)", lambda summary: summary.get("validation_accuracy"), 100, True),
-    "worst_recall": ("Recall of the least recognised class (%)", lambda summary: _least(summary["recall"]), 100, True),
+    "worst_recall": (
+        "Recall of the least recognised class (%)",
+        lambda summary: least_recall(summary["recall"]),
+        100,
+        True,
+    ),
     "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
     "attack": ("Attack success rate (%)", lambda summary: _attack(summary).get("success_rate"), 100, False),
     "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
@@ -312,7 +313,7 @@ class Comparison:
     def _at(self, row: Mapping[str, float]) -> float | None:
         """The metric in a row of ``metrics.csv``."""
         if self.metric == "worst_recall":
-            return _least(share for name, share in row.items() if name.startswith("recall/"))
+            return least_recall(share for name, share in row.items() if name.startswith("recall/"))
         return row.get(_CURVES[self.metric])
 
     def _pair(self, run: Path | SavedRun, twin: Path | SavedRun, place: Key) -> Pair | None:

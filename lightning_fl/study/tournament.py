@@ -23,6 +23,7 @@ from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.network.threads import settle_threads
 from lightning_fl.run.check import checked
 from lightning_fl.run.config import choices, choose, file_of, words
+from lightning_fl.run.facts import least_recall
 from lightning_fl.run.identity import beside, identity, overridden
 from lightning_fl.run.saved import COMPLETED
 from lightning_fl.study import store
@@ -613,7 +614,6 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
     except Exception as error:  # of somebody's own rule: it costs this run alone
         trace = format_exc()[-20_000:]
         return {"status": FAILED, "reason": said(error, named=True), "trace": trace}
-    recall = summary["recall"]
     times = [row["seconds/aggregator"] for row in rows if "seconds/aggregator" in row]  # nobody may have been drawn
     return {
         "identity": name,
@@ -621,7 +621,7 @@ def result(overrides: Sequence[str], folder: Path = Path(), title: str | None = 
         "stopped": stop.received,
         "reason": summary["reason"],
         "accuracy": summary["accuracy"],
-        "worst_recall": None if recall is None else min(value for value in recall if value is not None),
+        "worst_recall": least_recall(summary["recall"]),
         "validation_accuracy": summary["validation_accuracy"],
         "kappa": summary["robustness"]["mean"],
         "rule_ms": 1e3 * mean(times) if times else None,

@@ -377,4 +377,6 @@ def test_the_server_holds_what_the_rarest_class_allows():
 
 
 def test_few_features_may_have_any_scale():
-    TensorData((torch.tensor([[200.0, 3.0]] * 12), Y), (torch.rand(12, 2), Y))
+    train, test = TensorData((torch.tensor([[200.0, 3.0]] * 12), Y), (torch.rand(12, 2), Y)).load()
+    assert train.inputs.max() == 200
+    assert test.inputs.max() <= 1

@@ -241,5 +241,7 @@ def test_a_walk_starts_from_the_worst_and_ends_where_harm_has_no_bound():
     less = SimpleNamespace(kappa=1.0, rows=torch.zeros(1, 2), answer=torch.zeros(2))
     honest, one = SimpleNamespace(rows=torch.ones(3, 2), d=2), torch.ones(2)
     ranked = [("a", worst), ("b", less)]
-    box = SimpleNamespace(found=[1], f=1, honest=honest, mean=one, std=one, ranked=lambda: ranked)
-    attacks._walk(box, 0)  # asks nothing
+    asked = []
+    box = SimpleNamespace(found=[1], f=1, honest=honest, mean=one, std=one, ranked=lambda: ranked, ask=asked.append)
+    attacks._walk(box, 0)
+    assert asked == []
