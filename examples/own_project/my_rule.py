@@ -12,7 +12,7 @@ class MyRule(Weighting):
     """
 
     least = "f + 1"
-    moves_with = ("scale", "rotation")  # but with no shift: a law that its tests do not hold it to
+    moves_with = ("scale", "rotation")  # not with a shift: its tests skip that law
 
     def __init__(self, f: NonNegativeInt):
         self.f = f

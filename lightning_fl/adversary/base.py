@@ -135,8 +135,8 @@ def check_held(data: FederatedDataModule, source: int | None) -> None:
 class Adversary(Checked, pl.Callback, ABC):
     """What Byzantine clients send, found by `FederatedModule` among the trainer's callbacks.
 
-    An attacker is omniscient about the present: it sees every honest update of this round and no future one.  An attack
-    that remembers earlier rounds takes over what this round taught it in ``on_train_batch_end``, and saves itself with
+    An attacker may know all of the present (`knows`): every honest update of this round, but no future one.  An attack
+    that remembers earlier rounds takes over in ``on_train_batch_end`` what this round taught it, and saves itself with
     ``state_dict`` and ``load_state_dict``.  A further run begins with the state in which the first one found it, unless
     it has a checkpoint.
 

@@ -87,8 +87,8 @@ class Aggregator(Checked, pl.Callback, ABC):
     where it declares nothing.
 
     ``aggregate`` returns a value and changes nothing that a later call would see: an adaptive adversary tries the rule
-    several times before the round's real call, which is the last one.  A rule that remembers earlier rounds takes over
-    what the last call left in ``on_train_batch_end``, and saves itself with ``state_dict`` and ``load_state_dict``.  A
+    several times before the round's real call, which is the last one.  A rule that remembers rounds takes over in
+    ``on_train_batch_end`` what the last call left, and saves itself with ``state_dict`` and ``load_state_dict``.  A
     further run begins with the state in which the first one found the rule, unless it has a checkpoint.
     """
 
@@ -278,8 +278,8 @@ class Aggregator(Checked, pl.Callback, ABC):
     def needs_server(self) -> ServerNeed | None:
         """What the rule asks of the server's data, so that a run without it is refused before it starts.
 
-        "samples": losses or gradients on them.  "updates": what virtual clients would send that hold them, so that a
-        client must be able to compute without a memory of its own.
+        "samples": losses or gradients on them.  "updates": what virtual clients that hold them would send, so that a
+        client must be able to compute without memory.
         """
         return None
 

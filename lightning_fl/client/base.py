@@ -305,8 +305,8 @@ def minibatches(
         steps: Number of mini-batches per client.
         sampling: None: each from all samples, whatever was drawn before.  "epoch": without replacement through an
             epoch; its last mini-batch holds what is left, and the next epoch has another order.
-        epochs: In place of so many steps, each client goes so many times through all its samples, each time in a fresh
-            order, the last mini-batch holding what is left; who has more samples takes more steps.  None: steps.
+        epochs: How many times each client goes through all its samples, in place of ``steps``, each time in a fresh
+            order, the last mini-batch holding what is left; more samples take more steps.  None: ``steps``.
 
     Returns:
         One batch per step, of the clients that take it.

@@ -1,4 +1,4 @@
-"""Tell from the rounds that a run has kept whom each rule would have trusted, who stands out, and what a lie would do.
+"""From a run's kept rounds, tell whom each rule would have trusted, who stands out, and what a lie would do.
 
 lightning-fl audit FOLDER                                    of RobustStrategy(..., folder=FOLDER, keep="gram")
 lightning-fl audit FOLDER --rules krum,caf --f 2

@@ -8,7 +8,7 @@ python scripts/compare.py runs --rows f --columns partition.gamma --map         
 
 A row, column or panel is a value of a setting, as on the command line of train.  Runs that differ only in
 the seed are one group: mean and 95 % interval (Student's t).  Other settings that differ make further panels.
-A run with twin=1 is no run of its own beside that without: how far such pairs are apart is said below the table.
+A run with twin=1 does not count beside the run without: how far such pairs are apart is said below the table.
 
 It writes compare.md, .csv, .tex, .html and .png, and curves.png; of more than fits one picture, compare_panel_1.png,
 curves_panel_1.png and so on; a panel of one cell is not drawn beside others.  A map names in each cell the rule that

@@ -82,7 +82,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         "--told", metavar="MULTIPLES", help="what rules are told as f: 0,0.5,1,1.5,2 times that number (1)"
     )
     parser.add_argument("--seeds", help="how many, such as 3, or which (0,1,2; one alone: 7,)")
-    parser.add_argument("--again", metavar="SHARE", help="of the worst attack's cost: what further seeds play (0.5)")
+    parser.add_argument("--again", metavar="SHARE", help="least share of the worst attack's cost to replay it (0.5)")
     parser.add_argument("--rates", help="of the server, to choose each rule's from (the protocol's)")
     parser.add_argument("--data", help="a data set other than mnist_5k")
     parser.add_argument("--model", help="a model other than the MLP 784-32-10")
