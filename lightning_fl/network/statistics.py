@@ -151,19 +151,34 @@ def with_statistics(module: nn.Module, buffers: Buffers) -> nn.Module:
                 f"{type(module).__name__} was trained with model.buffers={layer.how} (in Python buffers=), got "
                 f"{buffers}; give the same."
             )
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            vars(part)["kept_frozen"] = _frozen(part)
     if buffers == "refuse":
         return module
     return replaced(module, nn.modules.batchnorm._BatchNorm, lambda layer: _with_statistics(layer, buffers))
 
 
 def _with_statistics(module: nn.modules.batchnorm._BatchNorm, buffers: Buffers) -> nn.Module:
-    if not module.training and module.running_mean is not None:
+    if _frozen(module):
         return module
     if type(module) not in _KNOWN:
         raise SettingError(
             f"model.buffers={buffers} is for torch's BatchNorm, got {type(module).__name__}; use torch's, or GroupNorm."
         )
     return BatchNorm(module, buffers)
+
+
+def _frozen(layer: nn.modules.batchnorm._BatchNorm) -> bool:
+    return not layer.training and layer.running_mean is not None
+
+
+def thaw(model: nn.Module) -> nn.Module:
+    """Put a model in training mode, but leave batch normalisation frozen that was so when it was trained here."""
+    for layer in model.train().modules():
+        if getattr(layer, "kept_frozen", False):
+            layer.eval()
+    return model
 
 
 def layers(model: nn.Module) -> list[BatchNorm]:

@@ -21,6 +21,7 @@ from lightning_fl.data.base import FederatedDataModule
 from lightning_fl.errors import DataError, MissingError, SettingError, concerning
 from lightning_fl.module import FederatedModule
 from lightning_fl.network.parameters import nudge
+from lightning_fl.network.statistics import thaw
 from lightning_fl.run.kinds import check_kinds
 from lightning_fl.run.start import take_over
 from lightning_fl.strategy.client_parallel import ClientParallel
@@ -103,7 +104,7 @@ def make_seeded(
     if isinstance(model, nn.Module):
         refuse_hidden_state(model, statistics=True)  # a copy would hide some of the rest
         made = deepcopy(model)
-        made = made if made.training else made.train()
+        made = made if made.training else thaw(made)
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seeding.derive_seed(seed, "model"))

@@ -167,6 +167,9 @@ def test_frozen_layers_keep_what_they_have():
         assert type(run.model[1]) is nn.BatchNorm1d
         assert run.model[1].running_mean.tolist() == [0.5] * 5
         assert not run.model[1].num_batches_tracked
+        further = fl.train(run.model, data(), rounds=2, buffers=buffers)
+        assert type(further.model[1]) is nn.BatchNorm1d
+        assert further.model[1].running_mean.tolist() == [0.5] * 5
 
 
 @pytest.mark.parametrize(
