@@ -26,4 +26,4 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     for name, written in [("README.md", readme_at), ("setup.cfg", metadata_at)]:
         path = Path(__file__).resolve().parents[1] / name
-        path.write_text(written(path.read_text(), *sys.argv[1:]))
+        path.write_text(written(path.read_text("utf-8"), *sys.argv[1:]), "utf-8")

@@ -88,7 +88,7 @@ def part(group: str, name: str) -> Any:
 
 def kind_of(group: str, name: str) -> type:
     """Find the class that a file names."""
-    (target,) = re.findall(r"^_target_: (\S+)", path_of(group, name).read_text(), re.MULTILINE)
+    (target,) = re.findall(r"^_target_: (\S+)", path_of(group, name).read_text("utf-8"), re.MULTILINE)
     return get_class(target)
 
 
@@ -130,7 +130,8 @@ def safe(text: str) -> str:
 
 def yaml_of(path: Path) -> str:
     """Show a file of settings."""
-    return f"```yaml\n{path.read_text().strip()}\n```\n"
+    text = path.read_text("utf-8").strip()
+    return f"```yaml\n{text}\n```\n"
 
 
 # Rules and attacks.
@@ -396,7 +397,7 @@ def python_page() -> str:
 
 def claims(paper: str) -> str:
     """Take a paper's rows from the table of verdicts in RESULTS.md."""
-    table = (ROOT / "RESULTS.md").read_text().partition("<!-- verdicts: -->")[2].partition("<!-- end -->")[0]
+    table = (ROOT / "RESULTS.md").read_text("utf-8").partition("<!-- verdicts: -->")[2].partition("<!-- end -->")[0]
     head, *rows = [line for line in table.splitlines() if line.startswith("|")]
     kept = [row.replace("](#", "](/results.md#") for row in rows[1:] if re.match(rf"\| \[{paper}\b", row)]
     return "\n".join([head, rows[0], *kept, ""])
@@ -437,8 +438,8 @@ def write(_app: Any = None) -> None:
                 path.unlink()
     for name, text in written.items():
         path = DOCS / name
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
     for picture in ROOT.glob("*.png"):
         shutil.copy(picture, DOCS / "_static")
 
@@ -449,7 +450,7 @@ def write_standing(app: Any, failed: Exception | None) -> None:
         played, panels = tournament()
         links = {name: f"rules/{name}.html" for name in names("aggregator")}
         page = standing_page.standing_page(played, panels, [*map(heading, panels)], introduction(played), links)
-        (Path(app.outdir) / "standing.html").write_text(page)
+        (Path(app.outdir) / "standing.html").write_text(page, "utf-8")
 
 
 def _include(_app: Any, path: Path, parent: str, content: list[str]) -> None:

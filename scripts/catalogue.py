@@ -55,4 +55,4 @@ def _cell(text: str) -> str:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    PAGE.write_text(catalogue())
+    PAGE.write_text(catalogue(), "utf-8")

@@ -12,6 +12,6 @@ if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     root = Path(__file__).resolve().parents[1]
     for page in [*root.glob("*.md"), *root.glob("docs/*.md")]:
-        text = page.read_text()
+        text = page.read_text("utf-8")
         if (new := filled(text)) != text:
-            page.write_text(new)
+            page.write_text(new, "utf-8")

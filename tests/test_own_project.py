@@ -107,10 +107,17 @@ def test_the_contract_names_the_file_that_cannot_be_made(project):
         conf.make("aggregator", "wrong")
 
 
-def test_a_name_of_ours_is_refused(project):
-    (project / "conf" / "aggregator" / "krum.yaml").write_text("_target_: my_rule.MyRule\nf: 1\n")
-    with pytest.raises(SettingError, match=r"krum.yaml has the name of a configuration of lightning-fl"):
-        checked(["aggregator=krum"])
+@pytest.mark.parametrize("name", ["krum", "Krum"])  # one file on a disk of a Mac
+def test_a_name_of_ours_is_refused(project, name):
+    (project / "conf" / "aggregator" / f"{name}.yaml").write_text("_target_: my_rule.MyRule\nf: 1\n")
+    with pytest.raises(SettingError, match=rf"{name}.yaml has the name of a configuration of lightning-fl"):
+        checked([f"aggregator={name}"])
+
+
+def test_its_path_may_have_an_apostrophe(project, tmp_path, monkeypatch):
+    project.rename(tmp_path / "Anna's project")
+    monkeypatch.chdir(tmp_path / "Anna's project")
+    assert config.compose(["aggregator=my_rule"]).aggregator._target_ == "my_rule.MyRule"
 
 
 @pytest.mark.slow

@@ -201,9 +201,11 @@ def debian_package(package: str, prefix: str) -> Source:
 
 def _run(folder: Path, *command: str) -> str:
     """Run a registry's client in a folder and return what it printed; what it complains of makes the error."""
-    if shutil.which(command[0]) is None:
+    program = shutil.which(command[0])
+    if program is None:
         raise DataError(f"the command {command[0]} is not installed")
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=20 * _TIMEOUT_S)
+    call, limit = [program, *command[1:]], 20 * _TIMEOUT_S
+    result = subprocess.run(call, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=limit)
     if result.returncode:
         lines = [line for line in result.stderr.splitlines() if not line.startswith(("W: ", "WARNING: "))]
         reason = " ".join(" ".join(lines).replace("npm error", "").split())

@@ -79,6 +79,8 @@ def wandb_logger(save_dir: str, **settings: Any) -> Wandb:
         _say_offline(f"{_server().netloc} does not answer")
         offline = True
     Path(save_dir).mkdir(parents=True, exist_ok=True)
+    if not os.access(Path.home(), os.W_OK):  # where W&B would stage what a chart is made of
+        os.environ.setdefault("WANDB_DATA_DIR", save_dir)
     chosen = wandb.Settings(silent=True)
     if "WANDB_INIT_TIMEOUT" not in os.environ:
         chosen.init_timeout = _INIT
@@ -124,8 +126,9 @@ def has_key() -> bool:
     hosts = [url.netloc, url.hostname or ""]
     if url.hostname == "api.forge.coreweave.com":
         hosts.append("api.wandb.ai")  # the name before wandb 0.31, which still accepts keys stored under it
-    try:
-        keys = netrc.netrc(os.environ.get("NETRC"))
-        return any(keys.authenticators(host) for host in hosts)
-    except (OSError, netrc.NetrcParseError):
-        return False
+    for name in [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]:  # the latter on Windows
+        with suppress(OSError, netrc.NetrcParseError):
+            keys = netrc.netrc(os.path.expanduser(name))
+            if any(keys.authenticators(host) for host in hosts):
+                return True
+    return False

@@ -58,11 +58,10 @@ def own_folder() -> Path | None:
             f"checkout there (pip install -e .), or work in another folder."
         )
     for group in groups:
-        twice = sorted({path.name for path in (folder / group).glob("*.yaml")} & {f"{n}.yaml" for n in _ours(group)})
+        # Letters may be large or small: some systems' disks do not tell them apart, and would find ours.
+        twice = sorted(path for path in (folder / group).glob("*.yaml") if path.stem.lower() in _ours(group))
         if twice:
-            raise SettingError(
-                f"{folder / group / twice[0]} has the name of a configuration of lightning-fl; give it another."
-            )
+            raise SettingError(f"{twice[0]} has the name of a configuration of lightning-fl; give it another.")
     _check_sizes(folder)
     if str(folder.parent) not in sys.path:
         sys.path.append(str(folder.parent))
@@ -136,7 +135,7 @@ def sentence(path: Path) -> str:
 def compose(arguments: Sequence[str]) -> DictConfig:
     """Compose what the command line would; unlike `check.checked`, check nothing."""
     own = own_folder()
-    search = [f"hydra.searchpath=['file://{own}']"] if own else []
+    search = [f"hydra.searchpath=[{literal(f'file://{own}')}]"] if own else []
     with _reading():
         return settle(hydra.compose("train", [*spelled(arguments), *search]))
 
@@ -195,6 +194,11 @@ def spelled(arguments: Sequence[str]) -> list[str]:
     arguments = [re.sub(rf"^--(?!({_FLAGS})=)(?=[a-z_][\w.]*=)", "", argument) for argument in arguments]
     arguments = [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
     return [argument if argument.startswith("-") else _quoted(argument) for argument in arguments]
+
+
+def literal(value: object) -> str:
+    """Quote a text for Hydra, whatever letters it has."""
+    return "'" + str(value).replace("'", r"\'") + "'"
 
 
 def _quoted(argument: str) -> str:

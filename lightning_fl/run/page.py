@@ -344,12 +344,17 @@ def _settings(name: str, run: SavedRun, default: Config | None, several: bool) -
 
 
 def _files(run: SavedRun, folder: Path) -> str:
-    where = os.path.relpath(run.folder, folder)
     others = (p for p in run.folder.glob("[!.]*") if p.suffix != ".part" and p != folder / "report.html")
     names = sorted({"summary.json", *(p.name for p in others)})  # which a run writes after this page
-    # A dot first: the name may begin as an address does (javascript:...).
-    links = [f'<a href="./{quote(Path(where, name).as_posix())}">{escape(name)}</a>' for name in names]
+    links = [f'<a href="{_address(run.folder / name, folder)}">{escape(name)}</a>' for name in names]
     return f"<p>{escape(str(run.folder.resolve()))}: {', '.join(links)}</p>"
+
+
+def _address(path: Path, folder: Path) -> str:
+    try:  # a dot first: the name may begin as an address does (javascript:...)
+        return f"./{quote(Path(os.path.relpath(path, folder)).as_posix())}"
+    except ValueError:  # on another drive
+        return path.resolve().as_uri()
 
 
 def table(

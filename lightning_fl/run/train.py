@@ -54,7 +54,8 @@ def train(
         DataError: If a file cannot be read or written.
     """
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    code, found = version(), contents(settings)  # now: code may change while the run trains
+    # Now: code may change while the run trains, and what cannot be composed is said before.
+    code, found, usual = version(), contents(settings), default_settings()
     module, data, record = make_module(config, reference), make_data(config), Record(folder)
     checkpoint, stop = RoundCheckpoint(last_checkpoint(folder), config.checkpoint_every), stop or GracefulStop()
     shown = [Participants() if describe else None, RoundBar() if config.trainer.enable_progress_bar else None]
@@ -86,7 +87,7 @@ def train(
         summary = fit(module, data, trainer, record, stop, code, start, checkpoint.path)
         try:
             if first:
-                report.write(module, record, summary, folder, default_settings())
+                report.write(module, record, summary, folder, usual)
         finally:  # whatever a full disk has kept from being written
             if describe:
                 undefended = isinstance(module.aggregator, Average) and bool(summary["byzantine_clients"])

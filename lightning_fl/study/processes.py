@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -79,9 +80,8 @@ class Processes:
 
 
 def _context() -> Any:
-    """Choose how workers start: forked from a server that has imported torch, where the system can."""
-    methods = multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    """Choose how workers start: forked from a server that has imported torch, where what it imports can be forked."""
+    context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload([__name__, "lightning_fl.run.command"])
     return context
 

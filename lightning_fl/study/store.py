@@ -4,6 +4,7 @@ import csv
 import io
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ class Store:
 
 def free(lock: BaseFileLock) -> None:
     """Give up a claim."""
-    Path(lock.lock_file).unlink(missing_ok=True)
+    with suppress(PermissionError):  # where an open file cannot be removed
+        Path(lock.lock_file).unlink(missing_ok=True)
     lock.release()
 
 

@@ -92,7 +92,9 @@ class Submission:
             raise MissingError(f"submit needs pytest for the contract's laws, got none; {install('test')}.")
         words = ["-m", "pytest", "-q", "--pyargs", f"lightning_fl.contract.test_{self.group}"]
         alone = os.environ | {ONLY: self.name}  # -k would take every name that holds it
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=alone)
+        done = subprocess.run(
+            [sys.executable, *words], capture_output=True, encoding="utf-8", errors="replace", env=alone
+        )
         if done.returncode:
             lines = f"{done.stdout}{done.stderr}".splitlines()
             said = "\n".join(

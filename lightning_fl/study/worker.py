@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from lightning_fl.errors import SettingError
-from lightning_fl.run.config import compose
+from lightning_fl.run.config import compose, literal
 from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
@@ -103,13 +103,14 @@ def clear(folder: Path) -> None:
 
 def places(folder: Path) -> list[str]:
     """Say where a run's files go, that it goes on from its checkpoint there, and that it is one of many."""
-    quoted = "'" + str(folder).replace("'", r"\'") + "'"
-    return [f"run_dir={quoted}", "ckpt_path=auto", "trainer.enable_progress_bar=false"]
+    return [f"run_dir={literal(folder)}", "ckpt_path=auto", "trainer.enable_progress_bar=false"]
 
 
 def last_words(run: Run, how: str) -> str:
     """Say why a run left no result: its log's last error, or last line."""
     log = run.folder / "train.log"
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []  # it may never have begun
+    lines = (
+        log.read_text("utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    )  # it may never have begun
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines
     return f"{errors[-1] if errors else 'no output'} ({how}; {log})"

@@ -1,9 +1,11 @@
 """Weights & Biases: online with a key, offline without."""
 
 import json
+import os
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +61,22 @@ def test_a_key_in_the_environment(monkeypatch):
 def test_a_key_left_by_wandb_login(home, host, found):
     write_netrc(home, host)
     assert has_key() is found
+
+
+def test_a_key_left_by_wandb_login_on_windows(home):
+    write_netrc(home)
+    (home / ".netrc").rename(home / "_netrc")
+    assert has_key()
+
+
+def test_where_home_cannot_be_written_charts_are_staged_beside_the_run(tmp_path, modes, monkeypatch):
+    monkeypatch.setenv("WANDB_DATA_DIR", "")  # so that it is as before after the test
+    monkeypatch.delenv("WANDB_DATA_DIR")
+    wandb_logger(str(tmp_path))
+    assert "WANDB_DATA_DIR" not in os.environ
+    monkeypatch.setattr(os, "access", lambda path, mode: path != Path.home())
+    wandb_logger(str(tmp_path))
+    assert os.environ["WANDB_DATA_DIR"] == str(tmp_path)
 
 
 @pytest.mark.parametrize(

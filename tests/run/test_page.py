@@ -1,5 +1,6 @@
 """report.html: one page that says what a run was and how it went, without anything from outside."""
 
+import os
 import re
 from html.parser import HTMLParser
 from urllib.parse import unquote
@@ -168,6 +169,16 @@ def test_links_are_to_files_beside_the_page_whatever_their_names(tmp_path):
         assert all(link.startswith("./") for link in shown.links)
         found = {(where / unquote(link)).resolve() for link in shown.links}
         assert found == {path for path in folder.iterdir() if path != where / "report.html"}
+
+
+def test_links_across_drives_are_whole(tmp_path, monkeypatch):
+    def apart(path, start):
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    folder = saved.run(tmp_path / "run")
+    monkeypatch.setattr(os.path, "relpath", apart)
+    page.write([SavedRun.read(folder)], tmp_path)
+    assert (folder / "summary.json").as_uri() in Page((tmp_path / "report.html").read_text("utf-8")).links
 
 
 def test_the_defaults_are_said_to_be(tmp_path):

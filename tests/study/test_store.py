@@ -1,5 +1,7 @@
 """Files of records that several processes share, and what a kill or a spreadsheet leaves of them."""
 
+from pathlib import Path
+
 import pytest
 
 from lightning_fl import DataError
@@ -100,3 +102,14 @@ def test_a_claim_is_one_process_s(tmp_path):
     again = store.claim("k")
     assert again is not None
     free(again)
+
+
+def test_a_claim_is_given_up_where_an_open_file_cannot_be_removed(tmp_path, monkeypatch):
+    def refuse(path, missing_ok=False):
+        raise PermissionError(path)
+
+    store = Store(tmp_path / "cells.csv", FIELDS)
+    with monkeypatch.context() as windows:
+        windows.setattr(Path, "unlink", refuse)
+        free(store.claim("k"))
+    free(store.claim("k"))
