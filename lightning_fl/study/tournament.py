@@ -421,7 +421,9 @@ class Tournament(Study):
             again = self._close({attack: row for attack, row in rows.items() if attack not in refused})
         else:
             return cells, len(attacks) * len(others)
-        return cells + [cell for seed in others for cell in listed([a for a in again if a not in refused], seed)], 0
+        further = [cell for seed in others for cell in listed([a for a in attacks if a not in refused], seed)]
+        # What has been played all the same, as by an earlier screening, counts: it is known.
+        return cells + [cell for cell in further if cell.labels.attack in again or self.row(cell) is not None], 0
 
     def _close(self, rows: Mapping[str, Record]) -> list[str]:
         """Choose the attacks of a rule's further seeds by its runs at the first.

@@ -187,6 +187,11 @@ def test_further_seeds_play_what_came_close_and_what_does_most_to_a_class(tmp_pa
     assert (one.worst.mean, one.attack) == (pytest.approx(0.6), "ipm")
     assert one.worst_recall.mean == 0
     assert one.played == one.planned == len(everything)
+    known = tournament.cell(tournament.cells()[0].labels._replace(attack="mimic"), 1)  # by an earlier screening
+    tournament.records[tournament.key(known)] = row(0.2)
+    (one,) = standings(tournament, Panel("iid", 3))
+    assert list(one.worst_by_seed) == pytest.approx([0.6, 0.2, 0.6])
+    assert one.planned == len(everything) + (cruel == "ipm")
 
 
 @pytest.mark.parametrize(
