@@ -161,13 +161,16 @@ def check_optimizer(
     make_optimizer: Callable[[Sequence[nn.Parameter]], Optimizer],
     make_schedule: Callable[[Optimizer], LRScheduler] | None = None,
     like: Sequence[Tensor] = (),
-) -> None:
+) -> LRScheduler | None:
     """Check the server's optimizer and schedule: make both for zeros, and let them step.
 
     Args:
         make_optimizer: Makes the optimizer.
         make_schedule: Makes the schedule.  None: there is none.
         like: Tensors of the sizes that the optimizer is to train; by default one number.
+
+    Returns:
+        The schedule, which has stepped once.
     """
     parameters = [nn.Parameter(torch.zeros_like(value)) for value in like or [torch.zeros(1)]]
     for parameter in parameters:
@@ -187,6 +190,29 @@ def check_optimizer(
     if schedule is not None:
         with _refusals("schedule"):
             step(schedule, 0.0)
+    return schedule
+
+
+def check_privacy(client: Client, on_samples: bool, schedule: LRScheduler | None) -> None:
+    """Check that nothing steers a run that tells an epsilon but what clients send.
+
+    Args:
+        client: It tells one, or not.
+        on_samples: Whether the server computes on samples that clients hold, too.
+        schedule: The rate's.
+    """
+    if client.privacy(0) is None:
+        return
+    if on_samples:
+        raise SettingError(
+            "an epsilon needs a server that computes on no client's samples, got data.server_held_out=false; set it to "
+            "true, or client.delta=null."
+        )
+    if isinstance(schedule, ReduceLROnPlateau):
+        raise SettingError(
+            "an epsilon needs a rate that does not follow clients' losses, got a schedule that waits for a plateau; "
+            "choose another, or set client.delta=null."
+        )
 
 
 def step(schedule: LRScheduler, loss: float) -> None:

@@ -26,6 +26,7 @@ from lightning_fl.checks import (
     check_model,
     check_monitors,
     check_optimizer,
+    check_privacy,
     check_rounds,
     check_server_data,
     check_statistics,
@@ -212,7 +213,9 @@ class FederatedModule(pl.LightningModule):
         for what, number in [("a test sample", len(data.test)), ("a parameter of the model", d)]:
             if trainer.world_size > number:
                 raise SettingError(f"each of {trainer.world_size} processes needs {what}, got {number}; start fewer.")
-        check_optimizer(self.make_optimizer, self.make_schedule, parameters)
+        schedule = check_optimizer(self.make_optimizer, self.make_schedule, parameters)
+        served = bool(self.aggregator.needs_server) or recomputes(self.model)
+        check_privacy(self.client, served and not data.server_held_out, schedule)
         if type(self) is FederatedModule:  # another one may measure more
             check_monitors(trainer, self._measures(data))
         numbers = data.federation.n * d

@@ -117,6 +117,10 @@ class Kept(Wrapper):
         self._last: tuple[int, Updates] | None = None
 
     @override
+    def kappa(self, n: int, b: int, equal: bool) -> float | None:
+        return self.rule.kappa(n, b, equal)
+
+    @override
     def on_train_start(self, trainer: Any, *args: Any) -> None:
         """Refuse a folder with rounds of another run; see the base class.
 

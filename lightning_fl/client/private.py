@@ -23,9 +23,10 @@ from lightning_fl.round import Round
 class Private(Wrapper):
     """Send x_i min(1, C / ||x_i||) + N(0, (sigma C)^2 I).
 
-    All that one client holds is protected, from a server that sees each upload, and so from whoever sees a model: what
-    a rule makes of uploads costs nothing more.  For epsilon, neighbours are runs with and without the client; T uploads
-    are one with noise sigma / sqrt(T), T the rounds in which the client takes part.
+    What one client's updates say of all that it holds is protected, from a server that sees each upload, and so from
+    whoever sees a model: what a rule makes of uploads costs nothing more.  For epsilon, neighbours are a run and that
+    in which the client sends noise around 0; T uploads are one with noise sigma / sqrt(T), T the rounds in which the
+    client takes part.  A server that computes on clients' samples, or whose rate follows their losses, is refused.
 
     Args:
         client: The client to wrap.
@@ -41,6 +42,7 @@ class Private(Wrapper):
         Where a client may be replaced by another one, sensitivity is 2 C: epsilon is that of sigma / 2.  That the
         server draws participants gives nothing, as it knows who has sent what.  A trusted server that publishes nothing
         but means of k uploads would have the epsilon of sigma sqrt(k); for other rules there is no such statement.
+        Numbers of samples, which data weights tell, and validation samples are not covered.
         Noise has the length sqrt(d) sigma C.  Attackers who train are clipped and add noise as they are told; what
         others forge stays as it is.
     """

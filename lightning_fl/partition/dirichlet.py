@@ -41,7 +41,7 @@ class Dirichlet(Checked, Partition):
     Note:
         Fed-NGA and RAGA only name the distribution; by classes is the usual reading.  They do not say what happens to
         a client without samples, which is rare at their alpha: with 100 clients on MNIST there is one in 1 draw of
-        4,000 at alpha = 0.2, 1 of 10 at 0.1 and 9 of 10 at 0.05.  By clients at alpha = 0.01 each wants one class, but
+        2,000 at alpha = 0.2, 1 of 10 at 0.1 and 9 of 10 at 0.05.  By clients at alpha = 0.01 each wants one class, but
         classes wanted too often run out: on MNIST a client holds three quarters of one class and a rest of others.
     """
 

@@ -72,7 +72,7 @@ def summarise(
         present for attacks that measure their own success; of a backdoor that has a last round, with "success_peak"
         since its first one, "success_mean" over the evaluations of the last 30 attacked rounds, where there are any,
         and "lifespan", the rounds after the last one with a success rate above a half.
-        "guarantee" is null unless the rule guarantees nothing for that many clients or attackers.
+        "guarantee" says where a rule's bound on clients or attackers does not hold; null where it does, or has none.
     """
     evaluated = [row for row in record.metrics.rows if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else {}
@@ -129,7 +129,8 @@ def _privacy(module: FederatedModule, rounds: int) -> dict[str, float] | None:
     """Ask the client about the privacy of the honest one that took part in most rounds."""
     if module.client.privacy(0) is None:
         return None
-    drawn = Counter(client for t in range(rounds) for client in module.data.federation.participants(t)[0])
+    begun = rounds + (module.diverged or "").startswith(f"round {rounds + 1}:")  # in which clients had sent already
+    drawn = Counter(client for t in range(begun) for client in module.data.federation.participants(t)[0])
     return module.client.privacy(max(drawn.values(), default=0))
 
 
@@ -144,8 +145,9 @@ def _life(attack: Adversary | None, evaluated: Sequence[Row]) -> dict[str, float
         return {}
     attacked = [*islice(filter(attack.attacks_in, range(end, -1, -1)), 30)]
     during = [rate for done, rate in rates if done - 1 in attacked]
-    after = [(done, rate) for done, rate in rates if done > end + 1]
-    since = [end + 1, *(done for done, _ in after)]
+    last = max(attacked, default=end) + 1
+    after = [(done, rate) for done, rate in rates if done > last]
+    since = [last, *(done for done, _ in after)]
     lived = sum(done - before for before, (done, rate) in zip(since, after, strict=False) if rate > 0.5)
     averaged = {"success_mean": mean(during)} if during else {}
     return {"success_peak": max(rate for _, rate in rates)} | averaged | {"lifespan": lived}

@@ -62,10 +62,13 @@ class Sites:
                 f"{path} needs a column site, one for each of 2 or more classes, and 3 or more sites, got the columns "
                 f"{', '.join(names) or 'of an empty file'} and {many(len(rows), 'row')}; add what is missing."
             )
-        counts = torch.tensor([[_number(path, row, name) for name in classes] for row in rows])
+        counts = torch.tensor([[_number(path, row, name) for name in classes] for row in rows], dtype=torch.float64)
         totals = torch.tensor([_number(path, row, "total") for row in rows]) if "total" in rows[0] else counts.sum(1)
         fine = bool((counts >= 0).all() and (counts.sum(1) > 0).all())
-        counts = (counts / counts.sum(1, keepdim=True) * totals[:, None]).round()
+        shares = counts / counts.sum(1, keepdim=True) * totals[:, None]
+        counts = shares.floor()
+        rank = torch.argsort(shares - counts, dim=1, descending=True, stable=True).argsort(1)
+        counts += rank < (totals - counts.sum(1)).round()[:, None]  # the largest remainders up: the total stays
         if not (fine and counts.isfinite().all() and (counts.sum(1) > 0).all()):
             raise DataError(f"{path} needs numbers of at least 0, and a sample or more at each site.")
         return cls([row["site"] for row in rows], classes, counts.long())

@@ -102,6 +102,8 @@ def test_a_rule_that_needs_more_is_left_out(tmp_path):
 
 def test_a_simulated_run_keeps_its_rounds(tmp_path):
     rule = Kept(fl.aggregator.Krum(1), str(tmp_path))
+    other = fl.aggregator.TrimmedMean(1)
+    assert Kept(other, str(tmp_path)).kappa(7, 1, True) == other.kappa(7, 1, True) > 0
     for t in range(2):
         rule.aggregate(Updates(world.honest_updates(7, seed=9), ids=range(7)), world.oracle(index=t))
         rows = Updates(world.honest_updates(7, seed=t), ids=range(7))

@@ -1,10 +1,14 @@
+from functools import partial
 from math import exp, inf, sqrt
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+import lightning_fl as fl
 from lightning_fl import Round, SettingError
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.client.private import Private
@@ -53,3 +57,35 @@ def test_without_the_library_there_is_no_epsilon(monkeypatch):
     assert Private(Gradient()).privacy(10) is None
     with pytest.raises(SettingError, match=r"private needs dp-accounting .* pip install \"lightning-fl\[privacy\]\"\."):
         Private(Gradient(), delta=1e-5)
+
+
+class Telling(Private):
+    """It tells an epsilon, whatever is installed."""
+
+    def privacy(self, rounds):
+        return {"epsilon": 1.0, "delta": 1e-5, "uploads": rounds}
+
+
+@pytest.mark.parametrize(
+    ("rule", "held_out", "schedule", "message"),
+    [
+        (fl.aggregator.ServerOnly(), False, None, "computes on no client's samples, got data.server_held_out=false"),
+        (fl.aggregator.Average(), False, ReduceLROnPlateau, "does not follow clients' losses, got a schedule that"),
+        (fl.aggregator.ServerOnly(), True, None, None),
+        (fl.aggregator.Average(), False, None, None),
+    ],
+)
+def test_what_steers_a_run_without_noise_has_no_epsilon(rule, held_out, schedule, message):
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(60) % 2
+    data = fl.TensorData((x, y), (x, y), n_clients=3, server_samples=2, server_held_out=held_out)
+
+    def train(client):
+        return fl.train(partial(nn.Linear, 3, 2), data, rule, client=client, schedule=schedule, rounds=2)
+
+    assert train(Private(Gradient())).summary["privacy"] is None
+    if message is None:
+        assert train(Telling(Gradient())).summary["privacy"]["uploads"] == 2
+    else:
+        with pytest.raises(SettingError, match=message):
+            train(Telling(Gradient()))

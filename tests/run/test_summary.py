@@ -39,6 +39,8 @@ def test_a_backdoor_s_life_after_its_window():
     attack = Badnets(3, from_round=20, to_round=29)
     assert report._life(attack, rows) == {"success_peak": 0.9, "success_mean": 0.9, "lifespan": 15}
     assert report._life(Badnets(3, from_round=20), rows) == report._life(attack, [{"round": 10}]) == {}
+    sparse = Badnets(3, from_round=20, to_round=29, every=8)  # 21 and 29 attack: the same window, ended later or not
+    assert report._life(sparse, rows) == report._life(Badnets(3, from_round=20, to_round=28, every=8), rows)
     rows[0]["attack/success_rate"] = 1.0  # before the attack
     assert report._life(attack, rows) == {"success_peak": 0.9, "success_mean": 0.9, "lifespan": 15}
 
@@ -169,6 +171,10 @@ def test_privacy_is_that_of_who_took_part_most(tmp_path, monkeypatch):
     summary = summarise(tmp_path, [{"round": 3}])
     assert summary["privacy"] == told
     assert "epsilon 2.5 at delta 1e-05, 3 uploads of a client at most" in report.results(summary, tmp_path)
+    reason = "round 3: the loss is not finite"  # for which clients 0 had sent
+    assert summarise(tmp_path, [{"round": 2}], "diverged", reason)["privacy"]["uploads"] == 3
+    reason = "round 2: the model's outputs are not finite for 1 of 4 test samples"
+    assert summarise(tmp_path, [{"round": 2}], "diverged", reason)["privacy"]["uploads"] == 2
 
 
 def test_infinite_kappas_are_counted_apart(tmp_path):

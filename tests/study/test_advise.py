@@ -27,6 +27,10 @@ def test_counts_and_shares_of_a_total_are_the_same(path, tmp_path):
     shares = tmp_path / "shares.csv"
     shares.write_text("site,total,a,b\nOne,100,0.6,0.4\nTwo,30,1,0\nThree,10,1,4\nFour,20,50,50\nFive,30,1,5\n")
     assert torch.equal(Sites.read(shares).counts, sites.counts)
+    shares.write_text("site,total,a,b,c\nOne,400,1,1,1\nTwo,3,0.5,0.5,0\nThree,1,1,1,1\nFour,7,0,2,5\n")
+    found = Sites.read(shares).counts
+    assert found.sum(1).tolist() == [400, 3, 1, 7]  # each within one of its share
+    assert found.tolist()[1:] == [[2, 1, 0], [1, 0, 0], [0, 2, 5]]
 
 
 def test_clients_hold_what_the_sites_hold(path):
