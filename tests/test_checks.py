@@ -12,6 +12,7 @@ from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import world
 from lightning_fl.partition.iid import Iid
 from lightning_fl.run.assemble import make_seeded
+from lightning_fl.samples import Samples
 from tests import training
 
 
@@ -146,6 +147,20 @@ def test_a_model_must_know_the_largest_token(split):
     with pytest.raises(SettingError, match="Sequential does not take inputs of shape"):
         check_model(nn.Sequential(nn.EmbeddingBag(9, 4), nn.Linear(4, 2)), Gradient(), words.train, words.test)
     check_model(nn.Sequential(nn.EmbeddingBag(10, 4), nn.Linear(4, 2)), Gradient(), words.train, words.test)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of embedding bags in vmap
+def test_a_model_must_know_tokens_below_0():
+    tokens = torch.ones(12, 3, dtype=torch.int64)
+    tokens[5, 1] = -1
+    words = TensorData((tokens, torch.arange(12) % 2), (tokens, torch.arange(12) % 2), Iid(), n_clients=3)
+    words.setup("fit")
+    with pytest.raises(SettingError, match="here -1 to 1, are tokens from 0"):
+        check_model(nn.Sequential(nn.EmbeddingBag(9, 4), nn.Linear(4, 2)), Gradient(), words.train)
+
+
+def test_samples_may_be_of_one_class():
+    check_model(nn.Linear(2, 3), Gradient(), Samples(torch.randn(4, 2), torch.ones(4, dtype=torch.int64), 3))
 
 
 def test_refuses_batch_statistics():

@@ -193,3 +193,9 @@ def test_an_attack_that_knows_more_than_it_says_is_found_out(monkeypatch):
 def test_what_mimic_learns_goes_on_from_a_checkpoint(warm_up, monkeypatch):
     monkeypatch.setattr(laws, "adversary", lambda name: MimicLearned(warm_up))
     laws.test_a_round_that_does_not_end_is_not_remembered("mine")
+
+
+def test_an_attack_on_a_plain_matrix_draws_from_seed_0_unless_told():
+    rows = world.honest_updates(5)
+    attack = Lie(0.7, drawn=True)
+    assert torch.equal(attack(rows, 2), attack(rows, 2, seed=0))

@@ -297,6 +297,20 @@ def test_what_is_left_alone_is_still_right(name):
         torch.testing.assert_close(ours.losses, losses, rtol=1e-10, atol=1e-12)
 
 
+def test_positions_among_the_samples_of_larger_batches_only():
+    """What a trial cannot see is seen by the number of rows, and left to another way."""
+
+    def forward(m, x):
+        return folded(m, x) if len(x) > 5 else m.out(m.l(x).relu().flatten(1))
+
+    model = seeded(lambda: Of(forward, l=nn.Linear(8, 8), out=nn.Linear(40, C))).double()
+    batch = clients((5, 8), (7, 7))
+    assert keeps_apart(model, batch.samples)
+    rows = torch.empty(2, len(flatten(trainable(model).values()))).double()
+    with pytest.raises(UnsupportedError):
+        fill(model, batch.samples, batch.indices, None, rows, torch.empty(2).double())
+
+
 def test_a_branch_that_was_not_met_before():
     """A model that mixes samples in larger batches only is caught when it does."""
 

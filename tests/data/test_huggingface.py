@@ -125,5 +125,5 @@ def test_what_can_only_be_a_folder_is_not_asked_of_the_hub(name):
 
 
 def test_a_folder_that_is_none_of_theirs(tmp_path):
-    with pytest.raises(DataError, match=r"cannot be read: .*; give its name on the hub, or a folder of save_to_disk"):
+    with pytest.raises(DataError, match=r"cannot be read: \w+: \w.*; give its name on the hub, or a folder of save_"):
         data(tmp_path).load()

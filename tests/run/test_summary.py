@@ -175,6 +175,7 @@ def test_privacy_is_that_of_who_took_part_most(tmp_path, monkeypatch):
     assert summarise(tmp_path, [{"round": 2}], "diverged", reason)["privacy"]["uploads"] == 3
     reason = "round 2: the model's outputs are not finite for 1 of 4 test samples"
     assert summarise(tmp_path, [{"round": 2}], "diverged", reason)["privacy"]["uploads"] == 2
+    assert summarise(tmp_path, [], "interrupted")["privacy"]["uploads"] == 0  # it ended before its first round
 
 
 def test_infinite_kappas_are_counted_apart(tmp_path):

@@ -265,6 +265,7 @@ def test_what_is_only_convex_is_not_guaranteed():
         (lambda: frpg_bound(0, 1.0, DISTANCES, PROBLEM), "finite rounds >= 1"),
         (lambda: lfrpg_bound(1, 0, 1.0, DISTANCES, PROBLEM), "finite slots >= 1"),
         (lambda: frpg_bound(1, -1.0, DISTANCES, PROBLEM), "finite gap >= 0"),
+        (lambda: frpg_bound(1, 1.0, [-1.0, *DISTANCES[1:]], PROBLEM), "finite distances >= 0"),
         (lambda: frpg_bound(1, 1.0, DISTANCES[1:], PROBLEM), "one for each of 3 honest clients, got 3"),
     ],
 )

@@ -255,3 +255,12 @@ def test_a_row_beyond_the_longest_is_as_one_of_inf(length, draw):
                 ]
             else:
                 assert not found.centred.gram.diagonal()[some].isfinite().any()
+
+
+@pytest.mark.parametrize("asked", ["nothing", "centred", "gram", "squares"])
+def test_lengths_are_the_rows_own_whatever_is_known(asked, draw):
+    rows = torch.randn(5, 40, generator=draw, dtype=torch.float64) * torch.arange(1.0, 6)[:, None] + 2
+    updates = Updates(rows)
+    if asked != "nothing":
+        getattr(updates, asked)
+    torch.testing.assert_close(updates.lengths, rows.norm(dim=1))

@@ -18,7 +18,7 @@ from lightning_fl.contract import conf, world
 from lightning_fl.metric.robustness import measured_kappa
 from lightning_fl.yardstick import attacks
 from lightning_fl.yardstick.attacks import MEMBERS, NAME, UNBOUNDED
-from lightning_fl.yardstick.box import ClosedBox
+from lightning_fl.yardstick.box import ClosedBox, Spent
 from lightning_fl.yardstick.honest import FAMILIES, drawn
 
 H, F = 9, 2
@@ -245,3 +245,15 @@ def test_a_walk_starts_from_the_worst_and_ends_where_harm_has_no_bound():
     box = SimpleNamespace(found=[1], f=1, honest=honest, mean=one, std=one, ranked=lambda: ranked, ask=asked.append)
     attacks._walk(box, 0)
     assert asked == []
+
+
+def test_a_walk_does_more_harm_than_what_it_starts_from():
+    found = fl.worst(lambda rows: rows.median(0).values, world.honest_updates(H), F, budget=FIRST + 200)
+    assert found.asked == FIRST + 200
+    assert "walk" in found.members
+    box = ClosedBox(lambda rows: rows.median(0).values, world.honest_updates(H), F, 100)
+    first = box.ask(box.mean.expand(F, -1) + 0.1 * box.std).kappa
+    box.member = "walk"
+    with pytest.raises(Spent):
+        attacks._walk(box, 0)
+    assert box.found["walk"].kappa > first
