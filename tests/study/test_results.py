@@ -18,7 +18,7 @@ PAGES = Path(__file__).parents[2]
     [
         ("RESULTS", "measured", 7),
         ("TOURNAMENT", "tournament", 1),
-        ("docs/more_rules", "tournament", 2),
+        ("docs/more_rules", "tournament", 3),
         ("docs/leagues", "tournament", 5),
         ("docs/tournament_2025", "tournament", 2),
     ],
