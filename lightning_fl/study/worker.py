@@ -109,8 +109,7 @@ def places(folder: Path) -> list[str]:
 def last_words(run: Run, how: str) -> str:
     """Say why a run left no result: its log's last error, or last line."""
     log = run.folder / "train.log"
-    lines = (
-        log.read_text("utf-8", errors="replace").strip().splitlines() if log.exists() else []
-    )  # it may never have begun
+    text = log.read_text("utf-8", errors="replace") if log.exists() else ""  # it may never have begun
+    lines = text.strip().splitlines()
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines
     return f"{errors[-1] if errors else 'no output'} ({how}; {log})"
