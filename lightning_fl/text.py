@@ -86,6 +86,15 @@ def for_csv(value: Any) -> Any:
     return value if re.fullmatch(r"(?![=+@＝＋－＠-]).*|-[0-9.]+(e[-+]?[0-9]+)?", value) else f"'{value}"
 
 
+def for_hydra(value: object) -> str:
+    r"""Quote the value of a setting on Hydra's command line, whatever letters it has.
+
+    >>> print(for_hydra("Anna's"))
+    'Anna\'s'
+    """
+    return "'" + str(value).replace("'", r"\'") + "'"
+
+
 def without_tags(markdown: str) -> str:
     """Show HTML in Markdown as text, but for comments and line breaks.
 

@@ -27,7 +27,7 @@ from lightning_fl import yaml_file
 from lightning_fl.errors import SettingError
 from lightning_fl.run.identity import beside
 from lightning_fl.run.saved import last_checkpoint
-from lightning_fl.text import said
+from lightning_fl.text import for_hydra, said
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
@@ -135,7 +135,7 @@ def sentence(path: Path) -> str:
 def compose(arguments: Sequence[str]) -> DictConfig:
     """Compose what the command line would; unlike `check.checked`, check nothing."""
     own = own_folder()
-    search = [f"hydra.searchpath=[{literal(f'file://{own}')}]"] if own else []
+    search = [f"hydra.searchpath=[{for_hydra(f'file://{own}')}]"] if own else []
     with _reading():
         return settle(hydra.compose("train", [*spelled(arguments), *search]))
 
@@ -194,11 +194,6 @@ def spelled(arguments: Sequence[str]) -> list[str]:
     arguments = [re.sub(rf"^--(?!({_FLAGS})=)(?=[a-z_][\w.]*=)", "", argument) for argument in arguments]
     arguments = [re.sub(rf"^\++(?=({'|'.join(GROUPS)})=)", "", argument) for argument in arguments]
     return [argument if argument.startswith("-") else _quoted(argument) for argument in arguments]
-
-
-def literal(value: object) -> str:
-    """Quote a text for Hydra, whatever letters it has."""
-    return "'" + str(value).replace("'", r"\'") + "'"
 
 
 def _quoted(argument: str) -> str:

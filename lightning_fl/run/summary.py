@@ -145,7 +145,7 @@ def _life(attack: Adversary | None, evaluated: Sequence[Row]) -> dict[str, float
         return {}
     attacked = [*islice(filter(attack.attacks_in, range(end, -1, -1)), 30)]
     during = [rate for done, rate in rates if done - 1 in attacked]
-    last = max(attacked, default=end) + 1
+    last = attacked[0] + 1  # rounds that have ended then
     after = [(done, rate) for done, rate in rates if done > last]
     since = [last, *(done for done, _ in after)]
     lived = sum(done - before for before, (done, rate) in zip(since, after, strict=False) if rate > 0.5)

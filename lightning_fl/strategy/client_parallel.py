@@ -19,6 +19,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 
 from lightning_fl.errors import RESUME
+from lightning_fl.text import for_hydra
 from lightning_fl.updates.exchange import same_start
 
 # Seconds between two looks at the other processes, and how long this one may take to report the loss by itself.
@@ -80,8 +81,8 @@ class _Launcher(_SubprocessScriptLauncher):
         os.environ["WORLD_SIZE"] = str(self.num_processes * self.num_nodes)
         command, folder = [sys.executable, *sys.orig_argv[1:]], None
         if HydraConfig.initialized():
-            output = HydraConfig.get().runtime.output_dir.replace("'", "\\'")
-            command, folder = [*command, f"hydra.run.dir='{output}'"], get_original_cwd()
+            output = for_hydra(HydraConfig.get().runtime.output_dir)
+            command, folder = [*command, f"hydra.run.dir={output}"], get_original_cwd()
         for rank in range(1, self.num_processes):
             process = subprocess.Popen(command, env={**os.environ, "LOCAL_RANK": str(rank)}, cwd=folder)
             self.procs.append(process)

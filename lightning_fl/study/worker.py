@@ -12,11 +12,12 @@ from typing import Any
 from omegaconf import DictConfig
 
 from lightning_fl.errors import SettingError
-from lightning_fl.run.config import compose, literal
+from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
 from lightning_fl.run.identity import identity
 from lightning_fl.run.lock import BusyError, held
 from lightning_fl.run.saved import finished, last_checkpoint
+from lightning_fl.text import for_hydra
 
 HELD = 75  # exit code of a worker that finds another process training its run
 
@@ -103,7 +104,7 @@ def clear(folder: Path) -> None:
 
 def places(folder: Path) -> list[str]:
     """Say where a run's files go, that it goes on from its checkpoint there, and that it is one of many."""
-    return [f"run_dir={literal(folder)}", "ckpt_path=auto", "trainer.enable_progress_bar=false"]
+    return [f"run_dir={for_hydra(folder)}", "ckpt_path=auto", "trainer.enable_progress_bar=false"]
 
 
 def last_words(run: Run, how: str) -> str:

@@ -41,6 +41,7 @@ def test_a_backdoor_s_life_after_its_window():
     assert report._life(Badnets(3, from_round=20), rows) == report._life(attack, [{"round": 10}]) == {}
     sparse = Badnets(3, from_round=20, to_round=29, every=8)  # 21 and 29 attack: the same window, ended later or not
     assert report._life(sparse, rows) == report._life(Badnets(3, from_round=20, to_round=28, every=8), rows)
+    assert report._life(sparse, rows)["lifespan"] == 16  # to 30, 40 and from 50 to 55
     rows[0]["attack/success_rate"] = 1.0  # before the attack
     assert report._life(attack, rows) == {"success_peak": 0.9, "success_mean": 0.9, "lifespan": 15}
 
