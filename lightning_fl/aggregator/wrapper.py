@@ -134,9 +134,14 @@ def check_hooks(rule: Aggregator, asker: str) -> None:
     Raises:
         SettingError: If it has another hook, which nobody would call.
     """
-    passed = {"on_train_batch_end", "state_dict", "load_state_dict"}
-    for name, default in vars(pl.Callback).items():
-        if not name.startswith("_") and name not in passed and getattr(type(rule), name) is not default:
-            raise SettingError(
-                f"{asker} does not call {name} of its rule, got {type(rule).__name__} with it; use that rule by itself."
-            )
+    for name in other_hooks(rule):
+        raise SettingError(
+            f"{asker} does not call {name} of its rule, got {type(rule).__name__} with it; use that rule by itself."
+        )
+
+
+def other_hooks(rule: Aggregator) -> list[str]:
+    """List the hooks of Lightning's that a rule has beside those by which it remembers."""
+    passed, mine = {"on_train_batch_end", "state_dict", "load_state_dict"}, type(rule)
+    hooks = vars(pl.Callback).items()
+    return [name for name, usual in hooks if name[0] != "_" and name not in passed and getattr(mine, name) is not usual]

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from lightning_fl import Aggregation, Aggregator, SettingError, Updates
 from lightning_fl.aggregator.base import Motion
+from lightning_fl.aggregator.wrapper import other_hooks
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf, hostile, world
 from lightning_fl.contract.case import case
 from lightning_fl.contract.device import PretendedDevice
+from lightning_fl.federation import Federation
 from lightning_fl.samples import ClientBatch
 from lightning_fl.server_oracle import GivenServer
 
@@ -267,6 +269,18 @@ def test_it_remembers_clients_and_not_rows(name, absent):
         torch.testing.assert_close(here, there, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_who_attacks_changes_nothing(name):
+    """It may check its settings by who takes part, and must not go by who attacks; so it takes no trainer either."""
+    assert not (hooks := other_hooks(make(name))), f"{hooks} get the trainer, which knows who attacks"
+    rows, found = world.honest_updates(H + F), []
+    for attackers in ([1, 2, 3], [15, 16, 17]):
+        rule = make(name)
+        rule.check_clients(Federation(H + F, F, "replacement", which=attackers))
+        found.append(apply(rule, rows))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", those(lambda rule: rule.robust))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
@@ -290,9 +304,13 @@ def test_hostile_rows_leave_it_finite_and_near(name, h, values, entries, seed, i
         return
     if rule.guarantee(h + f, world.CLASSES):
         return
-    honest = world.honest_updates(h, seed=seed)
-    rows = hostile.rows(honest, values, entries)
-    aggregation = rule.aggregate(Updates(rows, ids=range(h + f)), world.oracle(index=index))
+    honest, draw = world.honest_updates(h, seed=seed), torch.Generator().manual_seed(seed)
+    place, ids = torch.randperm(h + f, generator=draw), torch.randperm(h + f, generator=draw).tolist()
+    rows = hostile.rows(honest, values, entries)[place]  # no order and no number tells who is honest
+    if (trusted := rule.needs_client) is not None:
+        there, here = ids.index(trusted), place.tolist().index(0)
+        ids[there], ids[here] = ids[here], ids[there]
+    aggregation = rule.aggregate(Updates(rows, ids=ids), world.oracle(index=index))
     assert aggregation.update.isfinite().all()
     assert aggregation.update.norm() <= (h + f if rule.sums else 10) * honest.norm(dim=1).max()
     if aggregation.weights is not None:

@@ -131,3 +131,45 @@ def test_clients_come_and_go(rule, remembered, others):
     assert module.diverged is None
     present = {i for round_ in range(4) for group in federation.participants(round_) for i in group}
     assert set(rule.state_dict()[remembered]) == present
+
+
+class Knowing(Average):
+    """Averages those whom it takes for honest by what it should not go by."""
+
+    order_matters = True
+
+    def __init__(self, f, by):
+        self.f, self.by, self.liars = f, by, []
+
+    def check_clients(self, federation):
+        self.liars = list(federation.byzantine_ids)
+
+    def aggregate(self, updates, server):
+        kept = {
+            "place": range(updates.n - self.f),
+            "number": sorted(range(updates.n), key=updates.ids.__getitem__)[: updates.n - self.f],
+            "word": [i for i in range(updates.n) if updates.ids[i] not in self.liars],
+        }[self.by]
+        return super().aggregate(Updates(updates.rows[list(kept)]), server)
+
+
+class Hooked(Average):
+    """Averages, and reads what it should not."""
+
+    def on_train_batch_start(self, trainer, *args):
+        trainer.datamodule.test
+
+
+@pytest.mark.parametrize("by", ["place", "number"])
+def test_who_goes_by_place_or_number_is_found_out(by, hold):
+    law = laws.test_hostile_rows_leave_it_finite_and_near.hypothesis.inner_test
+    with pytest.raises(AssertionError):
+        hold(lambda f: Knowing(f, by), law, 12, [1e30, 1e30, 1e30], None, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"), [(lambda f: Knowing(f, "word"), "not equal"), (lambda f: Hooked(), "trainer")]
+)
+def test_who_asks_for_the_attackers_is_found_out(make, why, hold):
+    with pytest.raises(AssertionError, match=why):
+        hold(make, laws.test_who_attacks_changes_nothing)
