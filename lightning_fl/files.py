@@ -29,7 +29,7 @@ def write(path: Path, content: bytes | memoryview | str) -> None:
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with part.open("wb") as file:
+            with unlinked(part).open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -38,6 +38,13 @@ def write(path: Path, content: bytes | memoryview | str) -> None:
             part.unlink(missing_ok=True)  # a full disk needs the space
             raise
         _sync_folder(path.parent)
+
+
+def unlinked(path: Path) -> Path:
+    """Remove a link where a file will be written: a folder may be a stranger's, and point to a file of one's own."""
+    if path.is_symlink():
+        path.unlink()
+    return path
 
 
 def rows(path: Path, who: str) -> tuple[list[str], list[dict[str, str]]]:
@@ -122,8 +129,11 @@ def append(path: Path, content: bytes) -> None:
     Raises:
         DataError: If it cannot be written.
     """
-    with explained(path), path.open("ab") as file:
-        file.write(content)
+    with explained(path):
+        if path.is_symlink():
+            raise DataError(f"{path} is a link, perhaps to what is not the run's; put the file itself in its place.")
+        with path.open("ab") as file:
+            file.write(content)
 
 
 def sync(path: Path) -> None:

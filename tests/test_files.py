@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
-from lightning_fl import DataError, files
+from lightning_fl import DataError, files, plot
 
 
 @contextmanager
@@ -57,6 +58,20 @@ def test_additions(tmp_path):
     with room(10), pytest.raises(DataError, match="file cannot be written: File too large"):
         files.append(path, bytes(100))
     assert path.read_bytes().startswith(b"one two")
+
+
+def test_a_link_leads_nowhere(tmp_path):
+    """A stranger's folder holds links to files of one's own in the places of what is written."""
+    own = tmp_path / "own"
+    own.write_text("mine")
+    for name in ("page.html", "page.html.part", "picture.png", "rows.csv"):
+        (tmp_path / name).symlink_to(own)
+    files.write(tmp_path / "page.html", "theirs")
+    plot.save(Figure(), tmp_path / "picture.png")
+    with pytest.raises(DataError, match=r"rows\.csv is a link"):
+        files.append(tmp_path / "rows.csv", b"theirs")
+    assert own.read_text() == "mine"
+    assert (tmp_path / "page.html").read_text() == "theirs"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

@@ -75,9 +75,7 @@ def rule_of(place: str, f: int) -> Callable[[Any], Any]:
 def search(place: str, n: int, f: int, d: int, seed: int, budget: int | None, out: Path) -> None:
     """Print what is found over all families, and draw it."""
     rule = rule_of(place, f)
-    import torch
-
-    from lightning_fl import plot
+    from lightning_fl import files, plot
     from lightning_fl.yardstick.worst import BUDGET, kappa
 
     found = kappa(rule, n, f, d, seed=seed, budget=BUDGET if budget is None else budget)
@@ -86,7 +84,7 @@ def search(place: str, n: int, f: int, d: int, seed: int, budget: int | None, ou
     kappas = {name: each.kappa for name, each in found.families.items()}
     title = f"{found.worst.ensemble} against {found.worst.rule}, n = {n}, f = {f}, d = {d:,}"
     out.mkdir(parents=True, exist_ok=True)
-    torch.save({name: (each.honest, each.rows) for name, each in found.families.items()}, out / "worst.pt")
+    files.save(out / "worst.pt", {name: (each.honest, each.rows) for name, each in found.families.items()})
     figure = plot.worst(kappas, {k: v for k, v in lines.items() if v is not None}, found.worst, title)
     plot.save(figure, out / "worst.png")
     print(*map(shown, [out / "worst.png", out / "worst.pt"]), sep="\n")

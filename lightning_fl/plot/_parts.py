@@ -4,7 +4,6 @@ import glob
 import textwrap
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import nullcontext
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -41,9 +40,11 @@ def save(figure: Figure, target: Path | BytesIO) -> None:
     if mpl.rcParams["text.usetex"]:
         for text in figure.findobj(Text):
             text.set_usetex(False)
-    told = files.explained(target) if isinstance(target, Path) else nullcontext()
-    with mpl.rc_context({"text.usetex": False}), told:  # of ticks, which are made while drawing
-        figure.savefig(target)
+    drawn, kind = (BytesIO(), target.suffix[1:]) if isinstance(target, Path) else (target, "png")
+    with mpl.rc_context({"text.usetex": False}):  # of ticks, which are made while drawing
+        figure.savefig(drawn, format=kind)
+    if isinstance(target, Path):
+        files.write(target, drawn.getbuffer())
 
 
 class Pictures(dict[str, Figure]):

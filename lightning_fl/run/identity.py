@@ -167,7 +167,7 @@ def said(node: Any, key: str = "") -> Any:
     kept = {key: said(value, key) for key, value in node.items() if not (key in added and value == added[key])}
     if kind in REVISED:
         kept["_revised_"] = REVISED[kind]
-    if (source := _own_source(kind)) is not None:
+    if (source := own_source(kind)) is not None:
         kept["_code_"] = _digest(source)
     return {key: value for key, value in kept.items() if value not in (None, {}, [], "")}
 
@@ -200,7 +200,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _own_source(target: str) -> Path | None:
+def own_source(target: str) -> Path | None:
     """Find the file of a class or function that may be edited; None if it is ours, installed or not there."""
     if target.partition(".")[0] in {"", *_OURS}:
         return None

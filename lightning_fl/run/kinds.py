@@ -19,6 +19,7 @@ from lightning_fl.arguments import is_open, named, takers
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import LISTS, NAMES, describe, fits, options, type_hints
 from lightning_fl.run.config import no_such
+from lightning_fl.run.identity import own_source
 from lightning_fl.text import said
 
 # What each group takes, by name: what they need is imported only once a run has some.
@@ -67,6 +68,10 @@ def check_kinds(node: Mapping[str, Any], path: str, hint: Any = None) -> None:
             raise SettingError(f"{path} is made as a whole, got _partial_=true; leave it out.")
     if hint is not None and not _makes(thing, hint):
         raise SettingError(_other(path, taken, target))
+    if not (isinstance(thing, type) or target.startswith("lightning_fl.") or own_source(target)):
+        raise SettingError(
+            f"{path} needs a class, or a function of your project, got {target}; write a function that calls it."
+        )
     names = names[1:] if node.get("_partial_") is True else names  # the first argument comes when it is called
     beside: dict[str, Any] = _HYDRAS | _OF_A_RUN.get(path, {})
     for key, value in node.items():

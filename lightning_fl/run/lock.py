@@ -88,7 +88,7 @@ def held(folder: Path, wait: bool = False) -> Iterator[None]:
             lock = acquired(path, -1.0, is_singleton=True)
     try:
         with files.explained(note):
-            note.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+            files.unlinked(note).write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
         yield
     finally:
         if lock.lock_counter == 1:

@@ -348,7 +348,8 @@ def load_module(folder: str | Path) -> FederatedModule:
 
     The folder may be somebody else's as far as you trust the classes that its ``config.yaml`` can name: any model,
     client, optimizer or schedule that Python can import here, also from ``conf``'s parent folder, with any settings,
-    such as paths.  Their modules are imported; nothing else is called, and nothing in the folder itself is run.
+    such as paths.  Their modules are imported; no other package's function is called, nothing in the folder itself is
+    run.
 
     Args:
         folder: The run's folder, with ``config.yaml`` and ``checkpoints/last.ckpt``, or that checkpoint.

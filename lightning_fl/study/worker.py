@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from lightning_fl import files
 from lightning_fl.errors import SettingError
 from lightning_fl.run.config import compose
 from lightning_fl.run.explain import explained
@@ -70,7 +71,7 @@ def _exit_code(run: Run) -> int:
 @contextmanager
 def _logged(path: Path) -> Iterator[None]:
     """Let what this process and its libraries print go to a file."""
-    with path.open("w", buffering=1, encoding="utf-8", errors="backslashreplace") as log:
+    with files.unlinked(path).open("w", buffering=1, encoding="utf-8", errors="backslashreplace") as log:
         before = {number: os.dup(number) for number in (1, 2)}
         try:
             for number in before:

@@ -157,7 +157,7 @@ class Hooked(Average):
     """Averages, and reads what it should not."""
 
     def on_train_batch_start(self, trainer, *args):
-        trainer.datamodule.test
+        self.seen = trainer.datamodule.test
 
 
 @pytest.mark.parametrize("by", ["place", "number"])

@@ -133,6 +133,7 @@ SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
         ("aggregator", {"_target_": "lightning_fl.aggregator.nnm.Nnm", "f": 1, "rule": WRONG}, "rule needs a class"),
         ("aggregator", {"_target_": "lightning_fl.aggregator.average.Average", "_partial_": True}, "made as a whole"),
         ("model", {"_target_": "os:system"}, "it is written MODULE.CLASS"),
+        ("model", {"_target_": "torch.fx.graph_module.reduce_graph_module"}, "or a function of your project"),
     ],
 )
 def test_nothing_is_called_that_its_place_does_not_take(group, node, message, monkeypatch):
