@@ -4,6 +4,7 @@ A few lines of aliases of aliases are gigabytes once they are written out, and r
 without a word.
 """
 
+import re
 from typing import Any
 
 import yaml
@@ -12,18 +13,25 @@ _CHARACTERS, _VALUES, _LEVELS = 100_000, 20_000, 30  # tables of papers have 12,
 
 
 class LimitError(yaml.YAMLError):
-    """It is larger than what anybody writes."""
+    """It is larger than what anybody writes, or asks for more than it may."""
 
 
-def load(text: str, loader: type[yaml.BaseLoader] | type[yaml.SafeLoader]) -> Any:
+def load(text: str, loader: type[yaml.BaseLoader] | type[yaml.SafeLoader], environment: bool = True) -> Any:
     """Read YAML.
 
+    Args:
+        text: What a file holds.
+        loader: What makes values of it.
+        environment: Whether settings may ask for this machine's environment variables, which end up in runs' files.
+
     Raises:
-        LimitError: If it is too large, its aliases written out, or refers to itself.
+        LimitError: If it is too large, its aliases written out, refers to itself, or asks for what it may not.
         yaml.YAMLError: If it is not YAML, or a key occurs twice in one place.
     """
     if len(text) > _CHARACTERS:
         raise LimitError(f"it has {len(text):,} characters, more than {_CHARACTERS:,}")
+    if not environment and (asked := re.search(r"\$\{\s*oc\.(env|decode)", text)):
+        raise LimitError(f"{asked[0]}...}} would write a variable of this machine into its runs; put in the value")
     reader = loader(text)
     try:
         node = reader.get_single_node()

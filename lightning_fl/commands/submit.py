@@ -43,8 +43,16 @@ def defaults() -> dict[str, object]:
 
 
 def entries(submission: Submission) -> Entries:
-    """What competes, the submission included."""
-    given = Namespace(**(defaults() | dict(submission.selection)))
+    """What competes, the submission included.
+
+    Raises:
+        SettingError: If it chooses what a tournament has no option for, or by another type than the option's.
+    """
+    usual = defaults()
+    for name, value in submission.selection.items():
+        if name not in usual or not isinstance(value, str if usual[name] is None else type(usual[name])):
+            raise SettingError(f"selection needs options of lightning-fl tournament as text, got {name}: {value!r}.")
+    given = Namespace(**(usual | dict(submission.selection)))
     if submission.lowers is None:
         given.add = [*given.add, submission.name]
         return selected(given)
@@ -116,8 +124,9 @@ def check(given: Namespace) -> None:
     said, holds = apart(tournament, folder, given.error)
     selected_there = ", ".join(f"{name}={value}" for name, value in submission.selection.items())
     report = write(Tournament(entries(submission), tournament.folder))
-    print(f"{reached}\n{said}\nPlayed: {selected_there}.\n{shown(report)}")
-    if not holds:
+    trial = "" if given.trial or set(submission.selection) <= {"protocol"} else " It is a trial, not the protocol's."
+    print(f"{reached}\n{said}\nPlayed: {selected_there}.{trial}\n{shown(report)}")
+    if not holds or trial:
         sys.exit(1)
 
 
@@ -131,6 +140,9 @@ def main() -> None:
     parser.add_argument("--error", type=float, default=1.0, help="points that 95 %% of runs may differ (1)")
     parser.add_argument(
         "--budget", type=int, default=_BUDGET, help=f"how often ByzAttack-1 asks a rule at most ({_BUDGET})"
+    )
+    parser.add_argument(
+        "--trial", action="store_true", help="with --check: it may have chosen otherwise than a protocol"
     )
     add_selection(parser)
     add_running(parser, "runs/submit")

@@ -5,6 +5,7 @@ that it names; ``cells.csv``, its runs; ``result.md``, what they come to, and wh
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,11 +59,17 @@ class Submission:
     selection: Mapping[str, Any]
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and re.fullmatch(r"[\w.-]+", self.name, re.ASCII)):
+            raise SettingError(f"submit needs a name of Latin letters, digits, '_', '-' and '.', got {self.name!r}.")
+        if not isinstance(self.selection, Mapping):
+            raise SettingError(f"submission.yaml needs options as selection, got {self.selection!r}.")
         if self.lowers is None and self.name in set(choices("adversary")) - set(choices("aggregator")):
             raise SettingError(f"submit takes {self.name}, an attack, with --lowers RULE; add the rule.")
         choose(self.name, choices(self.group), self.group)
         if not is_own(self.group, self.name):
             raise SettingError(f"submit needs a file of your own in conf/{self.group}, got {self.name}, one of ours.")
+        if self.lowers is not None:
+            choose(self.lowers, choices("aggregator"), "rule")
 
     @property
     def group(self) -> str:
@@ -76,8 +83,9 @@ class Submission:
         Raises:
             DataError: If the folder holds none.
         """
+        path = folder / "submission.yaml"
         try:
-            return cls(**yaml_file.load((folder / "submission.yaml").read_text("utf-8"), yaml.SafeLoader))
+            return cls(**yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader, environment=False))
         except (OSError, TypeError, yaml.YAMLError) as error:
             raise DataError(f"{folder} needs a submission.yaml as lightning-fl submit writes it: {error}.") from error
 
@@ -197,16 +205,19 @@ def apart(tournament: Tournament, folder: Path, error: float) -> tuple[str, bool
     """
     told = ["rule", "attack", "skew", "byzantine", "told", "seed"]
     rows = {tuple(row[key] for key in told): row for row in store.read(folder / "cells.csv", STORED)}  # chosen last
-    differences, missing = dict[str, float](), 0
+    differences, missing, impossible = dict[str, float](), 0, list[str]()
     for row in filter(None, map(tournament.row, tournament.cells())):
         submitted = rows.get(tuple(row[key] for key in told))
         missing += submitted is None
-        if submitted is not None and "refused" not in (row["status"], submitted["status"]):
-            differences[f"{row['attack']}, {row['skew']}, seed {row['seed']}"] = 100 * abs(
-                accuracy(row) - accuracy(submitted)
-            )
+        if submitted is not None and {row["status"], submitted["status"]} != {"refused"}:
+            name, claimed = f"{row['attack']}, {row['skew']}, seed {row['seed']}", accuracy(submitted)
+            differences[name] = 100 * abs(accuracy(row) - claimed)
+            if not 0 <= claimed <= 1 or "refused" in (row["status"], submitted["status"]):
+                impossible.append(f"{name}: {submitted['status']}, {claimed:g}")
     if missing or not differences:
         return f"{many(missing, 'run')} not submitted, of {missing + len(differences)}.", False
+    if impossible:
+        return f"{many(len(impossible), 'run')} cannot be what it says ({impossible[0]}).", False
     reached, farthest = percentile_95([*differences.values()]), max(differences, key=lambda name: differences[name])
     played = f"{many(len(differences), 'run')} compared: 95 % within {reached:.2f} points ({error:g} allowed)"
     return f"{played}, the farthest {differences[farthest]:.2f} ({farthest}).", reached <= error

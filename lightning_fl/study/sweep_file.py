@@ -38,7 +38,7 @@ def read(path: Path) -> dict[str, Any]:
         SettingError: If W&B would refuse it, or it does not sweep train.py or ``lightning-fl train``.
     """
     try:
-        content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader)
+        content = yaml_file.load(path.read_text("utf-8"), yaml.SafeLoader, environment=False)
     except OSError as error:
         beside = ", ".join(sorted(file.name for file in path.parent.glob("*.yaml"))) or "none"
         hint = f"files there: {beside}; lightning-fl init FOLDER brings some"

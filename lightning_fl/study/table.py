@@ -247,7 +247,7 @@ def _read(path: Path, name: str, readers: Sequence[Path] = ()) -> tuple[Any, lis
         chain = " like ".join(file.stem for file in (*readers, path))
         raise SettingError(f"a table cannot be like itself, got {chain}.")
     try:
-        given = yaml_file.load(path.read_text("utf-8"), yaml.BaseLoader)
+        given = yaml_file.load(path.read_text("utf-8"), yaml.BaseLoader, environment=False)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingError(f"{name} cannot be read as a table: {said(error)}.") from error
     empty = [key for key, value in given.items() if value == ""] if isinstance(given, dict) and "like" in given else []

@@ -1,6 +1,8 @@
 """lightning-fl submit in the example project, at two runs of two rounds."""
 
+import math
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -72,18 +74,51 @@ def test_a_rule_is_sent_whole_and_holds_only_if_its_runs_can_be_repeated(command
     rows = store.read(folder / "cells.csv", STORED)
     assert [(row["attack"], row["status"]) for row in rows] == [("none", "completed"), ("ipm", "completed")]
 
-    code, out, err = command("--check", "submissions/my_rule", "--budget", "5")
+    code, out, err = command("--check", "submissions/my_rule", "--budget", "5", "--trial")
     assert code == 0, err
     assert "2 runs compared: 95 % within 0.00 points (1 allowed)" in out
     assert Path("runs/submit/my_rule_again/standing.html").exists()
     rows[0]["accuracy"] += 0.1
     store.write(folder / "cells.csv", STORED, rows)
-    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5")
+    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5", "--trial")
     assert code == 1
     assert "the farthest 10.00 (none, iid, seed 0)" in out
+    rows[0]["accuracy"] = math.nan
+    store.write(folder / "cells.csv", STORED, rows)
+    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5", "--trial")
+    assert (code, "1 run cannot be what it says (none, iid, seed 0: completed, nan)" in out) == (1, True)
+    rows[0]["status"] = "refused"
+    store.write(folder / "cells.csv", STORED, rows)
+    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5", "--trial")
+    assert (code, "1 run cannot be what it says (none, iid, seed 0: refused" in out) == (1, True)
     store.write(folder / "cells.csv", STORED, rows[:1])
-    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5")
+    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5", "--trial")
     assert (code, "1 run not submitted, of 2." in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{name: my_rule, lowers: null, selection: 5}", "needs options as selection, got 5"),
+        (
+            "{name: my_rule, lowers: null, selection: {rules: [average]}}",
+            "options .* as text, got rules",
+        ),
+        ("{name: my_rule, lowers: null, selection: {nonsense: 'x'}}", "selection needs options .* got nonsense: 'x'"),
+        ("{name: my_attack, lowers: 'krum,average', selection: {}}", "there is no rule krum,average"),
+        ("{name: my_\u0440ule, lowers: null, selection: {}}", "needs a name of Latin letters, digits"),
+        ("{name: 7, lowers: null, selection: {}}", "needs a name of Latin letters, digits"),
+        ("{name: my_rule, lowers: null, selection: {overrides: ['run_name=${oc.env:HOME}']}}", "put in the value"),
+    ],
+)
+def test_what_was_sent_is_read_with_care(command, content, message):
+    folder = Path("submissions", "any")
+    folder.mkdir(parents=True)
+    shutil.copytree("conf", folder / "conf")
+    (folder / "submission.yaml").write_text(content)
+    code, _, err = command("--check", str(folder), "--dry-run")
+    assert code == 2
+    assert re.search(message, err)
 
 
 def test_an_attack_enters_by_what_it_leaves_of_a_rule(command):
@@ -114,7 +149,7 @@ def test_what_is_sent_holds_all_that_it_names(command):
     assert sent >= {"conf/aggregator/my_base.yaml", "conf/aggregator/my_child.yaml", "my_rule.py", "my_model.py"}
     assert sent >= {"conf/data/my_data.yaml", "my_data.py", "conf/model/my_model.yaml"}
     assert not {name for name in sent if "my_attack" in name}
-    code, _, err = command("--check", "submissions/my_child", "--budget", "5")
+    code, _, err = command("--check", "submissions/my_child", "--budget", "5", "--trial")
     assert code == 0, err
 
 
@@ -174,3 +209,5 @@ def test_what_is_not_the_protocol_s_is_a_trial(command):
     fill_in("my_rule")
     out = command("my_rule", *SMALL)[1]
     assert "submissions/my_rule: a trial; without overrides, rules, attacks, skew" in out
+    code, out, _ = command("--check", "submissions/my_rule", "--budget", "5")
+    assert (code, "It is a trial, not the protocol's." in out) == (1, True)
