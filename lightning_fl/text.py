@@ -96,9 +96,9 @@ def for_hydra(value: object) -> str:
 
 
 def without_tags(markdown: str) -> str:
-    """Show HTML in Markdown as text, but for comments and line breaks.
+    """Show HTML in Markdown as text, but for line breaks and comments that end in their line; draw no pictures.
 
-    >>> without_tags("a < 1<br><script>")
-    'a < 1<br>&lt;script>'
+    >>> without_tags("a < 1<br><script><!-- hides"), without_tags("![x](http://y)")
+    ('a < 1<br>&lt;script>&lt;!-- hides', '!&#91;x](http://y)')
     """
-    return re.sub(r"<(?=[A-Za-z/!?])(?!br>|!-- )", "&lt;", markdown)
+    return re.sub(r"<(?=[A-Za-z/!?])(?!br>|!-- [^\n]*-->)", "&lt;", markdown).replace("![", "!&#91;")

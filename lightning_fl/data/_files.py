@@ -40,6 +40,8 @@ def picture(path: str) -> Image.Image:
         with Image.open(path) as image:
             check_mode(image, path)
             return image.convert("RGB")
+    except Image.DecompressionBombError as error:
+        raise DataError(f"{path} is larger than pictures are: {error}.") from error
     except (OSError, SyntaxError, ValueError) as error:  # PIL raises all three on damaged files
         raise DataError(f"{path} is not an image or is cut short: {error}.") from error
 

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from lightning_fl import files, plot
 from lightning_fl.run.differences import changed, flat
 from lightning_fl.run.facts import attack_texts, facts, unweighted_text
-from lightning_fl.run.identity import Config
+from lightning_fl.run.identity import PLACES, Config
 from lightning_fl.run.saved import COMPLETED, SavedRun, labels, trust_shares
 from lightning_fl.tables import Place
-from lightning_fl.text import class_name, many
+from lightning_fl.text import class_name, many, shown
 
 # What each picture is called, and what it shows.
 CAPTIONS = {
@@ -332,7 +332,7 @@ def _classes(runs: Mapping[str, SavedRun]) -> list[str] | None:
 
 
 def _settings(name: str, run: SavedRun, default: Config | None, several: bool) -> str:
-    everything = "\n".join(f"{key}={value}" for key, value in flat(run.config))
+    everything = "\n".join(f"{key}={value}" for key, value in flat(run.config) if key not in PLACES)
     heading = f"<h3>{escape(name)}</h3>" if several else ""
     if not run.config:
         return f"{heading}<p>Not recorded.</p>"
@@ -347,7 +347,7 @@ def _files(run: SavedRun, folder: Path) -> str:
     others = (p for p in run.folder.glob("[!.]*") if p.suffix != ".part" and p != folder / "report.html")
     names = sorted({"summary.json", *(p.name for p in others)})  # which a run writes after this page
     links = [f'<a href="{_address(run.folder / name, folder)}">{escape(name)}</a>' for name in names]
-    return f"<p>{escape(str(run.folder.resolve()))}: {', '.join(links)}</p>"
+    return f"<p>{escape(shown(run.folder))}: {', '.join(links)}</p>"
 
 
 def _address(path: Path, folder: Path) -> str:
