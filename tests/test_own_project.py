@@ -181,7 +181,15 @@ def test_a_model_whose_settings_say_nothing_of_its_inputs_keeps_the_laws(project
 
 @pytest.mark.slow
 def test_it_keeps_the_laws(project, monkeypatch):
-    """By the line that the README names; nothing of ours is tested there.  A rule that takes any f breaks one."""
+    """By the line that the README names; nothing of ours is tested there.  A rule that takes any f breaks one.
+
+    A model whose file says what becomes of its batch normalisation keeps them, too.
+    """
+    layers = "nn.Linear(in_features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)"
+    constructor = f"def __init__(self, in_features: int):\n        super().__init__({layers})"
+    (project / "normed.py").write_text(f"from torch import nn\nclass Normed(nn.Sequential):\n    {constructor}\n")
+    content = "# With batch normalisation.\n_target_: normed.Normed\nin_features: 6\nbuffers: batch\n"
+    (project / "conf" / "model" / "normed.yaml").write_text(content)
     code, least = (project / "my_rule.py").read_text(), '    least = "f + 1"\n'
     assert least in code
     (project / "careless.py").write_text(code.replace(least, ""))

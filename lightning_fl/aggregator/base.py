@@ -131,6 +131,8 @@ class Aggregator(Checked, pl.Callback, ABC):
             DivergedError: If no update is left that the rule can use.
         """
         rows = Updates(updates, weights, range(len(updates)) if ids is None else ids)
+        if ids is not None and not len(set(ids)) == len(ids) == rows.n:
+            raise SettingError(f"ids must be {rows.n} different numbers, one per update, got {list(ids)}.")
         oracle = server if isinstance(server, ServerOracle) else GivenServer(server, seed)
         self.check(rows.n, oracle.n_classes)
         return aggregated(self, rows, oracle).update
@@ -303,8 +305,13 @@ def aggregated(rule: Aggregator, updates: Updates, server: ServerOracle) -> Aggr
 
     Raises:
         SettingError: If it returns anything but an `Aggregation` whose answer has the updates' length, and what it says
-            of clients one number per update.
+            of clients one number per update; or if it needs to know whose the rows are, and nobody says.
     """
+    if rule.needs_ids and updates.ids is None:
+        raise SettingError(
+            f"{rule.spelled()} needs their numbers to tell clients apart, got rows that are not single clients; use it "
+            f"by itself, without buckets."
+        )
     found, who = rule.aggregate(updates, server), f"{type(rule).__name__}.aggregate"
     if not isinstance(found, Aggregation):
         raise SettingError(f"{who} must return an Aggregation, got {type(found).__name__}.")

@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, open_dict
 
 from lightning_fl.errors import SettingError
+from lightning_fl.network.statistics import with_statistics
 from lightning_fl.run.assemble import make as make_part
 from lightning_fl.run.config import CONF, own_folder
 from lightning_fl.run.config import compose as compose_any
@@ -27,15 +28,17 @@ def compose(*overrides: str) -> DictConfig:
 def make(group: str, choice: str, **settings: Any) -> Any:
     """Instantiate one file of a group; settings replace those of the same name, nested ones too."""
     config = deepcopy(compose(f"{group}={choice}")[group])
+    buffers = None
     if group == "model":
-        with open_dict(config):
-            for name in ("start", "buffers"):  # what a run does with a model, no settings of one
-                config.pop(name)
+        with open_dict(config):  # what a run does with a model, no settings of one
+            config.pop("start")
+            buffers = config.pop("buffers")
     node = config
     while node:
         node.update({key: value for key, value in settings.items() if key in node})
         node = node.get("rule", node.get("client", {}))
     try:
-        return make_part(config)
+        made = make_part(config)
+        return made if buffers is None else with_statistics(made, buffers)
     except SettingError as error:
         raise SettingError(f"conf/{group}/{choice}.yaml cannot be made: {error}") from error

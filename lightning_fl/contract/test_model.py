@@ -61,7 +61,8 @@ def assert_same(rows, expected):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_federation_takes_it(name):
     with torch.device("meta"):
-        module = FederatedModule(conf.make("model", name), Gradient(), partial(SGD, lr=0.1))
+        buffers = conf.compose(f"model={name}").model.buffers or "refuse"
+        module = FederatedModule(conf.make("model", name), Gradient(), partial(SGD, lr=0.1), buffers=buffers)
     count = sum(p.numel() for p in module.parameters())
     assert count > 0
 

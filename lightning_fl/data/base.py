@@ -125,7 +125,7 @@ class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
             seed: The run's.  Partition and federation follow it unless they were made with a seed of their own.
             attacked: False: no client is Byzantine.
         """
-        self._check_made()
+        self.check_made()
         other = copy(self)
         other.seed, other.ready, other.trainer, other.validation = seed, False, None, None
         if self._follow["partition"]:
@@ -146,13 +146,18 @@ class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
                 `load` gives something else than two `Samples`.
             DataError: If these do not fit together.
         """
-        self._check_made()
+        self.check_made()
         if not self.ready:
             self._load_and_partition()
         self.place(self.trainer.strategy.root_device if self.trainer else torch.device("cpu"))
 
-    def _check_made(self) -> None:
-        if "ready" not in vars(self):  # a class of a user's own
+    def check_made(self) -> None:
+        """Check that a class of a user's own has called this one's constructor.
+
+        Raises:
+            SettingError: If it has not.
+        """
+        if "ready" not in vars(self):
             raise SettingError(f"{type(self).__name__} has no partition yet; call super().__init__() in its __init__.")
 
     def _load_and_partition(self) -> None:

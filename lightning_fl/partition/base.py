@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from lightning_fl.errors import SettingError
+from lightning_fl.ranges import Checked
 from lightning_fl.text import many
 
 
-class Partition(ABC):
+class Partition(Checked, ABC):
     """Spread samples over clients: disjoint, covering, seeded, no client empty."""
 
     n_clients: int | None = None

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition
-from lightning_fl.ranges import Checked, Share
+from lightning_fl.ranges import Share
 
 
-class BiasGroups(Checked, Partition):
+class BiasGroups(Partition):
     """Cut the clients into c equal groups; group z gets a sample of class z with probability q.
 
     With probability (1 - q) / (c - 1) the sample goes to each other group.  Inside its group each client gets it with

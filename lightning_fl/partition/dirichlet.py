@@ -15,14 +15,14 @@ from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition, shuffled_classes
-from lightning_fl.ranges import Checked, PositiveInt
+from lightning_fl.ranges import PositiveInt
 
 By = Literal["classes", "clients"]
 
 _TRIES = 100
 
 
-class Dirichlet(Checked, Partition):
+class Dirichlet(Partition):
     """Draw shares from Dir(alpha 1): of each class over the clients, or of each client over the classes.
 
     Args:

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition, shuffled_classes
-from lightning_fl.ranges import Checked, Share
+from lightning_fl.ranges import Share
 
 
-class Imbalanced(Checked, Partition):
+class Imbalanced(Partition):
     """Deal every class evenly, and let each client keep fewer and fewer samples of each further class.
 
     Of the n_z samples of class z = 0..c-1 that a client is dealt it keeps max(1, int(gamma^(z / (c - 1)) n_z)), drawn

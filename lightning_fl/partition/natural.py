@@ -13,7 +13,7 @@ from torch import Tensor
 from lightning_fl import files
 from lightning_fl.errors import DataError, SettingError
 from lightning_fl.partition.base import Partition
-from lightning_fl.ranges import Checked, PositiveInt
+from lightning_fl.ranges import PositiveInt
 from lightning_fl.text import many, said
 
 Order = Literal["sorted", "appearance"]
@@ -55,7 +55,7 @@ class Given(Partition):
         return f"{many(len(self._parts), 'client')} as given, content sha256:{hashlib.sha256(content).hexdigest()[:16]}"
 
 
-class Natural(Checked, Given):
+class Natural(Given):
     """Each user is a client: writers of characters, speakers, hospitals.
 
     Args:

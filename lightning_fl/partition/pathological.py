@@ -12,12 +12,12 @@ from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition, cut, shuffled_classes
-from lightning_fl.ranges import Checked, PositiveInt
+from lightning_fl.ranges import PositiveInt
 
 Assignment = Literal["pairs", "shards"]
 
 
-class Pathological(Checked, Partition):
+class Pathological(Partition):
     """Cut every class into pure shards and give each client two (or ``shards_per_client``) of them.
 
     Args:

@@ -6,10 +6,10 @@ from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition, cut
-from lightning_fl.ranges import Checked, PositiveFloat, PositiveInt
+from lightning_fl.ranges import PositiveFloat, PositiveInt
 
 
-class PowerLaw(Checked, Partition):
+class PowerLaw(Partition):
     """Shuffle all samples and cut them by sizes whose tail is a power: P(size > s) falls as s^(-exponent).
 
     Client i gets ``min_samples``, and of the rest a share in proportion to u_i^(-1 / exponent), u_i uniform in (0, 1]:

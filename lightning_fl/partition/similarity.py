@@ -5,10 +5,10 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from lightning_fl.partition.base import Partition
-from lightning_fl.ranges import Checked, Share
+from lightning_fl.ranges import Share
 
 
-class Similarity(Checked, Partition):
+class Similarity(Partition):
     """Deal a share gamma of the samples at random, and the others sorted by class.
 
     Of all N samples, shuffled, the first int(N gamma) are cut into equal parts, one per client.  The others, sorted by

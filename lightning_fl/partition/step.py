@@ -13,10 +13,9 @@ from torch import Tensor
 
 from lightning_fl.errors import SettingError
 from lightning_fl.partition.base import Partition, cut, shuffled_classes
-from lightning_fl.ranges import Checked
 
 
-class Step(Checked, Partition):
+class Step(Partition):
     """Give each client alpha times as much of two major classes as of every other class.
 
     The clients take all ordered pairs of major classes (a, b) in lexicographic order, as many clients per pair as

@@ -231,6 +231,7 @@ def train(
     if twin is not None:
         check_whole("twin", twin, 1)
     check_instance("data", data, FederatedDataModule, "fl.TensorData((x, y), (x_test, y_test))")
+    data.check_made()
     if rule is not None:
         check_instance("rule", rule, Aggregator, "fl.aggregator.Krum(f=4)")
     if attack is not None:

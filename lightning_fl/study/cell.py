@@ -76,7 +76,8 @@ def reached(words: Collection[str], texts: Mapping[Path, str]) -> dict[Path, str
 def keys() -> Callable[[Cell], str]:
     """Make the function that tells what a cell asks for: its overrides, and what files say that they choose.
 
-    An edit of your own rule, configuration or data gives its cells another key, an edit of ours all cells.  Cells with
+    An edit of your own rule or configuration, or of a file that a setting names, gives its cells another key, an edit
+    of ours all cells; what a folder holds, or a file that only code names, is not looked at.  Cells with
     different keys may still be one run: whoever composes them sees that by their `identity`.
     """
     own, texts = own_folder(), own_texts()

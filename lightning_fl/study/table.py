@@ -7,7 +7,8 @@ overrides, which are their own labels).  A column may also be a mapping of ``ove
 (true: the mean's 95 % interval in place of the deviation); ``reference`` (rows that mrd compares with, each for those
 down to the next); ``target`` (of rounds_to, %); ``chance`` (accuracy of guessing, %); ``seeds`` (how many); ``corner``
 (head of the rows); ``x`` (the columns are its values: draw lines); ``note``; ``cells`` (``rows``, ``columns``,
-``overrides``: further ones of some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (see `judge`).
+``overrides``: further ones of some cells); ``doubtful`` (``rows``, ``columns``, ``reason``); ``claims`` (``text``, and
+what `judge` compares).
 
 ``like`` names another table, or a file by its path from this one's folder.  What is missing here is taken from it;
 ``rows``, ``columns`` and ``published`` are added to its own, label by label.  Not taken over: what the paper prints of
@@ -127,6 +128,12 @@ class Table:
         shown = {column.value: label for label, column in self.columns.items() if not column.worst}
         if "mrd" in shown and first is None:
             raise SettingError(f"column {shown['mrd']} needs a row to compare with, got none; give reference: ROW.")
+        for head, drop in ((head, column) for head, column in self.columns.items() if column.value == "mrd"):
+            if attacks := [word for word in words(drop.overrides) if re.match(r"\+?adversary=(?!none$)", word)]:
+                raise SettingError(
+                    f"column {head} would compare recalls under attack, got {attacks[0]}; a max-recall-drop is that "
+                    f"where nobody attacks: take adversary=none, or another value."
+                )
         if "rounds_to" in shown and isnan(self.target):
             raise SettingError(
                 f"column {shown['rounds_to']} needs an accuracy to reach, got none; give target: PERCENT."

@@ -159,4 +159,4 @@ def _check(entry: Any, kinds: Mapping[str, _Kind], needed: Sequence[str], where:
             raise SettingError(f"{key} of {where} needs {what}, got {value!r}.")
     for key in needed:
         if key not in entry:
-            raise SettingError(f"each entry of {where} needs {key}.")
+            raise SettingError(f"each entry of {where} needs {key}, got {entry!r}.")

@@ -112,8 +112,8 @@ def introduction(tournament: Tournament) -> list[str]:
         "attacks in each seed. Worst class: the least recall of a class over attacks. Attack: the one with the least "
         "mean accuracy, of those played at every seed. Rank: 1 plus the number of rules whose interval of the worst "
         "attack lies above. kappa: squared distance from the honest mean over the honest variance, mean over rounds, "
-        "under the attack where it is largest. ms: mean time of the rule per round, with other runs beside it. A run "
-        "that diverges counts as guessing."
+        "under the attack where it is largest, over the seeds that play it. ms: mean time of the rule per round, with "
+        "other runs beside it. A run that diverges counts as guessing."
         + (_TRIGGERED if any(row["success"] is not None for row in finished) else ""),
         *([" ".join(conclusion([*pairs.values()]))] if pairs else []),
     ]

@@ -108,4 +108,5 @@ def conclusion(pairs: Sequence[Pair], changed: Sequence[str] | None = None) -> l
         return [*lines, f"These numbers cannot carry what turns with twins in place of runs: {'; '.join(changed)}."]
     claims = "" if changed is None else ", and each claim keeps its verdict"
     limit = f"{most:.1f} points, half of the seeds' interval" if halves else f"{most:.1f} points"
-    return [*lines, f"These numbers can carry their conclusions: rounding moves a run by less than {limit}{claims}."]
+    moved = f"less than {limit}" if round(most, 1) else "nothing"
+    return [*lines, f"These numbers can carry their conclusions: rounding moves a run by {moved}{claims}."]

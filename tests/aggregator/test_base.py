@@ -146,6 +146,8 @@ REFUSED = [
     (lambda: Signguard(share=0.0), "0 < share <= 1, got 0.0"),
     (lambda: Signguard(share=1.1), "0 < share <= 1, got 1.1"),
     (lambda: Zeno(2, -1.0), "zeno needs rho >= 0, got -1"),
+    (lambda: Foolsgold()(X, ids=[1, 2]), r"ids must be 5 different numbers, one per update, got \[1, 2\]"),
+    (lambda: Foolsgold()(X, ids=[1] * 5), "ids must be 5 different numbers"),
 ]
 
 

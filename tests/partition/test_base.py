@@ -5,6 +5,7 @@ import torch
 
 from lightning_fl import SettingError
 from lightning_fl.partition.base import Partition
+from lightning_fl.ranges import NonNegativeFloat
 
 
 class Given(Partition):
@@ -56,3 +57,15 @@ def test_lists_do_as_well():
 def test_parts_are_sorted_and_need_not_hold_everything():
     parts = Given([2, 0], [1])(torch.zeros(4, dtype=torch.int64), 2, 1, torch.Generator())
     assert [part.tolist() for part in parts] == [[0, 2], [1]]
+
+
+def test_ranges_of_ones_own_settings_are_checked():
+    class Mine(Partition):
+        def __init__(self, power: NonNegativeFloat):
+            self.power = power
+
+        def assign(self, targets, n_clients, n_classes, generator):
+            return []
+
+    with pytest.raises(SettingError, match="mine needs power >= 0, got -1"):
+        Mine(-1.0)

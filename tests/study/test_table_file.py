@@ -37,8 +37,8 @@ from tests.study.small import OWN
         (("interval: true", "reference: krum"), "there is no row krum"),
         (("interval: true", "published: [1]"), "published of a table needs a list of numbers for each row"),
         (("interval: true", "published: {aggregator=krum: '123'}"), "published of a table needs a list of numbers"),
-        (("interval: true", "claims: [{text: a, left: {}, right: 1}]"), "each entry of claims needs relation"),
-        (("interval: true", "claims: [{left: {}, relation: '>=', right: 1}]"), "each entry of claims needs text"),
+        (("interval: true", "claims: [{text: a, left: {}, right: 1}]"), "each entry of claims needs relation, got"),
+        (("interval: true", "claims: [{left: {}, relation: '>=', right: 1}]"), "each entry of claims needs text, got"),
         (("{worst: all}", "{worst: all, value: best}"), "column worst is the worst of others and has no more than"),
         (("interval: true", "claims: [{text: a, left: {}, relation: '>', right: 1}]"), "there is no relation >"),
         (
@@ -57,6 +57,13 @@ from tests.study.small import OWN
         (("interval: true", "chance: low"), "chance of a table needs a number, got 'low'"),
         (("interval: true", "interval: true\nseeds: 2"), "seeds occurs twice"),
         (("{IPM: adversary=ipm,", "{IPM: adversary=ipm, IPM: adversary=lie,"), "IPM occurs twice"),
+        (
+            (
+                "LIE: adversary=lie, worst: {worst: all}}",
+                "LIE: {overrides: adversary=lie, value: mrd}}\nreference: aggregator=krum",
+            ),
+            "column LIE would compare recalls under attack, got adversary=lie",
+        ),
         (("interval: true", "value: mrd"), "column LIE needs a row to compare with, got none; give reference: ROW"),
         (("interval: true", "value: rounds_to"), "column LIE needs an accuracy to reach, got none; give target: PERC"),
         (
@@ -82,7 +89,7 @@ from tests.study.small import OWN
             ),
             "there is no row b; valid: aggregator=krum",
         ),
-        (("interval: true", "cells: [{rows: [aggregator=krum]}]"), "each entry of cells needs overrides"),
+        (("interval: true", "cells: [{rows: [aggregator=krum]}]"), "each entry of cells needs overrides, got"),
         (("interval: true", "cells: [{row: [aggregator=krum], overrides: f=1}]"), "no entry of cells called row"),
         (("interval: true", "published: {krum: [1, 2, 3]}"), "there is no row krum; valid: aggregator=krum"),
         (("interval: true", "published: {aggregator=krum: [1]}"), "published needs 3 numbers in row .*, got 1"),

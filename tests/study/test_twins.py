@@ -48,6 +48,7 @@ def test_a_draw_is_a_share_and_a_larger_one_holds_it():
             [],
             "can carry their conclusions: .* half of the seeds' interval, and each claim keeps its verdict.",
         ),
+        (pairs(0.0, 0.0, half=0.0), None, "can carry their conclusions: rounding moves a run by nothing."),
         (pairs(0.5, 0.5, half=0.2), None, "cannot carry differences below 0.5 points: .* (0.2 at most)."),
     ],
 )
