@@ -216,6 +216,7 @@ class Table:
             return
         fresh = self.rows[self._written :]
         columns = list(dict.fromkeys([*self._columns, *(name for row in fresh for name in row)]))
+        columns.sort(key=lambda name: int(name) if name.isdigit() else -1)  # clients by number, whoever came first
         if columns != self._columns:
             self._columns, self._written = columns, 0
         text = io.StringIO(newline="")
