@@ -75,7 +75,7 @@ def play(submission: Submission, tournament: Tournament, given: Namespace) -> st
     """
     submission.check_laws()
     kappa = submission.kappa(given.budget)
-    runner = Runner(given.workers, given.on)
+    runner = Runner(given.workers, given.on, fresh=given.check is not None)  # a rule learns nothing of other runs
     tournament.check(runner, version())
     failed = play_all(tournament, runner)
     if failed:

@@ -41,15 +41,16 @@ class Runner:
     Args:
         workers: How many at a time; they share the cores.
         on: "ray", or the address of a cluster of Ray.  None: processes of this machine.
+        fresh: Whether each call of `each` has a worker of its own, which keeps nothing of the last one.
 
     Raises:
         SettingError: If ``workers`` is below 1.
     """
 
-    def __init__(self, workers: int = 1, on: str | None = None):
+    def __init__(self, workers: int = 1, on: str | None = None, fresh: bool = False):
         if workers < 1:
             raise SettingError(f"--workers must be at least 1, got {workers}.")
-        self.workers, self.on = workers, on
+        self.workers, self.on, self.fresh = workers, on, fresh
 
     def __str__(self) -> str:
         """Say where runs are trained, or how several workers share the cores; nothing of a single one here."""
@@ -92,7 +93,7 @@ class Runner:
     def each(
         self, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], lost: Callable[..., Any] | None = None
     ) -> Generator[Any, None, None]:
-        """Call a function with each of many arguments, in workers that stay; a single worker is this process.
+        """Call a function with each of many arguments, in workers that stay; a single one that may is this process.
 
         Args:
             function: A function of a module that can be imported.
@@ -102,10 +103,10 @@ class Runner:
         Yields:
             What each call gives, as it comes.
         """
-        if self.workers == 1 and self.on is None:
+        if self.workers == 1 and self.on is None and not self.fresh:
             yield from (function(*arguments) for arguments in calls)
             return
-        engine = self._engine(fresh=False)
+        engine = self._engine(self.fresh)
         with closing(self._done(engine, lambda arguments: engine.submit(function, *arguments), calls)) as done:
             for arguments, future, _ in done:
                 if lost is not None and isinstance(future.exception(), engine.death):

@@ -206,6 +206,8 @@ def test_calls_in_this_process_and_in_others(monkeypatch, tmp_path):
     assert [path.samefile(tmp_path) for path in Runner(2).each(Path.cwd, [()])] == [True]
     with pytest.raises(ZeroDivisionError):
         list(Runner(2).each(divmod, [(1, 0)]))
+    alone = [*Runner(1, fresh=True).each(os.getpid, [(), ()])]  # nothing of one call is left to the next
+    assert len({*alone, os.getpid()}) == 3
 
 
 def long():
