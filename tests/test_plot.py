@@ -533,7 +533,7 @@ def test_label_distributions_held_and_estimated(tmp_path):
 def test_a_picture_that_cannot_be_written_is_named(tmp_path):
     figure = plot.accuracies({"a": METRICS}, "")
     (tmp_path / "there").write_text("a file")
-    with pytest.raises(DataError, match=r"there/x\.png cannot be written: "):
+    with pytest.raises(DataError, match=r"there/x\.png cannot be written: File exists"):
         plot.save(figure, tmp_path / "there" / "x.png")
 
 

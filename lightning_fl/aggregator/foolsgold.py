@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightning_fl.aggregator.base import Aggregation, Aggregator
 from lightning_fl.aggregator.clusters import cosine_distances
-from lightning_fl.errors import SettingError
+from lightning_fl.aggregator.remembering import clients_of
 from lightning_fl.ranges import PositiveFloat
 from lightning_fl.server_oracle import ServerOracle
 from lightning_fl.updates.finite import finite_rows
@@ -102,16 +102,12 @@ class Foolsgold(Aggregator):
         Raises:
             SettingError: If the updates do not say whose they are.
         """
-        if updates.ids is None:
-            raise SettingError(
-                "foolsgold remembers clients and needs their numbers, got rows that are not single clients; use it "
-                "by itself, without buckets."
-            )
-        past = [self._history.get(client) for client in updates.ids]
+        clients = clients_of(updates, "foolsgold")
+        past = [self._history.get(client) for client in clients]
         gram = updates.gram if all(row is None for row in past) else _gram(updates.rows, past).cpu()
         weights = _weights(updates, gram, self.confidence, self.normalize)
         finite = gram.diagonal().isfinite().tolist()
-        self._last = {i: row for i, row, fine in zip(updates.ids, updates.rows, finite, strict=True) if fine}
+        self._last = {i: row for i, row, fine in zip(clients, updates.rows, finite, strict=True) if fine}
         return Aggregation(updates.combination(weights), weights)
 
     def on_train_batch_end(self, *args: Any) -> None:

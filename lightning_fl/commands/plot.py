@@ -67,7 +67,6 @@ def partition(overrides: Sequence[str], out: str | None) -> None:
     )
     counts = data.clients.class_counts().tolist()
     figure = plot.partition(counts, data.federation.byzantine_ids, title, data.class_names)
-    path.parent.mkdir(parents=True, exist_ok=True)
     plot.save(figure, path)
     print(path)
 

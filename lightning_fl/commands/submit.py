@@ -97,7 +97,7 @@ def submit(given: Namespace) -> None:
     reached = play(submission, tournament, given)
     submission.write(out, tournament)
     files.write(out / "result.md", f"```\n{reached}\n```\n")
-    own = [*(name for name in selection if name != "protocol"), *(["budget"] if given.budget != _BUDGET else [])]
+    own = [*submission.own_choices, *(["budget"] if given.budget != _BUDGET else [])]
     send = f"send this folder as submissions/{given.name} in a pull request"
     if own:
         send = f"a trial; without {', '.join(own)} of your own it would be the protocol's, to be sent"
@@ -124,7 +124,7 @@ def check(given: Namespace) -> None:
     said, holds = apart(tournament, folder, given.error)
     selected_there = ", ".join(f"{name}={value}" for name, value in submission.selection.items())
     report = write(Tournament(entries(submission), tournament.folder))
-    trial = "" if given.trial or set(submission.selection) <= {"protocol"} else " It is a trial, not the protocol's."
+    trial = "" if given.trial or not submission.own_choices else " It is a trial, not the protocol's."
     print(f"{reached}\n{said}\nPlayed: {selected_there}.{trial}\n{shown(report)}")
     if not holds or trial:
         sys.exit(1)

@@ -83,7 +83,6 @@ def search(place: str, n: int, f: int, d: int, seed: int, budget: int | None, ou
     lines = {"proven": found.worst.proven, "no rule is below": found.worst.least}
     kappas = {name: each.kappa for name, each in found.families.items()}
     title = f"{found.worst.ensemble} against {found.worst.rule}, n = {n}, f = {f}, d = {d:,}"
-    out.mkdir(parents=True, exist_ok=True)
     files.save(out / "worst.pt", {name: (each.honest, each.rows) for name, each in found.families.items()})
     figure = plot.worst(kappas, {k: v for k, v in lines.items() if v is not None}, found.worst, title)
     plot.save(figure, out / "worst.png")

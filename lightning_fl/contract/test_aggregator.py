@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_fl import Aggregation, Aggregator, SettingError, Updates
-from lightning_fl.aggregator.base import Motion
+from lightning_fl.aggregator.base import Motion, aggregated
 from lightning_fl.aggregator.wrapper import other_hooks
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.contract import conf, hostile, world
@@ -233,7 +233,9 @@ def test_the_order_of_rows_is_irrelevant(name):
         kept, reverse = torch.arange(len(rows)), torch.arange(len(rows)).flip(0)
         with case(bad, "named" if named else "without names"):
             if rule.needs_ids and not named:
-                continue  # `aggregated` says so
+                with pytest.raises(SettingError, match="needs their numbers"):
+                    aggregated(rule, Updates(rows), server)
+                continue
             plain = ask(kept)
             for order in [reverse, torch.randperm(len(rows), generator=draw)]:
                 other = ask(order)

@@ -76,6 +76,11 @@ class Submission:
         """That of the file."""
         return "aggregator" if self.lowers is None else "adversary"
 
+    @property
+    def own_choices(self) -> list[str]:
+        """What it chose otherwise than the protocol; with any, it is a trial."""
+        return [name for name in self.selection if name != "protocol"]
+
     @classmethod
     def read(cls, folder: Path) -> "Submission":
         """Read what was submitted; its own folder of configurations is the one in use.

@@ -128,8 +128,9 @@ class Table:
         shown = {column.value: label for label, column in self.columns.items() if not column.worst}
         if "mrd" in shown and first is None:
             raise SettingError(f"column {shown['mrd']} needs a row to compare with, got none; give reference: ROW.")
-        for head, drop in ((head, column) for head, column in self.columns.items() if column.value == "mrd"):
-            if attacks := [word for word in words(drop.overrides) if re.match(r"\+?adversary=(?!none$)", word)]:
+        for head, drop in self.columns.items():
+            attacks = [word for word in words(drop.overrides) if re.match(r"\+?adversary=(?!none$)", word)]
+            if drop.value == "mrd" and attacks:
                 raise SettingError(
                     f"column {head} would compare recalls under attack, got {attacks[0]}; a max-recall-drop is that "
                     f"where nobody attacks: take adversary=none, or another value."
