@@ -3,7 +3,7 @@
 A table stands between ``<!-- measured: TABLE [--scale X] [OVERRIDES...] -->``, which says what to show as the command
 line of reproduce.py does, and ``<!-- end -->``; a tournament's ones begin with ``<!-- tournament: [OPTIONS...] -->``,
 with the options of tournament.py.  Claims of which nothing is measured are left out.  ``<!-- verdicts: -->`` begins a
-table of all the page's claims: how many hold, and which do not.
+table of all the page's claims: how many hold, which do not, and at how many seeds cells were measured.
 """
 
 import re
@@ -56,8 +56,9 @@ def _grid(marker: str) -> Grid:
 
 
 def _verdicts(page: str) -> str:
-    """Count the claims that hold, table by table, and name those that do not."""
-    lines = ["| Claims of | Held | Missed | Open | `scripts/reproduce.py` |", "| --- | ---: | --- | ---: | --- |"]
+    """Count the claims that hold, table by table, name those that do not, and say how many seeds judge them."""
+    head = ["Claims of", "Held", "Missed", "Open", "Seeds", "`scripts/reproduce.py`"]
+    lines = [f"| {' | '.join(head)} |", "| --- | ---: | --- | ---: | ---: | --- |"]
     headings = {"##": "", "###": ""}
     for level, heading, marker in _PART.findall(page):
         if level:
@@ -71,7 +72,9 @@ def _verdicts(page: str) -> str:
         anchor = re.sub(r"[^\w -]", "", place.lower()).replace(" ", "-")
         counted = f"{len(held)} of {len(verdicts)} | {markdown_cell('; '.join(missed)) or 'none'}"
         left = len(verdicts) - len(held) - len(missed)
-        lines += [f"| [{where}](#{anchor}) | {counted} | {left} | `{marker.strip()}` |"] if verdicts else []
+        seeds = sorted({len(grid.measured(cell)) for cell in grid.overrides} - {0})
+        several = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(*seeds)
+        lines += [f"| [{where}](#{anchor}) | {counted} | {left} | {several} | `{marker.strip()}` |"] if verdicts else []
     return "\n".join(lines) + "\n"
 
 

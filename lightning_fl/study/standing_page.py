@@ -79,19 +79,18 @@ def _rule(tournament: Tournament, one: Standing, panel: Panel, pages: Mapping[st
 
 
 def left(tournament: Tournament, rule: str, panel: Panel) -> dict[str, list[float | None]]:
-    """Give by attack, nobody's included, the accuracy in percent that it leaves, one per seed that is wholly played.
+    """Give by attack, nobody's included, the accuracy in percent that it leaves at each seed.
 
-    None: the seed does not play the attack.
+    None: the seed does not play the attack, or not yet all that it is to play.
     """
     cells = tournament.of(rule, panel)[0]
     rows = {(cell.labels.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
     attacked = [cell for cell in cells if cell.labels.attack != NOBODY]
     open_seeds = {cell.seed for cell in attacked if (cell.labels.attack, cell.seed) not in rows}
-    whole = sorted({cell.seed for cell in attacked} - open_seeds)
+    done = {place: row for place, row in rows.items() if place[1] not in open_seeds and row["status"] != "refused"}
     found = {
         attack: [
-            100 * accuracy(row) if (row := rows.get((attack, seed))) and row["status"] != "refused" else None
-            for seed in whole
+            100 * accuracy(row) if (row := done.get((attack, seed))) else None for seed in tournament.entries.seeds
         ]
         for attack in dict.fromkeys(cell.labels.attack for cell in cells)
     }

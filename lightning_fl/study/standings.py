@@ -79,11 +79,13 @@ class Standing:
         refused: Why the rule cannot be run.
         left_out: Attacks that cannot be run against it, at any seed or at those that are named, and why; `worst` is
             over the others.
+        clean_by_seed: What `clean` is estimated from.
         worst_by_seed: What `worst` is estimated from.
         success: Largest success rate of a backdoor, over attacks, of those that say one, in the mean over seeds.
-        rank: 1 plus the number of rules whose intervals of `worst` are above this one's; None: not measured.
-        dominated_by: Rules that are at least as good in clean and worst accuracy, under no fewer attacks, and better in
-            one.
+        rank: 1 plus the number of rules whose `worst` is better at every seed, as seeds share their data; None: not
+            measured.
+        dominated_by: Rules that are at least as good in clean and worst accuracy at every seed, under no fewer attacks,
+            and better in one.
     """
 
     rule: str
@@ -98,7 +100,8 @@ class Standing:
     rule_ms: float | None = None
     refused: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
-    worst_by_seed: Sequence[float] = ()
+    clean_by_seed: Mapping[int, float] = field(default_factory=dict)
+    worst_by_seed: Mapping[int, float] = field(default_factory=dict)
     success: float | None = None
     rank: int | None = None
     dominated_by: tuple[str, ...] = ()
@@ -134,7 +137,8 @@ def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
         if cell.labels.attack not in {NOBODY, *never}:
             attacks.setdefault(cell.seed, []).append(cell.labels.attack)
     whole = [seed for seed, met in attacks.items() if all((attack, seed) in rows for attack in met)]
-    worst = [min(accuracy(rows[attack, seed]) for attack in attacks[seed]) for seed in whole]
+    clean = {seed: accuracy(row) for (attack, seed), row in rows.items() if attack == NOBODY}
+    worst = {seed: min(accuracy(rows[attack, seed]) for attack in attacks[seed]) for seed in whole}
     recalls = [min(rows[attack, seed]["worst_recall"] or 0.0 for attack in attacks[seed]) for seed in whole]
     first = attacks.get(tournament.entries.seeds[0], [])
     everywhere = [attack for attack in first if whole and all((attack, seed) in rows for seed in whole)]
@@ -149,13 +153,14 @@ def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
     times = [row["rule_ms"] for row in rows.values() if row["rule_ms"] is not None]
     return replace(
         begun,
-        clean=Estimate.of([accuracy(row) for (attack, _), row in rows.items() if attack == NOBODY]),
-        worst=Estimate.of(worst),
+        clean=Estimate.of([*clean.values()]),
+        worst=Estimate.of([*worst.values()]),
         worst_recall=Estimate.of(recalls),
         attack=min(by_attack, key=lambda attack: by_attack[attack], default=None),
         kappa=largest("kappa"),
         rule_ms=mean(times) if times else None,
         left_out=left_out,
+        clean_by_seed=clean,
         worst_by_seed=worst,
         success=largest("success"),
     )
@@ -171,13 +176,19 @@ def _reasons(tournament: Tournament, panel: Panel, known: Mapping[tuple[str, int
 def _rank(one: Standing, others: Sequence[Standing]) -> int | None:
     if one.worst is None:
         return None
-    return 1 + sum(other.worst.low > one.worst.high for other in others if other.worst is not None)
+    pairs = [_paired(other.worst_by_seed, one.worst_by_seed) for other in others]
+    return 1 + sum(bool(at) and all(theirs > ours for theirs, ours in at) for at in pairs)
 
 
 def _dominates(other: Standing, one: Standing) -> bool:
-    if not (other.clean and other.worst and one.clean and one.worst):
+    clean = _paired(other.clean_by_seed, one.clean_by_seed)
+    worst = _paired(other.worst_by_seed, one.worst_by_seed)
+    if not (clean and worst and other.left_out.keys() <= one.left_out.keys()):
         return False
-    if not other.left_out.keys() <= one.left_out.keys():
-        return False
-    ours, theirs = (one.clean.mean, one.worst.mean), (other.clean.mean, other.worst.mean)
-    return theirs != ours and all(their >= our for their, our in zip(theirs, ours, strict=True))
+    both = clean + worst
+    return all(theirs >= ours for theirs, ours in both) and any(theirs > ours for theirs, ours in both)
+
+
+def _paired(theirs: Mapping[int, float], ours: Mapping[int, float]) -> list[tuple[float, float]]:
+    """Pair two rules' values at the seeds that both have."""
+    return [(theirs[seed], ours[seed]) for seed in theirs.keys() & ours.keys()]

@@ -1,9 +1,10 @@
 """What a tournament leaves for readers: two pages, Markdown, CSV, LaTeX and pictures."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 from matplotlib.figure import Figure
 
@@ -11,7 +12,7 @@ from lightning_fl import files, plot
 from lightning_fl.run.lock import held
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.standings import Estimate, Standing, standings
-from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
+from lightning_fl.study.tournament import NOBODY, Panel, Tournament, accuracy
 from lightning_fl.study.twins import conclusion
 from lightning_fl.text import many, number
 
@@ -19,7 +20,7 @@ _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "
 _SUCCESS = "Backdoor"  # a column where there is one
 _TRIGGERED = (
     f" {_SUCCESS}: the largest share, over attacks, of the triggered test samples of other classes that are taken "
-    "for the attackers' target, in the mean over seeds."
+    "for the attackers' target, in the mean over the seeds that play the attack, which accuracy chooses."
 )
 _BEST = 10  # lines of the curve, and of a table in the terminal
 WORST = "worst"  # the column of the heat map by which its rows are sorted
@@ -96,31 +97,46 @@ def introduction(tournament: Tournament) -> list[str]:
     settings = ", ".join(f"`{setting}`" for setting in last.values())
     told = "" if [*entries.told] == [1] else f"{', '.join(f'{multiple:g}' for multiple in entries.told)} times "
     played = f"{many(len(entries.rules), 'rule')} under {many(len(entries.attacks) - 1, 'attack')}"
-    again = (
-        f" Seed {entries.seeds[0]} plays every attack, the others those that cost the rule at least {entries.again:g} "
-        "of the accuracy that the worst one costs there, and the one that did most to a class; where another attack "
-        "does more at another seed, a rule is shown too high."
-        if _screens(entries)
-        else ""
-    )
     return [
         f"{played}, seed{'s' * (len(entries.seeds) > 1)} {seeds}: {len(finished)} of {planned} runs finished, "
         f"{hours:.1f} hours of training, code {', '.join(versions) or 'unknown'}. Settings: {settings}. Rules are told "
-        f"{told}the number of Byzantine clients. {tuned}{again}",
+        f"{told}the number of Byzantine clients. {tuned}{_screening(tournament)}",
         f"Accuracy and recall in percent, mean over seeds with the 95 % interval of the percentile bootstrap (of "
         f"{many(len(entries.seeds), 'seed')}: {_reach(len(entries.seeds))}). Worst attack: the least accuracy over "
         "attacks in each seed. Worst class: the least recall of a class over attacks. Attack: the one with the least "
-        "mean accuracy, of those played at every seed. Rank: 1 plus the number of rules whose interval of the worst "
-        "attack lies above. kappa: squared distance from the honest mean over the honest variance, mean over rounds, "
-        "under the attack where it is largest, over the seeds that play it. ms: mean time of the rule per round, with "
-        "other runs beside it. A run that diverges counts as guessing."
-        + (_TRIGGERED if any(row["success"] is not None for row in finished) else ""),
+        "mean accuracy, of those played at every seed. Rank: 1 plus the number of rules that keep more under their "
+        "worst attack at every seed (a seed deals all of them the same data). kappa: squared distance from the honest "
+        "mean over the honest variance, mean over rounds, under the attack where it is largest, over the seeds that "
+        "play it; a single round can decide it, and it does not judge rules whose steps have another length (sums, "
+        "votes of signs). ms: mean time of the rule per round, with other runs beside it. A run that diverges counts "
+        "as guessing." + (_TRIGGERED if any(row["success"] is not None for row in finished) else ""),
         *([" ".join(conclusion([*pairs.values()]))] if pairs else []),
     ]
 
 
-def _screens(entries: Entries) -> bool:
-    return len(entries.seeds) > 1 and entries.again > 0
+def _screening(tournament: Tournament) -> str:
+    """Say which attacks further seeds play, if not all."""
+    entries, met = tournament.entries, _met(tournament)
+    if not _screens(tournament):
+        return ""
+    counts = f": {met[0]} to {met[-1]} of {len(entries.attacks) - 1}, {median(met):g} in the median" if met else ""
+    return (
+        f" Seed {entries.seeds[0]} plays every attack, the others those that cost the rule at least {entries.again:g} "
+        f"of the accuracy that the worst one costs there, and the one that did most to a class{counts}. Where another "
+        "attack does more at another seed, a rule is shown too high."
+    )
+
+
+def _screens(tournament: Tournament) -> bool:
+    entries, met = tournament.entries, _met(tournament)
+    return len(entries.seeds) > 1 and entries.again > 0 and (not met or met[0] < len(entries.attacks) - 1)
+
+
+def _met(tournament: Tournament) -> list[int]:
+    """Count the attacks that each rule meets at each further seed, the fewest first."""
+    further = [cell for cell in tournament.cells() if cell.seed != tournament.entries.seeds[0]]
+    attacked = [cell for cell in further if cell.labels.attack != NOBODY]
+    return sorted(Counter((cell.labels._replace(attack=""), cell.seed) for cell in attacked).values())
 
 
 def _reach(seeds: int) -> str:
@@ -171,13 +187,13 @@ def remarks(found: Sequence[Standing]) -> list[str]:
     lines = []
     first = [one.rule for one in found if one.rank == 1]
     if first:
-        tied = " (their intervals overlap with the best one's)" if len(first) > 1 else ""
+        tied = " (no rule is ahead of any of these at every seed)" if len(first) > 1 else ""
         lines.append(f"Rank 1: {', '.join(first)}{tied}.")
     beaten = [one.rule for one in found if one.dominated_by]
     if beaten:
         lines.append(
-            f"Dominated, that is another rule is at least as good both without attack and under the worst, by the "
-            f"means: {', '.join(beaten)}."
+            f"Dominated, that is another rule is at least as good both without attack and under the worst, at every "
+            f"seed: {', '.join(beaten)}."
         )
     lines += refusals(found)
     spared: dict[tuple[str, str], list[str]] = {}
@@ -241,12 +257,13 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, list[Figure]]:
     """Draw the heat map of each panel, and the worst case over skew of the best rules."""
     figures: dict[str, list[Figure]] = {}
     seeds, attacks, met = tournament.entries.seeds, tournament.entries.attacks, set[str]()
+    several = "1 to " * _screens(tournament) + many(len(seeds), "seed")
     for panel, found in panels.items():
         table: dict[str, dict[str, list[float]]] = {}
         for one in found:
             if one.rate is None or one.refused or not one.played:
                 continue
-            table[one.rule] = {WORST: [100 * worst for worst in one.worst_by_seed]}
+            table[one.rule] = {WORST: [100 * worst for worst in one.worst_by_seed.values()]}
             for cell in tournament.of(one.rule, panel)[0]:
                 row = tournament.row(cell)
                 if row is not None and row["status"] != "refused":
@@ -254,7 +271,7 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, list[Figure]]:
         if table:
             shown = [attack for attack in attacks[1:] if any(row.get(attack) for row in table.values())]
             met.update(shown)
-            title = f"Accuracy, {heading(panel)}, {'1 to ' * _screens(tournament.entries)}{many(len(seeds), 'seed')}"
+            title = f"Accuracy, {heading(panel)}, {several}"
             figures[_heat(panel)] = [plot.outcomes(table, shown, [NOBODY, WORST], title)]
     (_, first, told), skews = next(iter(panels)), tournament.entries.skew
     lines: dict[str, dict[str, tuple[float, float, float]]] = {}

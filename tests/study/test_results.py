@@ -56,7 +56,7 @@ def test_a_table_is_filled_in_and_the_text_around_it_stays(tmp_path, monkeypatch
     several = filled(
         "<!-- verdicts: -->\n<!-- end -->\n## My paper\n### Table 1: a, b\n<!-- measured: mine -->\n<!-- end -->\n"
     )
-    assert "| [My paper: Table 1: a, b](#table-1-a-b) | 1 of 2 | none | 1 | `mine` |" in several
+    assert "| [My paper: Table 1: a, b](#table-1-a-b) | 1 of 2 | none | 1 | 1 | `mine` |" in several
     mine = tmp_path / "mine.yaml"
     mine.write_text(re.sub(r", \{text: IPM is strong.*\}\]", "]", mine.read_text()))
     assert "9.8 |\n\n<!-- end -->" in filled(page)  # no head of claims without one

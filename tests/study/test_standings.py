@@ -8,7 +8,7 @@ import pytest
 
 from lightning_fl.study.standings import Estimate, standings
 from lightning_fl.study.tournament import Entries, Panel, Tournament
-from lightning_fl.study.tournament_report import draw, header, remarks, row_of
+from lightning_fl.study.tournament_report import draw, header, introduction, remarks, row_of
 
 RULES = {name: [f"aggregator={name}"] for name in ("average", "median", "krum")}
 
@@ -36,13 +36,13 @@ def played(tournament):
 
 def row(came):
     """What a run leaves that came out as an accuracy, diverged or refused."""
-    nothing = dict.fromkeys(["accuracy", "worst_recall", "kappa", "rule_ms", "classes", "success"])
+    names = ["accuracy", "worst_recall", "kappa", "rule_ms", "classes", "success", "identity", "seconds", "version"]
+    nothing = dict.fromkeys(names)
     if came == "refused":
         return {**nothing, "status": "refused", "reason": "too few"}
     if came == "diverged":
         return {**nothing, "status": "diverged", "classes": 10, "rule_ms": 2.0}
-    measured = {"accuracy": came, "worst_recall": came / 2, "kappa": 10 * came, "rule_ms": 2.0, "classes": 10}
-    measured["success"] = None
+    measured = nothing | {"accuracy": came, "worst_recall": came / 2, "kappa": 10 * came, "rule_ms": 2.0, "classes": 10}
     return {**measured, "status": "completed"}
 
 
@@ -102,22 +102,54 @@ def test_kappa_and_time_are_means_over_all_runs(played, tournament):
     assert (krum.kappa, krum.rule_ms) == pytest.approx((2, 4))
 
 
-def test_ranks_tie_where_intervals_overlap(played):
-    level = {"average": 0.2, "median": 0.60, "krum": 0.61}
-    found = played(lambda rule, attack, seed: level[rule] + 0.02 * seed)
-    assert [(one.rule, one.rank) for one in found] == [("krum", 1), ("median", 1), ("average", 3)]
-    assert {one.rule: one.dominated_by for one in found} == {
-        "krum": (),
-        "median": ("krum",),
-        "average": ("median", "krum"),
-    }
+def test_a_rule_ranks_behind_those_that_are_better_at_every_seed(played):
+    """However much the seeds differ: all rules of a seed have the same data."""
+    level = {"average": [0.2, 0.2, 0.9], "median": [0.60, 0.62, 0.64], "krum": [0.61, 0.63, 0.65]}
+    found = played(lambda rule, attack, seed: level[rule][seed])
+    assert [(one.rule, one.rank) for one in found] == [("krum", 1), ("median", 2), ("average", 1)]
+    assert {one.rule: one.dominated_by for one in found} == {"krum": (), "median": ("krum",), "average": ()}
+    shown = remarks(found)[:2]
+    assert shown[0] == "Rank 1: krum, average (no rule is ahead of any of these at every seed)."
+    assert shown[1].endswith("at every seed: median.")
 
 
-def test_ends_that_are_equal_tie_whatever_rounding_makes_of_a_mean(played):
-    """The mean of three 0.1's is 0.10000000000000002."""
+def test_rules_that_are_equal_at_a_seed_tie(played):
+    """And dominate all the same, if they are never worse and better once."""
     first = {"average": [0.1, 0.1, 0.1], "median": [0.1, 0.05, 0.02], "krum": [0.1, 0.2, 0.3]}
     found = played(lambda rule, attack, seed: first[rule][seed])
     assert {one.rule: one.rank for one in found} == {"krum": 1, "average": 1, "median": 1}
+    dominated = {one.rule: set(one.dominated_by) for one in found}
+    assert dominated == {"krum": set(), "average": {"krum"}, "median": {"krum", "average"}}
+
+
+def test_rules_are_compared_at_the_seeds_that_both_have_played(played):
+    """Of the median seeds 0 and 1 are whole, of krum 1 and 2, of averaging 0."""
+    level = {"average": [0.9, None, None], "median": [0.3, 0.8, None], "krum": [None, 0.7, 0.9]}
+    found = {one.rule: one for one in played(lambda rule, attack, seed: level[rule][seed])}
+    assert {rule: one.rank for rule, one in found.items()} == {"average": 1, "median": 2, "krum": 2}
+    assert {rule: one.dominated_by for rule, one in found.items()} == {
+        "average": (),
+        "median": ("average",),
+        "krum": ("median",),
+    }
+
+
+def test_seeds_with_fewer_attacks_are_counted(tmp_path):
+    """The median meets IPM alone at seed 1, the others both attacks."""
+    level = {"none": 0.9, "ipm": 0.2, "lie": 0.3}
+    entries = Entries(RULES, [*level], ["iid"], [3], (0, 1), [0.1], ["none"], [], again=0.5)
+    tournament = Tournament(entries, tmp_path)
+    said = "of the accuracy that the worst one costs there, and the one that did most to a class"
+    assert f"{said}. Where another" in introduction(tournament)[0]
+    for _ in range(2):  # the first seed, then the other
+        for cell in tournament.cells():
+            spared = (cell.labels.rule, cell.labels.attack) == ("median", "lie")
+            tournament.records[tournament.key(cell)] = row(0.8 if spared else level[cell.labels.attack])
+    assert f"{said}: 1 to 2 of 2, 2 in the median. Where another" in introduction(tournament)[0]
+    cell = next(cell for cell in tournament.cells() if cell.labels.rule == "median" and cell.seed == 1)
+    lie = tournament.cell(cell.labels._replace(attack="lie"), 1)  # by hand: nothing is left out now
+    tournament.records[tournament.key(lie)] = row(0.8)
+    assert said not in introduction(tournament)[0]
 
 
 def test_what_is_better_without_attack_is_not_dominated(played):
@@ -190,7 +222,7 @@ def test_further_seeds_play_what_came_close_and_what_does_most_to_a_class(tmp_pa
     known = tournament.cell(tournament.cells()[0].labels._replace(attack="mimic"), 1)  # by an earlier screening
     tournament.records[tournament.key(known)] = row(0.2)
     (one,) = standings(tournament, Panel("iid", 3))
-    assert list(one.worst_by_seed) == pytest.approx([0.6, 0.2, 0.6])
+    assert one.worst_by_seed == pytest.approx({0: 0.6, 1: 0.2, 2: 0.6})
     assert one.planned == len(everything) + (cruel == "ipm")
 
 
@@ -218,7 +250,7 @@ def test_an_attack_of_one_seed_is_no_worst_of_all(played, tournament):
     tournament.entries = replace(tournament.entries, again=0.6)
     for _ in range(2):  # the first seed, then the others
         found = played(lambda rule, attack, seed: {"none": 0.95, "lie": 0.7}.get(attack, 0.9 if seed else 0.5))
-    assert all(one.attack == "ipm" and list(one.worst_by_seed) == [0.5, 0.9, 0.9] for one in found)
+    assert all(one.attack == "ipm" and one.worst_by_seed == {0: 0.5, 1: 0.9, 2: 0.9} for one in found)
 
 
 def test_seeds_with_attacks_still_to_be_played_do_not_count(played):
@@ -242,7 +274,7 @@ def test_an_attack_refused_at_one_seed_costs_that_seed_alone(played):
     krum = found["krum"]
     assert krum.left_out == {"ipm": "too few (seed 2)"}
     assert "krum" not in found["median"].dominated_by
-    assert list(krum.worst_by_seed) == [0.1, 0.1]
+    assert krum.worst_by_seed == {0: 0.1, 1: 0.1}
     assert krum.worst.mean == pytest.approx(0.1)
     assert krum.played == 9
 
