@@ -57,7 +57,8 @@ class Adaptive(Adversary):
     most.
 
     A robust rule trusts a candidate up to some factor and then drops it: harm rises to a cliff with a plateau behind
-    it.  So the search begins with a few factors on each line, and with all that opt_ipm and opt_alie would try.  Then
+    it.  So the search begins with a few factors on each line, and with all that opt_ipm and opt_alie would try (of
+    clients whose data weigh the same: the lines begin at the weighted mean, those attacks' at the plain one).  Then
     it asks, one by one, about the middle of the gap that promises most on any line: the harm at its lower end,
     continued along the last slope to its upper end, or less where the harm has begun to bend.  Where no gap promises
     0.5 % more than what is found, nor a cliff nearly as much, it looks around the best factor, and ends where neither

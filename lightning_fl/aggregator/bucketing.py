@@ -186,4 +186,4 @@ class Resampling(Mixing):
     ) -> tuple[Float64[Tensor, "m n"], Float64[Tensor, " m"] | None]:
         """Average the buckets; see the base class."""
         buckets = resample_buckets(updates.n, self.s, server.generator("resampling"))
-        return bucket_matrix(buckets, updates.data_weights), None
+        return bucket_matrix(buckets, updates.data_weights), updates.data_weights.new_ones(len(buckets))

@@ -68,8 +68,9 @@ class Bygars(Remembering):
         q_i += alpha eta <h_i, g / ||g||>.
 
     A client that points against the server's gradient gets negative trust, and helps.  As ||sum_i q_i h_i|| <=
-    n steps alpha eta, no client can make the result large.  One with NaN or inf, or of length 0, has no direction and
-    is left out.  The rule's weights are the factors of the updates as sent; its trust is q, which may be negative.
+    n steps alpha eta where trust starts from 0, no client can make the server's step large.  One with NaN or inf, or of
+    length 0, has no direction and is left out.  The rule's weights are the factors of the updates as sent; its trust is
+    q, which may be negative.
 
     Args:
         steps: k, at least 1.

@@ -180,6 +180,10 @@ def test_resampling_agrees_with_the_loop():
         Resampling(listener, f=1, s=s).aggregate(Updates(x, weights), server)
         torch.testing.assert_close(listener.updates.rows, resampling(x, s, server.generator("resampling"), weights))
         assert listener.updates.data_weights.tolist() == pytest.approx([1 / N] * N)
+    for seed in range(5):  # of two clients the order that is drawn is often the one in which they are
+        server = world.oracle(index=seed)
+        Resampling(listener, f=0, s=1).aggregate(Updates(x[:2], weights[[0, 3]]), server)
+        assert listener.updates.data_weights.tolist() == [0.5, 0.5]
     Resampling(listener, f=1, s=2).check(9, 4)
     assert listener.checked == (9, 4)
 
