@@ -29,7 +29,7 @@ from lightning_fl.updates.updates import Updates
 _REFERENCES, _MOST_CLUSTERS = 10, 7
 # Squared distances within clusters of numbers in [0, 1] that rounding alone can make.
 _NOTHING = 1e-15
-_EQUAL = 1e-3  # scores within this share of the largest are equal: rounding of float32 can make 1e-4
+_EQUAL = 1e-12  # scores within this share of the largest are equal: means of shares in float64
 
 
 def hessian_product(
@@ -85,7 +85,7 @@ def number_of_clusters(scores: Float64[Tensor, " n"], references: Float64[Tensor
 
     With the scores scaled to [0, 1], W_k their least sum of squared distances to k centres and W_k^r that of R sets of
     uniform numbers, gap_k = ln(mean_r W_k^r) - ln W_k, and s_k = sqrt(1 + 1/R) std_r(ln W_k^r): the smallest k with
-    gap_k >= gap_{k+1} - s_{k+1}, or W_k = 0; at most ``most``.  Scores within a thousandth of the largest are one.
+    gap_k >= gap_{k+1} - s_{k+1}, or W_k = 0; at most ``most``.
     """
     scores = scores.sort().values
     spread = scores[-1] - scores[0]
@@ -154,13 +154,14 @@ class Fldetector(RememberingWrapper):
         rule: The rule that aggregates the others' updates, with an f lowered by the number of those removed.
         window: N, pairs and shares remembered, at least 1.
         start: First round, from 0, in which somebody may be removed (the authors' code: 50).
-        after: What follows a detection: "exclude": out for good, pairs, shares and rows of absent clients begin anew,
-            and nobody else is removed until ``window`` rounds have shares again; "round": out of this round.  The
-            paper trains anew without them: the diagnostic ``aggregator/detected`` counts them.
+        after: What follows a detection: "exclude": out for good, and pairs, shares and rows of absent clients begin
+            anew; "round": out of this round.  The paper trains anew without them: the diagnostic
+            ``aggregator/detected`` counts them.
 
     Note:
         It remembers an update and a model per client.  Clients without an earlier update are not judged, and those who
         were absent are judged from their last one.  The reference sets of the gap statistics are drawn each round.
+        What begins anew after "exclude" is judged by one share at first, which may remove honest clients, too.
         Full-batch gradients are assumed: the noise of mini-batches drowns the predictions.
     """
 
@@ -199,9 +200,8 @@ class Fldetector(RememberingWrapper):
         shares, judged = self._shares(updates, clients, [i for i in inside if finite[i]], model)
         found: list[int] = []
         scores = torch.tensor([sum(s) / len(s) for s in (shares[clients[i]] for i in judged)], dtype=torch.float64)
-        index, since = server.round.index, known.get("since")
-        started = index >= self.start
-        if len(judged) > 1 and started and (since is None or index > since + self.window):
+        started = server.round.index >= self.start
+        if len(judged) > 1 and started:
             draw = server.generator("gap")
             drawn = torch.rand(_REFERENCES, len(judged), generator=draw, dtype=torch.float64, device=draw.device).cpu()
             found = [judged[i] for i in malicious(scores, drawn)]
@@ -217,7 +217,6 @@ class Fldetector(RememberingWrapper):
             "pairs": [] if anew else self._pairs(model, result.update),
             "model": model,
             "answer": result.update.clone(),  # a server's optimizer may write into the update
-            "since": index if anew else since,
         }
         suspicion = torch.full((updates.n,), torch.nan, dtype=torch.float64)
         suspicion[judged] = scores
@@ -248,7 +247,9 @@ class Fldetector(RememberingWrapper):
             vectors = (last + product - now, last, product, now)
             errors.append(torch.stack([torch.linalg.vector_norm(v, dtype=torch.float64) for v in vectors]))
         lengths, *sizes = torch.stack(errors, dim=1)
-        lengths[lengths < 100 * torch.finfo(model.dtype).eps * sum(sizes)] = 0.0  # what rounding alone makes
+        rounding = 100 * torch.finfo(model.dtype).eps * sum(sizes).median()  # a huge row must not excuse its own error
+        if lengths.max() - lengths.min() <= rounding:
+            lengths = torch.ones_like(lengths)
         if not lengths.isfinite().all():  # beside it every other error is nothing
             lengths = (~lengths.isfinite()).double()
         total = lengths.sum()

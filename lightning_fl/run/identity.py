@@ -36,7 +36,6 @@ REVISED = {
     "lightning_fl.aggregator.arc.Arc": "0.2.0",  # before NNM: clipped rows equally far from a row of zeros share places
     "lightning_fl.aggregator.clipped_clustering.ClippedClustering": "0.2.0",  # rows of zeros join the largest cluster
     "lightning_fl.aggregator.correntropy.Correntropy": "0.2.0",  # half of the weight is no majority, however rounded
-    "lightning_fl.aggregator.fldetector.Fldetector": "0.3.0",  # equal up to rounding is equal; a window after a removal
     "lightning_fl.aggregator.rejection.AverageRejection": "0.2.0",  # ties are drawn, not decided by row order
 }
 

@@ -118,13 +118,12 @@ def test_equal_scores_and_lone_clients_are_nobody_s_fault():
     assert malicious(torch.tensor([0.0, 0, 0, 1, 1, 1, 1]).double(), drawn) == [3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("rounding", [1e-15, 1e-4])
-def test_scores_that_differ_by_rounding_are_nobody_s_fault(rounding):
-    """Of float64 and of float32; groups a hundredth apart are seen."""
+def test_scores_that_differ_by_rounding_are_nobody_s_fault():
+    """Groups a millionth apart are seen: attackers who have spoilt the prediction differ by as little."""
     drawn = torch.as_tensor(DRAWN)
     groups = torch.tensor([0.0, 0, 0, 1, 1, 1, 1]).double()
-    assert malicious((1 + rounding * groups) / 7, drawn) == []
-    assert malicious((1 + 1e-2 * groups) / 7, drawn) == [3, 4, 5, 6]
+    assert malicious((1 + 1e-15 * groups) / 7, drawn) == []
+    assert malicious((1 + 1e-6 * groups) / 7, drawn) == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -144,21 +143,17 @@ def test_honest_clients_stay_whatever_rounding_makes_of_their_errors(dtype, shar
             w = w - 0.05 * found.update
 
 
-def test_after_a_removal_nobody_is_removed_for_a_window():
-    """Client 7 begins to lie when 0 has been removed: found once three rounds have shares, in the third of them."""
-    rule, w = Fldetector(Average(), window=3, start=5), torch.zeros(4, dtype=torch.float64)
-    draw = torch.Generator().manual_seed(1)
-    a = torch.randn(9, 4, generator=draw, dtype=torch.float64)
-    detected = []
-    for t in range(14):
-        rows = w - a
-        for i in [0] if t < 6 else [0, 7]:
-            rows[i] += torch.randn(4, generator=draw, dtype=torch.float64)
+def test_a_huge_row_does_not_excuse_its_own_error():
+    """Client 0 sends 1e9 and a little noise, which the rounding of 1e9 would cover."""
+    a = torch.randn(9, 4, generator=torch.Generator().manual_seed(1))
+    draw, w, rule = torch.Generator().manual_seed(2), torch.zeros(4), Fldetector(TrimmedMean(2), start=4)
+    for t in range(5):
+        rows = w - a + 0.1 * torch.randn(9, 4, generator=draw)
+        rows[0] = 1e9 * torch.tensor([0.0, 1, 1, 1]) + 100 * torch.randn(4, generator=draw)
         found = rule.aggregate(Updates(rows, ids=range(9)), Server(w, t))
         rule.on_train_batch_end(*[None] * 5)
-        detected.append(found.diagnostics["detected"])
         w = w - 0.1 * found.update
-    assert detected == [0] * 5 + [1] * 4 + [2] * 5  # removed in rounds 5 and 9 = 5 + window + 1
+    assert found.accused.nonzero().flatten().tolist() == [0]
 
 
 def play(rule, n_rounds, liars=(), start=0):
