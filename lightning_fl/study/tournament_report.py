@@ -20,7 +20,7 @@ _HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "
 _SUCCESS = "Backdoor"  # a column where there is one
 _TRIGGERED = (
     f" {_SUCCESS}: the largest share, over attacks, of the triggered test samples of other classes that are taken "
-    "for the attackers' target, in the mean over the seeds that play the attack, which accuracy chooses."
+    "for the attackers' target, in the mean over the seeds that play the attack."
 )
 _BEST = 10  # lines of the curve, and of a table in the terminal
 WORST = "worst"  # the column of the heat map by which its rows are sorted
