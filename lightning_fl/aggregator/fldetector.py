@@ -147,7 +147,8 @@ class Fldetector(RememberingWrapper):
 
     Of each client the update x_i is predicted as its last one plus H (w_t - w_then), H the Hessian by L-BFGS from the
     last ``window`` movements of the model and changes of the rule's answer.  A client's score is the mean of its last
-    ``window`` shares e_i / sum_j e_j of the errors e_i = ||predicted - x_i||.  Where gap statistics see several
+    ``window`` shares e_i / sum_j e_j of the errors e_i = ||predicted - x_i||, which are equal where only rounding
+    tells them apart.  Where gap statistics see several
     clusters of scores, those of the upper of two clusters are taken for malicious.
 
     Args:
@@ -248,13 +249,12 @@ class Fldetector(RememberingWrapper):
             errors.append(torch.stack([torch.linalg.vector_norm(v, dtype=torch.float64) for v in vectors]))
         lengths, *sizes = torch.stack(errors, dim=1)
         rounding = 100 * torch.finfo(model.dtype).eps * sum(sizes).median()  # a huge row must not excuse its own error
-        if lengths.max() - lengths.min() <= rounding:
-            lengths = torch.ones_like(lengths)
         if not lengths.isfinite().all():  # beside it every other error is nothing
             lengths = (~lengths.isfinite()).double()
-        total = lengths.sum()
-        found = torch.where(total > 0, lengths / total * (len(judged) / updates.n), 1 / updates.n).tolist()
-        for i, share in zip(judged, found, strict=True):
+        elif lengths.max() - lengths.min() <= rounding:  # also where all of them are 0
+            lengths = torch.ones_like(lengths)
+        parts = (lengths / lengths.sum() * (len(judged) / updates.n)).tolist()
+        for i, share in zip(judged, parts, strict=True):
             shares[clients[i]] = [*shares.get(clients[i], []), share][-self.window :]
         return shares, judged
 

@@ -45,7 +45,7 @@ class Estimate:
         else:
             drawn = np.random.default_rng(0).choice(np.array(values), (_RESAMPLES, n))
         # An end that leaves at most 2.5 % of the resamples beyond it.
-        means = drawn.mean(1).round(12)  # the mean of equal values is that value, so that equal ends are a tie
+        means = drawn.mean(1).round(12)  # the mean of equal values is that value
         low = np.quantile(means, 0.025, method="lower")
         high = np.quantile(means, 0.975, method="higher")
         return cls(mean(values), float(low), float(high))

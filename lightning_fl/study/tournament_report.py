@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 from lightning_fl import files, plot
 from lightning_fl.run.lock import held
+from lightning_fl.study.cell import Cell
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.standings import Estimate, Standing, standings
-from lightning_fl.study.tournament import NOBODY, Panel, Tournament, accuracy
+from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
 from lightning_fl.study.twins import conclusion
 from lightning_fl.text import many, number
 
@@ -100,7 +101,7 @@ def introduction(tournament: Tournament) -> list[str]:
     return [
         f"{played}, seed{'s' * (len(entries.seeds) > 1)} {seeds}: {len(finished)} of {planned} runs finished, "
         f"{hours:.1f} hours of training, code {', '.join(versions) or 'unknown'}. Settings: {settings}. Rules are told "
-        f"{told}the number of Byzantine clients. {tuned}{_screening(tournament)}",
+        f"{told}the number of Byzantine clients. {tuned}{_screening(entries, known)}",
         f"Accuracy and recall in percent, mean over seeds with the 95 % interval of the percentile bootstrap (of "
         f"{many(len(entries.seeds), 'seed')}: {_reach(len(entries.seeds))}). Worst attack: the least accuracy over "
         "attacks in each seed. Worst class: the least recall of a class over attacks. Attack: the one with the least "
@@ -114,29 +115,19 @@ def introduction(tournament: Tournament) -> list[str]:
     ]
 
 
-def _screening(tournament: Tournament) -> str:
+def _screening(entries: Entries, known: Sequence[Cell]) -> str:
     """Say which attacks further seeds play, if not all."""
-    entries, met = tournament.entries, _met(tournament)
-    if not _screens(tournament):
+    first, every = entries.seeds[0], len(entries.attacks) - 1
+    further = [cell for cell in known if cell.seed != first and cell.labels.attack != NOBODY]
+    met = sorted(Counter((cell.labels._replace(attack=""), cell.seed) for cell in further).values())
+    if len(entries.seeds) == 1 or not entries.again or (met and met[0] == every):
         return ""
-    counts = f": {met[0]} to {met[-1]} of {len(entries.attacks) - 1}, {median(met):g} in the median" if met else ""
+    counts = f": {met[0]} to {met[-1]} of {every}, {median(met):g} in the median" if met else ""
     return (
-        f" Seed {entries.seeds[0]} plays every attack, the others those that cost the rule at least {entries.again:g} "
-        f"of the accuracy that the worst one costs there, and the one that did most to a class{counts}. Where another "
-        "attack does more at another seed, a rule is shown too high."
+        f" Seed {first} plays every attack, the others those that cost the rule at least {entries.again:g} of the "
+        f"accuracy that the worst one costs there, and the one that did most to a class{counts}. Where another attack "
+        "does more at another seed, a rule is shown too high."
     )
-
-
-def _screens(tournament: Tournament) -> bool:
-    entries, met = tournament.entries, _met(tournament)
-    return len(entries.seeds) > 1 and entries.again > 0 and (not met or met[0] < len(entries.attacks) - 1)
-
-
-def _met(tournament: Tournament) -> list[int]:
-    """Count the attacks that each rule meets at each further seed, the fewest first."""
-    further = [cell for cell in tournament.cells() if cell.seed != tournament.entries.seeds[0]]
-    attacked = [cell for cell in further if cell.labels.attack != NOBODY]
-    return sorted(Counter((cell.labels._replace(attack=""), cell.seed) for cell in attacked).values())
 
 
 def _reach(seeds: int) -> str:
@@ -257,7 +248,7 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, list[Figure]]:
     """Draw the heat map of each panel, and the worst case over skew of the best rules."""
     figures: dict[str, list[Figure]] = {}
     seeds, attacks, met = tournament.entries.seeds, tournament.entries.attacks, set[str]()
-    several = "1 to " * _screens(tournament) + many(len(seeds), "seed")
+    several = "1 to " * bool(_screening(tournament.entries, tournament.cells())) + many(len(seeds), "seed")
     for panel, found in panels.items():
         table: dict[str, dict[str, list[float]]] = {}
         for one in found:
