@@ -28,6 +28,7 @@ from lightning_fl.aggregator.wrapper import Wrapper
 from lightning_fl.run.assemble import knowledge, make
 from lightning_fl.run.config import CONF, GROUPS, sentence
 from lightning_fl.study import standing_page
+from lightning_fl.study.advise import counts_weights
 from lightning_fl.study.standings import Standing
 from lightning_fl.study.table import TABLES
 from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament
@@ -182,12 +183,13 @@ def safe_lines(text: str) -> str:
 
 def facts(rule: Aggregator) -> list[list[str]]:
     """Say what a rule declares, and what is proven of it in the standing's rounds."""
-    proven, bound = rule.kappa(N, B, True), rule.guarantee(N, C)
+    proven, bound, counted = rule.kappa(N, B, True), rule.guarantee(N, C), counts_weights(rule, N)
     return [
         ["It weighs clients, and runs record how far each was trusted", said(isinstance(rule, Weighting))],
         ["Updates that a round must bring, with the settings below", f"at least {rule.least_n(C)}"],
         [f"Guarantee for {N} updates and {C} classes", bound or "f is within its bound, if it has one"],
         [f"Proven kappa, {B} of {N} Byzantine", "none known" if proven is None else f"{proven:.3g}"],
+        *([["Data weights change its answer", said(counted)]] if counted is not None else []),
         *([meaning(name), said(getattr(rule, name))] for name in DECLARED),
     ]
 

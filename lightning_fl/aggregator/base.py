@@ -113,15 +113,16 @@ class Aggregator(Checked, pl.Callback, ABC):
         ids: Sequence[int] | None = None,
         seed: int = 0,
     ) -> Float[Tensor, " d"]:
-        """Aggregate a plain matrix, without a run; a rule with a memory is in its first round at every call.
+        """Aggregate a plain matrix, without a run; a rule with a memory stays in its round until `end_round`.
 
         Args:
             updates: One update per row.
             server: What the rule asks of the server (`needs_server`): its class updates (c, d), its update (d,), or
                 whatever can compute losses.
-            weights: Data weight of each client, at least 0 with a positive sum.  None: equal.
+            weights: Data weight of each client, at least 0 with a positive sum; many rules make nothing of them, as
+                the page of a rule says.  None: equal.
             ids: Number of each row's client, for a rule that remembers clients.  None: the row's.
-            seed: Seed of what the rule draws.
+            seed: Seed of what the rule draws, another one each round.
 
         Returns:
             The aggregated update.
@@ -136,6 +137,25 @@ class Aggregator(Checked, pl.Callback, ABC):
         oracle = server if isinstance(server, ServerOracle) else GivenServer(server, seed)
         self.check(rows.n, oracle.n_classes)
         return aggregated(self, rows, oracle).update
+
+    def end_round(self, number: int = 0) -> None:
+        """End a round of a loop of your own: the last call gave its answer, and the next one is of the next round.
+
+        Args:
+            number: The round's, from 0.
+
+        Centred clipping goes on from its last answer:
+
+        >>> from lightning_fl.aggregator.centred_clipping import CentredClipping
+        >>> rule = CentredClipping(radius=1.0)
+        >>> for t in range(3):
+        ...     print(rule(torch.tensor([[2.5], [2.5]]), seed=t).item())
+        ...     rule.end_round(t)
+        1.0
+        2.0
+        2.5
+        """
+        self.on_train_batch_end(None, None, None, None, number)  # type: ignore[arg-type]
 
     def least_n(self, n_classes: int) -> int:
         """Say how many updates a round must bring: the value of `least`; see `check`."""

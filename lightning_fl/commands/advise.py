@@ -3,6 +3,7 @@
 lightning-fl advise sites.csv                 one site may lie
 lightning-fl advise sites.csv --f 2 --more    two may; more rules, rounds and seeds
 lightning-fl advise sites.csv --images        on images of digits, a digit for each class, in place of synthetic points
+lightning-fl advise sites.csv --server-samples 20 --participation 0.8
 
 sites.csv has a column site and one for each class with its number of samples; or a column total, and classes' shares.
 """
@@ -10,16 +11,28 @@ sites.csv has a column site and one for each class with its number of samples; o
 from html import escape
 from pathlib import Path
 
+from tqdm import tqdm
+
 from lightning_fl.commands import out_folder, parser_of
 from lightning_fl.errors import DataError
 from lightning_fl.run.explain import explained
 from lightning_fl.text import shown
 
-RULES = ["average", "median", "trimmed_mean", "geometric_median", "nnm_trimmed_mean", "krum"]
+RULES = [
+    "average",
+    "median",
+    "trimmed_mean",
+    "geometric_median",
+    "nnm_trimmed_mean",
+    "arc_nnm_trimmed_mean",
+    "krum",
+    "sequential_centred_clipping",
+]
 MORE = [*RULES, "multi_krum", "nnm_geometric_median", "caf", "centred_clipping"]
+WITH_SAMPLES = ["server_only", "fltrust"]  # at the server; the first is the line to beat
 
 
-def answer(path: Path, f: int, more: bool, images: bool, out: Path) -> None:
+def answer(path: Path, f: int, more: bool, images: bool, server_samples: int, participation: float, out: Path) -> None:
     """Play, print and write the page."""
     if not path.is_file():
         raise DataError(f"advise needs a CSV file of the sites, got {path}, which is not there.")
@@ -34,8 +47,26 @@ def answer(path: Path, f: int, more: bool, images: bool, out: Path) -> None:
         made: Aggregator = make(compose([f"aggregator={name}", f"f={tolerated}"]).aggregator)
         return made
 
+    rules = (MORE if more else RULES) + (WITH_SAMPLES if server_samples else [])
     rounds, seeds = (200, 3) if more else (60, 1)
-    found = advise(Sites.read(path), f, MORE if more else RULES, rule, rounds=rounds, seeds=seeds, images=images)
+    with tqdm(rules, desc="Playing", unit="rule") as bar:
+
+        def played(name: str) -> None:
+            bar.set_postfix_str(name)
+            bar.update(name != rules[0])
+
+        found = advise(
+            Sites.read(path),
+            f,
+            rules,
+            rule,
+            rounds=rounds,
+            seeds=seeds,
+            images=images,
+            server_samples=server_samples,
+            participation=participation,
+            told=played,
+        )
     print(found)
     notes = [f"<p>{escape(note)}</p>" for note in found.notes]
     title = f"advice for {path.stem}"
@@ -52,7 +83,22 @@ def main() -> None:
     parser.add_argument("--f", type=int, default=1, help="how many sites may lie (1)")
     parser.add_argument("--more", action="store_true", help="more rules, 200 rounds instead of 60, 3 seeds")
     parser.add_argument("--images", action="store_true", help="images of digits, of up to ten classes")
+    parser.add_argument(
+        "--server-samples",
+        type=int,
+        default=0,
+        help="clean samples of each class at the server, for rules that need them",
+    )
+    parser.add_argument("--participation", type=float, default=1.0, help="share of the sites in a round (1)")
     parser.add_argument("--out", default="runs/advice", help="folder for the page (runs/advice)")
     with explained():
         given = parser.parse_args()
-        answer(given.sites, given.f, given.more, given.images, out_folder(given.out))
+        answer(
+            given.sites,
+            given.f,
+            given.more,
+            given.images,
+            given.server_samples,
+            given.participation,
+            out_folder(given.out),
+        )

@@ -147,7 +147,7 @@ def rounds(
         found.append(update.clone())
         if tried:
             update.zero_()
-        rule.on_train_batch_end(None, None, None, None, t)
+        rule.end_round(t)
     return found
 
 
@@ -262,7 +262,7 @@ def test_it_remembers_clients_and_not_rows(name, absent):
             order = order if shuffled else order.sort().values
             updates = Updates(world.honest_updates(H, seed=t)[order], ids=order.tolist())
             answers.append(rule.aggregate(updates, world.oracle(index=t)).update.clone())
-            rule.on_train_batch_end(None, None, None, None, t)
+            rule.end_round(t)
         return answers
 
     for here, there in zip(found(shuffled=True), found(shuffled=False), strict=True):

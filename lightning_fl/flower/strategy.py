@@ -132,7 +132,8 @@ class RobustStrategy(FedAvg):
     ):
         known = {*signature(RobustStrategy).parameters, *signature(FedAvg).parameters} - {"settings"}
         for name in settings.keys() - known:
-            raise SettingError(f"RobustStrategy has no setting {name}{meant(name, known)}")
+            own = " A rule's own settings go with it: RobustStrategy(fl.aggregator.CentredClipping(radius=0.5))."
+            raise SettingError(f"RobustStrategy has no setting {name}{meant(name, known)}{own}")
         check_rate(learning_rate)
         if most_examples is not None:  # None: equal weights
             check_whole("most_examples", most_examples, 1)
@@ -334,7 +335,7 @@ class RobustStrategy(FedAvg):
             _LOG.warning("round %d is skipped: %s", number, error)
             metrics["round/skipped"] = 1
         else:
-            self.rule.on_train_batch_end(None, None, None, None, number - 1)  # type: ignore[arg-type]
+            self.rule.end_round(number - 1)
             metrics["round/update_norm"] = aggregation.update.norm().item()
             metrics |= {f"rule/{name}": float(value) for name, value in aggregation.diagnostics.items()}
             metrics |= {f"trust/{node}": weight for node, weight in trust.items()}

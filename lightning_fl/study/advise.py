@@ -1,6 +1,8 @@
 """What each rule would cost and save for one's own sites: their samples per class, and how many of them may lie."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -10,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from lightning_fl import files, seeding
+from lightning_fl.adversary.adaptive import Adaptive
 from lightning_fl.adversary.base import Adversary
 from lightning_fl.adversary.ipm import Ipm
 from lightning_fl.adversary.lie import Lie
+from lightning_fl.adversary.same_value import SameValue
 from lightning_fl.aggregator.base import Aggregator
 from lightning_fl.data.mnist_5k import Mnist5k
 from lightning_fl.data.tensor_data import TensorData
@@ -26,8 +30,14 @@ from lightning_fl.text import many, number
 
 _FEATURES, _APART = 20, 0.7  # of the synthetic samples, and how far apart the classes' centres are
 _MOST = 6000  # samples in all: larger federations are scaled down
+_CLOSE = 2.0  # points that say nothing
 _TEST = {False: 200, True: 100}  # of each class, by whether they are images
-_ATTACKS: list[Adversary] = [Ipm(10.0), Lie(1.5)]
+_ATTACKS: dict[str, Adversary] = {
+    "ipm": Ipm(10.0),
+    "alie": Lie(1.5, sign="minus"),
+    "zero": SameValue(0.0),
+    "adaptive": Adaptive(evaluations=88),
+}
 MakeRule = Callable[[str, int], Aggregator]
 Split = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -100,13 +110,29 @@ class Sites:
             x, x_test = (centres[z] + torch.randn(len(z), _FEATURES, generator=draw) for z in (y, test))
         return (x, y), (x_test, test)
 
-    def data(self, weights: DataWeights, liars: Sequence[int], samples: Split, seed: int = 0) -> TensorData:
-        """Let the sites hold their samples, those of `samples`."""
+    def data(
+        self,
+        weights: DataWeights,
+        liars: Sequence[int],
+        samples: Split,
+        seed: int = 0,
+        participation: float = 1.0,
+        at_server: int = 0,
+    ) -> TensorData:
+        """Let the sites hold their samples, those of `samples`, and the server copies of some."""
         held = list(torch.arange(len(samples[0][1])).split(self.held.sum(1).tolist()))
         federation = Federation(
-            len(held), len(liars), "replacement", weights, which=list(liars) if liars else "last", seed=seed
+            len(held),
+            len(liars),
+            "replacement",
+            weights,
+            which=list(liars) if liars else "last",
+            participation=participation,
+            seed=seed,
+            sampling="everybody",
         )
-        return TensorData(*samples, held, federation=federation, class_names=list(self.classes))
+        names = list(self.classes)
+        return TensorData(*samples, held, federation=federation, class_names=names, server_samples=at_server)
 
 
 def _number(path: Path, row: Mapping[str, str], column: str) -> float:
@@ -136,61 +162,99 @@ class Advice:
         sites: Whose.
         f: How many sites may lie.
         liars: Which sites lie, by what they are called.
-        accuracy: Accuracies by rule and weights: if nobody lies, and the worse of two attacks by each group of liars.
-        safe: The largest f with a proof for as many sites, by rule and weights; None where none is known.
+        accuracy: Accuracies by rule and weights: if nobody lies, and the worst of the attacks by each group of liars.
+        worst: The attack that does most, by rule and weights.
+        proven: The largest f with a proof for as many sites, by rule and weights; None where none is known.
         left_out: Why a rule cannot serve these sites, by its name.
+        needs: What a rule needs, by its name: "f", "radius" and "server".
+        images: Whether it was played on images.
     """
 
     sites: Sites
     f: int
     liars: dict[str, list[int]]
     accuracy: dict[tuple[str, DataWeights], dict[str, float]] = field(default_factory=dict)
-    safe: dict[tuple[str, DataWeights], int | None] = field(default_factory=dict)
+    worst: dict[tuple[str, DataWeights], str] = field(default_factory=dict)
+    proven: dict[tuple[str, DataWeights], int | None] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    tolerates: set[str] = field(default_factory=set)
-    """The rules that are told f."""
+    needs: dict[str, set[str]] = field(default_factory=dict)
     images: bool = False
-    """Whether it was played on images."""
 
     @property
-    def best(self) -> tuple[str, DataWeights]:
-        """The rule and weights whose worst case is the best, among those with a proof for this f if there are any."""
-        proven = [cell for cell in self.accuracy if (self.safe[cell] or 0) >= self.f]
-        return max(proven or self.accuracy, key=lambda cell: min(self.accuracy[cell].values()))
+    def ranked(self) -> list[tuple[str, DataWeights]]:
+        """Rules and weights, that with the best worst case first."""
+        return sorted(self.accuracy, key=self._kept, reverse=True)
+
+    def _kept(self, cell: tuple[str, DataWeights]) -> float:
+        return min(self.accuracy[cell].values())
 
     @property
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Header, and one row for each rule and kind of weights."""
-        header = ["rule", "weights", "nobody lies", *self.liars, "safe f"]
+        header = ["rule", "weights", "nobody lies", *self.liars, "worst attack", "proven f"]
         rows = []
-        for (rule, weights), found in self.accuracy.items():
-            safe = self.safe[rule, weights]
-            rows.append([rule, weights, *(f"{x:.1f}" for x in found.values()), "–" if safe is None else str(safe)])
+        for cell, found in self.accuracy.items():
+            most = self.proven[cell]
+            numbers = [f"{x:.1f}" for x in found.values()]
+            rows.append([*cell, *numbers, self.worst[cell], "–" if most is None else str(most)])
         return header, rows
 
     @property
     def notes(self) -> list[str]:
         """What follows, and what the numbers are."""
         sizes = self.sites.counts.sum(1)
-        rule, weights = self.best
         shares = [
             f"{name}: {', '.join(f'{self.sites.names[k]} ({sizes[k] / sizes.sum():.1%} of the samples)' for k in who)}"
             for name, who in self.liars.items()
         ]
-        claims = f", most_examples={int(sizes.max())}" if weights == "samples" else ""
-        proven = f", of those with a proof for f={self.f}" if (self.safe[rule, weights] or 0) >= self.f else ""
-        told = f", f={self.f}" if rule in self.tolerates else ""
         most = sizes.sort().values[-self.f :].sum() / sizes.sum()
         return [
             *shares,
             *([f"the largest hold {most:.0%}: weighed by samples, they outvote the others"] if most >= 0.5 else []),
-            f"least harm in the worst case{proven}: {rule} with weights={weights}; in Flower: "
-            f'RobustStrategy("{rule}"{told}{claims}).',
-            f"accuracy in per cent on {'images of digits' if self.images else 'synthetic samples'} with these sites' "
-            "class counts, the worse of IPM and LIE; "
-            "safe f: the largest with a proven bound of kappa (–: none is known), of as many sites and such weights.",
+            *self._advice(int(sizes.max())),
+            f"accuracy in per cent of {'an MLP on digits' if self.images else 'a linear model on synthetic samples'} "
+            f"with these sites' class counts, the worst of {', '.join(_ATTACKS)}; other models and data may fall where "
+            "these do not.  proven f: the largest for which kappa has any proven bound (–: none is known), of as many "
+            "sites and such weights; that bound may be too large to keep a model learning.",
+            "rules with weights=uniform alone make nothing of data weights.",
             *(f"{name} left out: {why}" for name, why in self.left_out.items()),
         ]
+
+    def _advice(self, largest: int) -> list[str]:
+        """Which rule to take, how clear that is, and what to mind."""
+        ranked = self.ranked
+        if not ranked:
+            return ["no rule can serve these sites."]
+        first, kept = ranked[0], self._kept(ranked[0])
+        rule, weights = first
+        needs = self.needs.get(rule, set())
+        settings = [
+            f'"{rule}"',
+            *([f"f={self.f}"] if "f" in needs else []),
+            *(["model=..., samples=..."] if "server" in needs else []),
+            *([f"most_examples={largest}"] if weights == "samples" else []),
+        ]
+        close = [f"{r} ({w})" for r, w in ranked[1:] if self._kept((r, w)) > kept - _CLOSE]
+        proven = [cell for cell in ranked if (self.proven[cell] or 0) >= self.f]
+        lines = [
+            f"least harm in the worst case: {rule} with weights={weights} ({kept:.1f} under {self.worst[first]}); in "
+            f"Flower: RobustStrategy({', '.join(settings)})."
+        ]
+        if close:
+            lines.append(f"within {_CLOSE:g} points of it, which is no difference: {', '.join(close)}.")
+        if proven and proven[0] != first:
+            r, w = proven[0]
+            lines.append(f"the best with a proof for f={self.f}: {r} with weights={w} ({self._kept((r, w)):.1f}).")
+        if kept < self.accuracy[first]["nobody lies"] / 2:
+            lines.append(
+                f"no rule keeps half of its accuracy with {many(self.f, 'liar')} among {len(self.sites.names)} sites."
+            )
+        if "radius" in needs:
+            lines.append(
+                f"{rule} has a radius, played at its default: it must be about as long as honest updates are, and with "
+                "one that is much longer nobody is held back."
+            )
+        return lines
 
     def __str__(self) -> str:
         return "\n".join([table(*self.cells), *self.notes])
@@ -205,6 +269,9 @@ def advise(
     rounds: int = 60,
     seeds: int = 1,
     images: bool = False,
+    server_samples: int = 0,
+    participation: float = 1.0,
+    told: Callable[[str], object] = lambda rule: None,
 ) -> Advice:
     """Play a quick league on synthetic samples, or images, that are held as the sites hold theirs.
 
@@ -216,14 +283,23 @@ def advise(
         rounds: Number of rounds of each run.
         seeds: How many runs each number is a mean of.
         images: See `Sites.samples`.
+        server_samples: How many samples of each class the server has, for rules that need them.
+        participation: Share of the sites that take part in a round, in (0, 1], drawn anew each round.
+        told: Called with the name of each rule before it plays.
 
     Raises:
-        SettingError: If f is out of range.
+        SettingError: If f, server_samples or participation is out of range.
     """
     n, sizes = len(sites.names), sites.counts.sum(1)
     check_whole("f", f, 1)
+    check_whole("server_samples", server_samples, 0)
     if 2 * f >= n:
         raise SettingError(f"advise needs f below half of the sites, got f={f} of {n}; lower f.")
+    if server_samples > (rarest := int(sites.held.sum(0).min())):
+        raise SettingError(
+            f"advise draws the server's samples from the sites' {rarest} of the rarest class, got "
+            f"server_samples={server_samples}; lower it."
+        )
     order = sizes.argsort(stable=True).tolist()
     liars = {"largest lie": order[-f:], "smallest lie": order[:f]}
     found = Advice(sites, f, liars, images=images)
@@ -236,7 +312,7 @@ def advise(
         torch.manual_seed(0)
         runs = train(
             model,
-            sites.data(weights, who, samples),
+            sites.data(weights, who, samples, participation=participation, at_server=server_samples),
             rule,
             attack,
             rounds,
@@ -249,24 +325,47 @@ def advise(
             raise KeyboardInterrupt
         return 100 * mean(1 / classes if run.accuracy is None else run.accuracy for run in runs)
 
+    kinds: list[DataWeights] = [kind for kind in get_args(DataWeights) if kind == "uniform" or len(sizes.unique()) > 1]
     for name in rules:
+        told(name)
         try:
             rule = make(name, f)
             rule.check(n, len(sites.classes))
+            if rule.needs_server and not server_samples:
+                raise SettingError(f"{name} needs samples at the server, got none; give --server-samples.")
         except SettingError as error:
             found.left_out[name] = str(error)
             continue
-        found.tolerates |= {name} if hasattr(rule, "f") else set()
-        for weights in get_args(DataWeights):
-            found.safe[name, weights] = _safe(name, make, n, weights == "uniform")
-            cell = {"nobody lies": accuracy(rule, weights, [], None)}
+        has = {"f": hasattr(rule, "f"), "radius": hasattr(rule, "radius"), "server": rule.needs_server}
+        found.needs[name] = {need for need, needed in has.items() if needed}
+        for weights in kinds if counts_weights(rule, n) is not False else kinds[:1]:
+            cell, fallen = {"nobody lies": accuracy(rule, weights, [], None)}, {}
             for called, who in liars.items():
-                cell[called] = min(accuracy(rule, weights, who, attack) for attack in _ATTACKS)
+                by = {attack: accuracy(rule, weights, who, each) for attack, each in _ATTACKS.items()}
+                fallen[called] = min(by, key=by.__getitem__)
+                cell[called] = by[fallen[called]]
             found.accuracy[name, weights] = cell
+            found.worst[name, weights] = fallen[min(liars, key=cell.__getitem__)]
+            found.proven[name, weights] = _proven(name, make, n, weights == "uniform")
     return found
 
 
-def _safe(name: str, make: MakeRule, n: int, equal: bool) -> int | None:
+def counts_weights(rule: Aggregator, n: int) -> bool | None:
+    """Say whether unequal data weights change a rule's answer, by asking it; None: it cannot be asked without a model.
+
+    Args:
+        rule: The rule; what it remembers stays as it is.
+        n: How many updates to ask it about.
+    """
+    rows = torch.randn(n, _FEATURES, generator=seeding.generator(0, "advise"))
+    for at_server in (None, rows[:2], rows[0]):  # nothing, class updates, an update
+        with suppress(SettingError):
+            equal = deepcopy(rule)(rows, at_server)
+            return not torch.allclose(deepcopy(rule)(rows, at_server, weights=torch.arange(1.0, n + 1)), equal)
+    return None
+
+
+def _proven(name: str, make: MakeRule, n: int, equal: bool) -> int | None:
     """The largest f for which a bound on kappa is known and holds for n updates, of equal weight or not."""
-    safe = [f for f in range(1, (n + 1) // 2) if make(name, f).kappa(n, f, equal) is not None]
-    return max(safe, default=None)
+    proven = [f for f in range(1, (n + 1) // 2) if make(name, f).kappa(n, f, equal) is not None]
+    return max(proven, default=None)

@@ -8,7 +8,7 @@ import torch
 from lightning_fl import DataError, SettingError
 from lightning_fl.contract import conf
 from lightning_fl.study import advise as module
-from lightning_fl.study.advise import Sites, advise
+from lightning_fl.study.advise import Advice, Sites, advise, counts_weights
 
 TABLE = "site,a,b\nOne,60,40\nTwo,30,0\nThree,2,8\nFour,10,10\nFive,5,25\n"
 
@@ -65,10 +65,64 @@ def test_a_league(path):
     assert "needs" in found.left_out["bulyan"]
     robust, fooled = found.accuracy["geometric_median", "uniform"], found.accuracy["geometric_median", "samples"]
     assert robust["largest lie"] > fooled["largest lie"] + 20
-    assert found.best == ("geometric_median", "uniform")
-    assert (found.safe["geometric_median", "uniform"], found.safe["geometric_median", "samples"]) == (2, None)
+    assert found.ranked[0] == ("geometric_median", "uniform")
+    assert (found.proven["geometric_median", "uniform"], found.proven["geometric_median", "samples"]) == (2, None)
     assert 'RobustStrategy("geometric_median")' in str(found)
     assert "One (52.6% of the samples)" in str(found)
+
+
+def test_a_server_with_samples_and_sites_that_miss_rounds(path, monkeypatch):
+    seen = []
+
+    def played(model, data, rule, attack, rounds, **settings):
+        data.setup()
+        seen.append((data.federation.participation, data.server_samples, rule.needs_server, attack))
+        return [SimpleNamespace(accuracy=0.9 if attack is None else 0.4, status="completed")]
+
+    monkeypatch.setattr(module, "train", played)
+    asked = []
+    given = {"server_samples": 60, "participation": 0.8, "told": asked.append}
+    rules = ["server_only", "krum", "centred_clipping"]
+    found = advise(Sites.read(path), 1, rules, lambda name, f: conf.make("aggregator", name, f=f), **given)
+    assert asked == rules
+    assert {(share, server) for share, server, *_ in seen} == {(0.8, 60)}
+    assert found.needs == {"server_only": {"server"}, "krum": {"f"}, "centred_clipping": {"radius"}}
+    assert 'RobustStrategy("server_only", model=..., samples=...)' in str(found)
+    assert "no rule keeps half of its accuracy with 1 liar among 5 sites" in str(found)
+    without = advise(Sites.read(path), 1, ["server_only"], lambda name, f: conf.make("aggregator", name))
+    assert without.left_out == {
+        "server_only": "server_only needs samples at the server, got none; give --server-samples."
+    }
+
+
+def test_the_advice_says_how_clear_it_is(path):
+    found = Advice(Sites.read(path), 1, {"largest lie": [0]})
+    for rule, kept, proven in [("sharp", 80.0, None), ("close", 79.0, None), ("proven", 60.0, 2)]:
+        found.accuracy[rule, "uniform"] = {"nobody lies": 90.0, "largest lie": kept}
+        found.worst[rule, "uniform"], found.proven[rule, "uniform"] = "zero", proven
+    found.needs["sharp"] = {"radius"}
+    text = str(found)
+    assert "least harm in the worst case: sharp with weights=uniform (80.0 under zero)" in text
+    assert "within 2 points of it, which is no difference: close (uniform)." in text
+    assert "the best with a proof for f=1: proven with weights=uniform (60.0)" in text
+    assert "sharp has a radius" in text
+    assert "keeps half" not in text
+
+
+def test_equal_sites_have_one_kind_of_weights(tmp_path):
+    (tmp_path / "sites.csv").write_text("site,a,b\nOne,6,4\nTwo,5,5\nThree,2,8\n")
+    found = advise(
+        Sites.read(tmp_path / "sites.csv"), 1, ["median"], lambda name, f: conf.make("aggregator", name), rounds=2
+    )
+    assert [*found.accuracy] == [("median", "uniform")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "counted"),
+    [("average", True), ("krum", False), ("fltrust", False), ("boba", False), ("huber", True), ("zeno", None)],
+)
+def test_whether_data_weights_count(rule, counted):
+    assert counts_weights(conf.make("aggregator", rule, f=2), 9) is counted
 
 
 @pytest.mark.parametrize(
@@ -93,6 +147,11 @@ def test_refuses_a_table(path, table, error):
 def test_refuses_half_of_the_sites(path):
     with pytest.raises(SettingError, match="f below half of the sites, got f=3 of 5"):
         advise(Sites.read(path), 3, [], lambda name, f: conf.make("aggregator", name, f=f))
+
+
+def test_refuses_more_samples_than_the_sites_hold(path):
+    with pytest.raises(SettingError, match="the sites' 83 of the rarest class, got server_samples=84; lower it"):
+        advise(Sites.read(path), 1, [], lambda name, f: conf.make("aggregator", name), server_samples=84)
 
 
 def test_it_can_be_stopped(path, monkeypatch):
