@@ -130,14 +130,15 @@ def similarity_buckets(
 
 
 class _FromTheLast(Remembering):
-    """Starts at what the last round's call gave."""
+    """Starts at what the last round's call gave; ``aggregator/clipped`` is the share of differences shortened."""
 
     def result(self, updates: Updates, start: Tensor, found: tuple[Tensor, Tensor]) -> Aggregation:
         """Combine and keep the centre."""
         coefficients, factors = found
         update = _combine(updates, start, coefficients)
         self._last = {"centre": update.clone()}  # a server's optimizer may write into the update
-        return Aggregation(update, coefficients[:-1], trust=factors / factors.sum())
+        clipped = {"clipped": float(((factors > 0) & (factors < 1)).double().mean())}
+        return Aggregation(update, coefficients[:-1], diagnostics=clipped, trust=factors / factors.sum())
 
     def start(self, updates: Updates, server: ServerOracle) -> tuple[Tensor, Tensor]:
         """The last round's result, 0 in the first round, and inner products of the rows and it."""

@@ -23,7 +23,8 @@ class Clipping(Mixing):
     """Ask another rule about updates no longer than the radius, x_i min(1, radius / ||x_i||), and add noise.
 
     Norm bounding is the average of these.  An update that is not finite has no direction: it has data weight 0, so that
-    the average is of the others.
+    the average is of the others.  The metric ``aggregator/clipped`` is the share of updates that were shortened: a
+    radius that shortens none holds nobody back.
 
     Args:
         rule: The rule.
@@ -57,6 +58,8 @@ class Clipping(Mixing):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round, and add noise; see the base class."""
         result = super().aggregate(updates, server)
+        clipped = (updates.squares > self.radius**2).double().mean()
+        result = replace(result, diagnostics={**result.diagnostics, "clipped": float(clipped)})
         if not self.noise:
             return result
         draw = server.generator("clipping")

@@ -196,3 +196,4 @@ def test_trust_is_the_share_of_the_last_steps_factors():
     updates = Updates(torch.tensor([[0.5], [2.0], [4.0]]))
     found = CentredClipping(1.0, 2).aggregate(updates, world.oracle())
     assert found.trust.tolist() == pytest.approx([133 / 289, 114 / 289, 42 / 289])
+    assert found.diagnostics == {"clipped": pytest.approx(2 / 3)}

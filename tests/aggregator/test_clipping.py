@@ -40,6 +40,14 @@ def test_literal():
         assert aggregation.trust.tolist() == pytest.approx([1 / 7] * 7)
 
 
+def test_says_how_many_are_longer():
+    """Lengths are 0, 1.12, 2.01, 2.39, 3.20, 1.30 and 13.5."""
+    rule = Clipping(Clipping(Average(), 5.0), 2.0)
+    assert rule.aggregate(Updates(torch.tensor(X)), world.oracle()).diagnostics == {"clipped": 4 / 7}
+    rule.radius = 20.0
+    assert rule.aggregate(Updates(torch.tensor(X)), world.oracle()).diagnostics == {"clipped": 0.0}
+
+
 def test_the_average_is_by_data_weights():
     x = torch.tensor([[4.0], [1.0]])
     aggregation = Clipping(Average(), 2.0, 0.0).aggregate(Updates(x, torch.tensor([3.0, 1.0])), world.oracle())
