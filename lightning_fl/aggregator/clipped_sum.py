@@ -69,8 +69,6 @@ class ClippedSum(Aggregator):
         norms = updates.norms(_DUAL[self.penalty])
         weights = clipped_sum_weights(norms, self.radius)
         lengths = torch.where(weights > 0, weights * norms, 0)
-        trust, clipped = (
-            lengths / lengths.sum().clamp(min=_TINY),
-            float(((weights > 0) & (weights < 1)).double().mean()),
-        )
-        return Aggregation(updates.combination(weights), weights, diagnostics={"clipped": clipped}, trust=trust)
+        trust = lengths / lengths.sum().clamp(min=_TINY)
+        clipped = {"clipped": float(((weights > 0) & (weights < 1)).double().mean())}
+        return Aggregation(updates.combination(weights), weights, diagnostics=clipped, trust=trust)

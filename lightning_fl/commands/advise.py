@@ -49,24 +49,17 @@ def answer(path: Path, f: int, more: bool, images: bool, server_samples: int, pa
 
     rules = (MORE if more else RULES) + (WITH_SAMPLES if server_samples else [])
     rounds, seeds = (200, 3) if more else (60, 1)
-    with tqdm(rules, desc="Playing", unit="rule") as bar:
-
-        def played(name: str) -> None:
-            bar.set_postfix_str(name)
-            bar.update(name != rules[0])
-
-        found = advise(
-            Sites.read(path),
-            f,
-            rules,
-            rule,
-            rounds=rounds,
-            seeds=seeds,
-            images=images,
-            server_samples=server_samples,
-            participation=participation,
-            told=played,
-        )
+    found = advise(
+        Sites.read(path),
+        f,
+        tqdm(rules, desc="Playing", unit="rule"),
+        rule,
+        rounds=rounds,
+        seeds=seeds,
+        images=images,
+        server_samples=server_samples,
+        participation=participation,
+    )
     print(found)
     notes = [f"<p>{escape(note)}</p>" for note in found.notes]
     title = f"advice for {path.stem}"

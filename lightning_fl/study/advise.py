@@ -1,6 +1,6 @@
 """What each rule would cost and save for one's own sites: their samples per class, and how many of them may lie."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -263,7 +263,7 @@ class Advice:
 def advise(
     sites: Sites,
     f: int,
-    rules: Sequence[str],
+    rules: Iterable[str],
     make: MakeRule,
     *,
     rounds: int = 60,
@@ -271,7 +271,6 @@ def advise(
     images: bool = False,
     server_samples: int = 0,
     participation: float = 1.0,
-    told: Callable[[str], object] = lambda rule: None,
 ) -> Advice:
     """Play a quick league on synthetic samples, or images, that are held as the sites hold theirs.
 
@@ -285,7 +284,6 @@ def advise(
         images: See `Sites.samples`.
         server_samples: How many samples of each class the server has, for rules that need them.
         participation: Share of the sites that take part in a round, in (0, 1], drawn anew each round.
-        told: Called with the name of each rule before it plays.
 
     Raises:
         SettingError: If f, server_samples or participation is out of range.
@@ -327,7 +325,6 @@ def advise(
 
     kinds: list[DataWeights] = [kind for kind in get_args(DataWeights) if kind == "uniform" or len(sizes.unique()) > 1]
     for name in rules:
-        told(name)
         try:
             rule = make(name, f)
             rule.check(n, len(sites.classes))

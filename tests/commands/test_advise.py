@@ -7,12 +7,10 @@ from lightning_fl.study.advise import Advice, Sites
 def test_prints_and_writes_a_page(tmp_path, monkeypatch, typed):
     (tmp_path / "sites.csv").write_text("site,a,b\n<One>,6,4\nTwo,3,0\nThree,2,8\n")
 
-    def played(sites: Sites, f, rules, make, *, rounds, seeds, images, server_samples, participation, told):
+    def played(sites: Sites, f, rules, make, *, rounds, seeds, images, server_samples, participation):
         assert make("trimmed_mean", f).f == 1
-        assert rules == [*advise.RULES, *advise.WITH_SAMPLES]
+        assert [*rules] == [*advise.RULES, *advise.WITH_SAMPLES]
         assert (rounds, seeds, images, server_samples, participation) == (60, 1, False, 20, 0.8)
-        for rule in rules:
-            told(rule)
         found = Advice(
             sites, f, {"largest lie": [0]}, {("median", "uniform"): {"nobody lies": 90.0, "largest lie": 80.0}}
         )
@@ -23,8 +21,7 @@ def test_prints_and_writes_a_page(tmp_path, monkeypatch, typed):
     given = ["--server-samples", "20", "--participation", "0.8"]
     code, out, err = typed(advise.main, "lightning-fl advise", "sites.csv", *given, "--out", ".")
     assert code == 0
-    assert "9/10" in err
-    assert "fltrust" in err
+    assert "10/10" in err
     assert "least harm in the worst case: median with weights=uniform (80.0 under zero)" in out
     assert "&lt;One&gt; (43.5% of the samples)" in (tmp_path / "advice.html").read_text()
 
