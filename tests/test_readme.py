@@ -38,10 +38,19 @@ def block(word):
 
 def test_rules_take_plain_tensors_as_it_says():
     updates, class_updates = torch.randn(115, 30), torch.randn(10, 30)
-    names = {"fl": fl, "updates": updates, "class_updates": class_updates}
+    names = {"fl": fl, "updates": updates, "class_updates": class_updates, "server_update": updates.mean(0)}
     exec(block("Boba(f=4)(updates"), names)
     assert torch.equal(names["update"], Boba(4)(updates, class_updates))
     assert (names["chosen"] == updates).all(1).sum() == 1
+    assert names["trusted"].shape == (30,)
+
+
+def test_a_loop_of_ones_own_remembers_rounds():
+    """Buckets of three rows at 2 move by 0.5 each: seven clients from 0 to 1.5, then four, from there to 2."""
+    rounds = [(range(7), torch.full((7, 1), 2.0)), ([1, 2, 4, 6], torch.full((4, 1), 2.0))]
+    names = {"fl": fl, "model": torch.zeros(1), "rate": 1.0, "rounds": rounds}
+    exec(block("rule.end_round(t)"), names)
+    assert names["model"].item() == pytest.approx(-1.5 - 2.0)
 
 
 @pytest.mark.slow
