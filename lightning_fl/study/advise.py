@@ -216,7 +216,7 @@ class Advice:
             f"with these sites' class counts, the worst of {', '.join(_ATTACKS)}; other models and data may fall where "
             "these do not.  proven f: the largest for which kappa has any proven bound (–: none is known), of as many "
             "sites and such weights; that bound may be too large to keep a model learning.",
-            "rules with weights=uniform alone make nothing of data weights.",
+            *(["rules with weights=uniform alone make nothing of data weights."] if len(sizes.unique()) > 1 else []),
             *(f"{name} left out: {why}" for name, why in self.left_out.items()),
         ]
 

@@ -68,6 +68,7 @@ def test_a_league(path):
     assert found.ranked[0] == ("geometric_median", "uniform")
     assert (found.proven["geometric_median", "uniform"], found.proven["geometric_median", "samples"]) == (2, None)
     assert 'RobustStrategy("geometric_median")' in str(found)
+    assert "make nothing of data weights" in str(found)
     assert "One (52.6% of the samples)" in str(found)
 
 
@@ -113,6 +114,7 @@ def test_equal_sites_have_one_kind_of_weights(tmp_path):
         Sites.read(tmp_path / "sites.csv"), 1, ["median"], lambda name, f: conf.make("aggregator", name), rounds=2
     )
     assert [*found.accuracy] == [("median", "uniform")]
+    assert "make nothing of data weights" not in str(found)
 
 
 @pytest.mark.parametrize(
