@@ -187,7 +187,7 @@ def facts(rule: Aggregator) -> list[list[str]]:
     return [
         ["It weighs clients, and runs record how far each was trusted", said(isinstance(rule, Weighting))],
         ["Updates that a round must bring, with the settings below", f"at least {rule.least_n(C)}"],
-        [f"Guarantee for {N} updates and {C} classes", bound or "nothing is missing: its bound on f holds, or it has none"],
+        [f"Guarantee for {N} updates and {C} classes", bound or "its bound on f holds, or it has none"],
         [f"Proven kappa, {B} of {N} Byzantine", "none known" if proven is None else f"{proven:.3g}"],
         *([["Data weights change its answer", said(counted)]] if counted is not None else []),
         *([meaning(name), said(getattr(rule, name))] for name in DECLARED),

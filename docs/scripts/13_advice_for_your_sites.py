@@ -33,8 +33,8 @@ found = advise(sites, 1, list(rules), lambda name, f: rules[name](f))
 print(found)
 
 # %%
-# One liar carries the average away, however few samples it holds. The insurance against it costs less than a point while
-# nobody lies.
+# One liar carries the average away, however few samples it holds. The insurance against it costs less than a point
+# while nobody lies.
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 names = [f"{rule}, {'by samples' if weights == 'samples' else 'equal'}" for rule, weights in found.accuracy]
