@@ -119,8 +119,7 @@ class Aggregator(Checked, pl.Callback, ABC):
             updates: One update per row.
             server: What the rule asks of the server (`needs_server`): its class updates (c, d), its update (d,), or
                 whatever can compute losses.
-            weights: Data weight of each client, at least 0 with a positive sum; many rules make nothing of them, as
-                the page of a rule says.  None: equal.
+            weights: Data weight of each client, at least 0 with a positive sum; not all rules use them.  None: equal.
             ids: Number of each row's client, for a rule that remembers clients.  None: the row's.
             seed: Seed of what the rule draws, another one each round.
 
@@ -139,22 +138,7 @@ class Aggregator(Checked, pl.Callback, ABC):
         return aggregated(self, rows, oracle).update
 
     def end_round(self, number: int = 0) -> None:
-        """End a round of a loop of your own: the last call gave its answer, and the next one is of the next round.
-
-        Args:
-            number: The round's, from 0.
-
-        Centred clipping goes on from its last answer:
-
-        >>> from lightning_fl.aggregator.centred_clipping import CentredClipping
-        >>> rule = CentredClipping(radius=1.0)
-        >>> for t in range(3):
-        ...     print(rule(torch.tensor([[2.5], [2.5]]), seed=t).item())
-        ...     rule.end_round(t)
-        1.0
-        2.0
-        2.5
-        """
+        """End a round, numbered from 0, of a loop of your own: a rule with a memory goes on from its last call."""
         self.on_train_batch_end(None, None, None, None, number)  # type: ignore[arg-type]
 
     def least_n(self, n_classes: int) -> int:

@@ -41,7 +41,6 @@ class ClippedSum(Aggregator):
     the Byzantine ones to the bound on which the papers' theorems rest (RSA's server step, FRPG eqs. 6c and 19c).
 
     Its weights are the factors of the updates as sent; its trust is a client's share of the lengths that are summed.
-    The metric ``aggregator/clipped`` is the share of updates that were shortened.
 
     Args:
         radius: Largest norm of a summand, above 0: the penalty's lambda.
@@ -69,6 +68,4 @@ class ClippedSum(Aggregator):
         norms = updates.norms(_DUAL[self.penalty])
         weights = clipped_sum_weights(norms, self.radius)
         lengths = torch.where(weights > 0, weights * norms, 0)
-        trust = lengths / lengths.sum().clamp(min=_TINY)
-        clipped = {"clipped": float(((weights > 0) & (weights < 1)).double().mean())}
-        return Aggregation(updates.combination(weights), weights, diagnostics=clipped, trust=trust)
+        return Aggregation(updates.combination(weights), weights, trust=lengths / lengths.sum().clamp(min=_TINY))
