@@ -58,7 +58,7 @@ class Clipping(Mixing):
     def aggregate(self, updates: Updates, server: ServerOracle) -> Aggregation:
         """Aggregate one round, and add noise; see the base class."""
         result = super().aggregate(updates, server)
-        clipped = (updates.squares > self.radius**2).double().mean()
+        clipped = (updates.squares.sqrt() > self.radius).double().mean()
         result = replace(result, diagnostics={**result.diagnostics, "clipped": float(clipped)})
         if not self.noise:
             return result

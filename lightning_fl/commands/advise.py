@@ -8,6 +8,7 @@ lightning-fl advise sites.csv --server-samples 20 --participation 0.8
 sites.csv has a column site and one for each class with its number of samples; or a column total, and classes' shares.
 """
 
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
@@ -49,10 +50,14 @@ def answer(path: Path, f: int, more: bool, images: bool, server_samples: int, pa
 
     rules = (MORE if more else RULES) + (WITH_SAMPLES if server_samples else [])
     rounds, seeds = (200, 3) if more else (60, 1)
+
+    def played() -> Iterator[str]:  # the bar begins with the first rule, once everything is checked
+        yield from tqdm(rules, desc="Playing", unit="rule")
+
     found = advise(
         Sites.read(path),
         f,
-        tqdm(rules, desc="Playing", unit="rule"),
+        played(),
         rule,
         rounds=rounds,
         seeds=seeds,

@@ -44,8 +44,8 @@ def test_says_how_many_are_longer():
     """Lengths are 0, 1.12, 2.01, 2.39, 3.20, 1.30 and 13.5."""
     rule = Clipping(Clipping(Average(), 5.0), 2.0)
     assert rule.aggregate(Updates(torch.tensor(X)), world.oracle()).diagnostics == {"clipped": 4 / 7}
-    rule.radius = 20.0
-    assert rule.aggregate(Updates(torch.tensor(X)), world.oracle()).diagnostics == {"clipped": 0.0}
+    for rule.radius in (20.0, 1e200, float("inf")):
+        assert rule.aggregate(Updates(torch.tensor(X)), world.oracle()).diagnostics == {"clipped": 0.0}
 
 
 def test_the_average_is_by_data_weights():

@@ -119,7 +119,15 @@ def test_equal_sites_have_one_kind_of_weights(tmp_path):
 
 @pytest.mark.parametrize(
     ("rule", "counted"),
-    [("average", True), ("krum", False), ("fltrust", False), ("boba", False), ("huber", True), ("zeno", None)],
+    [
+        ("average", True),
+        ("krum", False),
+        ("fltrust", False),
+        ("boba", False),
+        ("huber", True),
+        ("ctma", True),
+        ("zeno", None),
+    ],
 )
 def test_whether_data_weights_count(rule, counted):
     assert counts_weights(conf.make("aggregator", rule, f=2), 9) is counted
