@@ -6,7 +6,7 @@ from math import isnan
 from lightning_fl.text import plain
 
 Place = tuple[int, int]  # row and column, without the header
-PREAMBLE = r"% needs \usepackage{booktabs} in the preamble"
+PREAMBLE = r"% needs \usepackage{booktabs} in the preamble; bold: a column's best number, whatever its spread"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -63,6 +63,14 @@ def test_a_configuration_without_content_chooses_nothing(project, monkeypatch, c
         config.check_choices(["aggregator=mine"])
 
 
+def test_a_configuration_without_a_class_is_refused(project):
+    (project / "conf" / "aggregator" / "mine.yaml").write_text("length: 1.0\n")
+    with pytest.raises(SettingError, match=r"aggregator needs a class, got {'length': 1.0}; write _target_: "):
+        checked(["aggregator=mine"])
+    with pytest.raises(SettingError, match=r"aggregator needs a class, got {'length': 1.0}; write _target_: "):
+        conf.make("aggregator", "mine")
+
+
 def test_without_it_its_names_are_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(config.OWN, raising=False)

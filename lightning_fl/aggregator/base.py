@@ -242,7 +242,7 @@ class Aggregator(Checked, pl.Callback, ABC):
 
     @property
     def moves_with(self) -> Collection[Motion]:
-        """Which motions of all rows, and of the server's, move the result alike; see `MOTIONS`."""
+        """Which motions of all rows, and of the server's, move the result alike: shift, scale, rotation."""
         return MOTIONS
 
     @property

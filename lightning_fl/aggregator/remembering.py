@@ -1,6 +1,6 @@
 """What a rule or an attack takes over from one round into the next, clients' numbers among it."""
 
-from typing import Any
+from typing import Any, Self
 
 import pytorch_lightning as pl
 
@@ -13,16 +13,30 @@ from lightning_fl.updates.updates import Updates
 class Memory(pl.Callback):
     """What a rule or an attack remembers: at the end of a round what its last call left, saved with the run.
 
-    It stands before `Aggregator` or `Adversary` among the bases.
+    It stands before `Aggregator` or `Adversary` among the bases.  A call leaves a dict in ``_last``; ``_remembered`` is
+    that of the last round, ``{}`` in the first.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._remembered: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}  # what a call leaves
+    _remembered: dict[str, Any]
+    _last: dict[str, Any]
+
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        """Begin with nothing, whether or not the class's own constructor calls ours."""
+        made = super().__new__(cls)
+        made._remembered, made._last = {}, {}
+        return made
 
     def on_train_batch_end(self, *args: Any) -> None:
-        """Remember what this round's last call left."""
+        """Remember what this round's last call left.
+
+        Raises:
+            SettingError: If that is no dict.
+        """
+        if not isinstance(self._last, dict):
+            raise SettingError(
+                f"{type(self).__name__} needs a dict in self._last, got {type(self._last).__name__}; name what it "
+                f'remembers: self._last = {{"mean": ...}}.'
+            )
         self._remembered = self._last
 
     def state_dict(self) -> dict[str, Any]:

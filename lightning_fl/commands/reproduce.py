@@ -11,8 +11,8 @@ python scripts/reproduce.py boba_2_mnist --twins 0.2                and a fifth 
 python scripts/reproduce.py my_table.yaml                           a table of your own: rules x attacks, over seeds
 
 Tables are files of scripts/tables, which an installed package brings along; scripts/tables/measured holds finished
-cells (--keep writes them).  FOLDER/TABLE.md, .csv, .tex, .html and .png show what is measured so far, beside what the
-paper prints.  CONTRIBUTING.md shows a table of your own.
+cells (--keep writes them).  At the end FOLDER/TABLE.md, .csv, .tex, .html and .png show what is measured, beside
+what the paper prints.  CONTRIBUTING.md shows a table of your own.
 """
 
 import argparse

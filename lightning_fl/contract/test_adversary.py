@@ -64,7 +64,10 @@ def same(a, b):
 def test_config_and_class_agree(name):
     kind = get_class(CONFIGS[name]._target_)
     assert issubclass(kind, Adversary)
-    assert set(arguments(kind)) == set(CONFIGS[name]) - {"_target_"}
+    differ = sorted(set(arguments(kind)) ^ (set(CONFIGS[name]) - {"_target_"}))
+    assert not differ, (
+        f"conf/adversary/{name}.yaml needs each argument of {kind.__name__} and no other, differ: {differ}"
+    )
 
 
 @EVERY

@@ -27,6 +27,8 @@ from lightning_fl.federation import Federation
 from lightning_fl.samples import ClientBatch
 from lightning_fl.server_oracle import GivenServer
 
+STATE = "what it takes over into the next round changes at a round's end alone, and is saved; Memory does both"
+FINITE = "a robust rule leaves out rows with NaN and inf, and says so if none is left, as finite_rows and ordered do"
 H, F = 15, 3  # bulyan needs 4F + 3 rows
 RULES = conf.names("aggregator")
 # What F clients send beside honest rows; each row of "huge" is another one.
@@ -125,7 +127,7 @@ def test_asking_twice_gives_the_same_answer(name):
     """An adaptive attacker tries the rule before the round's real call."""
     rule, rows = make(name), world.honest_updates(H)
     first = apply(rule, rows)
-    assert torch.equal(apply(rule, rows), first)
+    assert torch.equal(apply(rule, rows), first), STATE
 
 
 def rounds(
@@ -155,7 +157,7 @@ def rounds(
 def test_a_trial_leaves_no_trace(name):
     """An adaptive attacker's, with rows that are not sent; nor does what becomes of the update."""
     plain, tried = rounds(make(name), range(3)), rounds(make(name), range(3), tried=True)
-    assert all(map(torch.equal, tried, plain))
+    assert all(map(torch.equal, tried, plain)), STATE
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -173,7 +175,7 @@ def test_its_memory_goes_on_from_a_checkpoint(name):
     whole, first, later = rounds(make(name), range(4)), make(name), make(name)
     rounds(first, range(2))
     later.load_state_dict(deepcopy(first.state_dict()))
-    assert all(torch.equal(a, b) for a, b in zip(rounds(later, (2, 3)), whole[2:], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(rounds(later, (2, 3)), whole[2:], strict=True)), STATE
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -203,7 +205,7 @@ def test_waits_for_a_gpu_twice_at_most(name):
             assert rule.aggregate(updates, server).update.device == gpu.device
     waits = gpu.waits[before:]
     assert len(waits) <= 2, f"it waits in {waits}; bring what it decides by to the CPU at once, or declare searches"
-    assert gpu.copies[copies:] == [], "a copy to a GPU waits for it, unless non_blocking=True"
+    assert gpu.copies[copies:] == [], "a copy to a GPU (of an index, too) waits for it, unless non_blocking=True"
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -311,7 +313,7 @@ def test_hostile_rows_leave_it_finite_and_near(name, h, values, entries, seed, i
         there, here = ids.index(trusted), place.tolist().index(0)
         ids[there], ids[here] = ids[here], ids[there]
     aggregation = rule.aggregate(Updates(rows, ids=ids), world.oracle(index=index))
-    assert aggregation.update.isfinite().all()
+    assert aggregation.update.isfinite().all(), FINITE
     assert aggregation.update.norm() <= (h + f if rule.sums else 10) * honest.norm(dim=1).max()
     if aggregation.weights is not None:
         assert (aggregation.weights[~rows.isfinite().all(1)] == 0).all()
@@ -383,7 +385,7 @@ def test_an_offset_that_all_share_changes_nothing(name):
                 some[3:10] = 1e30
                 some[12, 5] = torch.nan
         rule = make(name, 8)
-        with case(offset, "broken" * broken):
+        with case(offset, "broken" * broken, "if the result is not to move by a shift, declare moves_with"):
             expected, found = (rule.aggregate(Updates(some, ids=range(25)), world.oracle()) for some in (rows, there))
             if expected.weights is not None:
                 torch.testing.assert_close(found.weights, expected.weights, rtol=1e-6, atol=1e-6)
@@ -420,7 +422,7 @@ def test_refuses_only_broken_rows(name):
         assert rule.reads_updates
         assert "needs at least one" in said
     else:
-        assert not rule.reads_updates or (update.isnan().all() and not rule.robust)
+        assert not rule.reads_updates or (update.isnan().all() and not rule.robust), FINITE
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if "f" in conf.compose(f"aggregator={name}").aggregator])

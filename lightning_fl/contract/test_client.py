@@ -61,7 +61,8 @@ def test_config_and_class_agree(name):
     config = conf.compose(f"client={name}").client
     kind = get_class(config._target_)
     assert issubclass(kind, Client)
-    assert set(arguments(kind)) == set(config) - {"_target_"}
+    differ = sorted(set(arguments(kind)) ^ (set(config) - {"_target_"}))
+    assert not differ, f"conf/client/{name}.yaml needs each argument of {kind.__name__}, and no other; differ: {differ}"
 
 
 @EVERY

@@ -80,8 +80,9 @@ def check(config: DictConfig) -> None:
         check_kind(key, rounds, int)
         if rounds < 1:
             raise SettingError(f"{key} counts rounds and must be at least 1, got {rounds}.")
-    if given.get("twin") is not None:
-        check_whole("twin", given["twin"], 1)
+    for key, least in {"twin": 1, "f": 0}.items():
+        if given.get(key) is not None:
+            check_whole(key, given[key], least)
     rate: Any = OmegaConf.select(config, "server.lr")
     if isinstance(rate, float | int) and rate < 0:
         raise SettingError(f"server.lr must be at least 0, got {rate}.")
@@ -109,9 +110,10 @@ _NEEDED = ("data", "partition", "model", "client", "server", "federation", "trai
 
 def _check_part(key: str, given: Any) -> None:
     """Check that a group or node is a part with settings of the right types, or empty where that is allowed."""
-    if isinstance(given, dict) and "_target_" in given:
+    several = key in ("callbacks", "logger")  # by name; see `_check_loggers`
+    if isinstance(given, dict) and ("_target_" in given or (given and key in GROUPS and not several)):
         check_kinds(given, key)
-    elif key in ("callbacks", "logger") and isinstance(given, dict):  # several, by name; see `_check_loggers`
+    elif several and isinstance(given, dict):
         return
     elif key not in GROUPS:
         raise SettingError(f"{key} needs its settings ({key}.NAME=VALUE changes one), got {given!r}.")

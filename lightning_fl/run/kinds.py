@@ -56,6 +56,8 @@ def check_kinds(node: Mapping[str, Any], path: str, hint: Any = None) -> None:
     Raises:
         SettingError: If it makes something else, or a setting is unknown or has another type.
     """
+    if "_target_" not in node:
+        raise SettingError(f"{path} needs a class, got {dict(node)!r}; write _target_: MODULE.CLASS into its file.")
     target = str(node["_target_"])
     group = "callbacks" if path.startswith("trainer.callbacks") else path.partition(".")[0]
     taken = _PLACES.get(group) if hint is None else _named(hint)

@@ -40,7 +40,8 @@ def _command() -> str:
     worker = multiprocessing.parent_process() is not None  # it inherits the arguments of the command that asks
     installed = sys.argv[0].startswith("lightning-fl ")
     words = sys.argv if worker or installed else sys.orig_argv
-    return f"{sys.argv[0]} {shlex.join(words[1:])}" if installed else shlex.join(words)
+    said = f"{sys.argv[0]} {shlex.join(words[1:])}" if installed else shlex.join(words)
+    return said.replace(f"--config-dir {shlex.quote(str(Path.cwd() / 'conf'))} ", "")  # which Hydra alone is told
 
 
 @cache

@@ -88,7 +88,7 @@ class Report:
         for one in self._parts():
             if one.rows:
                 lines += [f"% {plain(one.heading)}"] if one.heading else []
-                lines += [*latex(one.header, one.rows, one.best), ""]
+                lines += [*latex(one.header, one.rows, one.best), *(f"% {plain(remark)}" for remark in one.remarks), ""]
         return "\n".join(lines)
 
     def html(self, pictures: Mapping[str, Sequence[Path]] | None = None) -> str:

@@ -219,6 +219,15 @@ def _extent(grid: Grid, texts: Mapping[Place, str]) -> str:
     return f"{text}; {len(each)} runs, {duration(sum(each.values()))} of training." if each else f"{text}."
 
 
+def _around(table: Table, over: str = "") -> str:
+    """Name what stands beside a mean."""
+    return f"± half of its 95 % interval{over} (Student's t)" if table.interval else f"(s.d.{over})"
+
+
+def _has_seeds(grid: Grid) -> bool:
+    return len({seed for _, seed in _runs(grid)}) > 1
+
+
 def _legend(grid: Grid, texts: Mapping[Place, str]) -> list[str]:
     """Say how to read a cell."""
     table, kinds = grid.table, _kinds(grid.table).keys()
@@ -228,15 +237,13 @@ def _legend(grid: Grid, texts: Mapping[Place, str]) -> list[str]:
         largest = ", but a largest one stays" if "best" in kinds else ""
         counts = f": its accuracy counts as chance{chance}{largest}"
     if table.published:
-        around = "± half of its 95 % interval over seeds (Student's t)" if table.interval else "(s.d. over seeds)"
         return [
-            f"Each cell: **measured mean** {around} and its difference to the paper; below, the paper's mean "
-            f"(s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run diverged{counts}; "
-            "`?` doubtful in the paper, not counted."
+            f"Each cell: **measured mean** {_around(table, ' over seeds')} and its difference to the paper; below, the "
+            f"paper's mean (s.d.). `*` more than {MISS:g} points or three of the paper's s.d. apart; `†` a run "
+            f"diverged{counts}; `?` doubtful in the paper, not counted."
         ]
-    if len({seed for _, seed in _runs(grid)}) > 1:
-        around = "± half of its 95 % interval (Student's t)" if table.interval else "(s.d.)"
-        return [f"Each cell: **mean** over seeds {around}; `†` a run diverged{counts}."]
+    if _has_seeds(grid):
+        return [f"Each cell: **mean** over seeds {_around(table)}; `†` a run diverged{counts}."]
     return ["`†`: the run diverged."] if any("†" in text for text in texts.values()) else []
 
 
@@ -270,7 +277,8 @@ def brief(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Report:
     lines = [[row, *(_plain(grid, (row, column)) for column in columns)] for row in rows]
     numbers = [[None, *(grid.mean(row, column) for column in columns)] for row in rows]
     best = best_places(numbers, [True, *(table.columns[column].value in MORE_IS_BETTER for column in columns)])
-    return Report(table.title, sections=[Section("", [table.corner, *columns], lines, best)])
+    remarks = [f"Each cell: mean over seeds {_around(table)}."] if _has_seeds(grid) else []
+    return Report(table.title, sections=[Section("", [table.corner, *columns], lines, best, remarks)])
 
 
 def terminal(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> str:

@@ -5,8 +5,8 @@ import torch
 
 from lightning_fl import SettingError, Updates
 from lightning_fl.aggregator.average import Average
-from lightning_fl.aggregator.base import Aggregation
-from lightning_fl.aggregator.remembering import Remembering, RememberingWrapper, clients_of
+from lightning_fl.aggregator.base import Aggregation, Aggregator
+from lightning_fl.aggregator.remembering import Memory, Remembering, RememberingWrapper, clients_of
 from lightning_fl.server_oracle import GivenServer
 
 
@@ -43,6 +43,33 @@ def test_the_last_call_of_a_round_counts_once_it_is_over(make, each):
     again = make()
     again.load_state_dict(rule.state_dict())
     assert answer(again) == answer(rule) == 2 * each
+
+
+class Halved(Memory, Aggregator):
+    """Has a constructor of its own, which calls no other."""
+
+    def __init__(self, named):
+        self.named = named
+
+    def aggregate(self, updates, server):
+        update = updates.rows[0] + self._remembered.get("update", 0)
+        self._last = {"update": update} if self.named else update
+        return Aggregation(update)
+
+
+def test_it_begins_with_nothing_whatever_the_constructor_does():
+    rule, other = Halved(True), Halved(True)
+    assert torch.equal(rule(torch.ones(2, 1)), torch.ones(1))
+    rule.end_round()
+    assert torch.equal(rule(torch.ones(2, 1)), torch.full((1,), 2.0))
+    assert other.state_dict() == {}
+
+
+def test_it_remembers_by_names():
+    rule = Halved(False)
+    rule(torch.ones(2, 1))
+    with pytest.raises(SettingError, match=r"Halved needs a dict in self._last, got Tensor; name what it remembers"):
+        rule.end_round()
 
 
 def test_a_wrapper_keeps_its_own_memory_apart():

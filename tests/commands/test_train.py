@@ -256,6 +256,7 @@ def test_a_diverged_run_is_called_diverged(command, tmp_path):
             "Fltrust needs a client that the server can.*got Frpg.*client=gradient",
         ),
         (["aggregator.f=3"], "aggregator.f needs a choice of aggregator that has settings.*valid: .*average.*boba"),
+        (["aggregator=median", "f=-1"], "f must be a whole number of at least 0, got -1"),
         (["schedule=constant", "schedule.start=3"], "schedule.start needs a choice of schedule.*late_decay"),
         (["+aggregator=bucketing_krum", "aggregator.rule.f=few"], "aggregator.rule.f needs a whole number, got 'few'"),
         (["+aggregator=multi_krum", "aggregator.m=few"], "aggregator.m needs a whole number or null, got 'few'"),

@@ -4,6 +4,7 @@ import platform
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 
@@ -45,6 +46,11 @@ def test_provenance_names_command_versions_and_processor(monkeypatch):
     )
     assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d[+-]", found["date"])
     assert found["processor"]
+    own = ["lightning-fl train", "--config-dir", str(Path.cwd() / "conf"), "aggregator=mine"]  # as Hydra is told
+    monkeypatch.setattr(sys, "argv", own)
+    assert version.provenance()["command"] == "lightning-fl train aggregator=mine"
+    monkeypatch.setattr(sys, "argv", ["lightning-fl train", "--config-dir", "elsewhere/conf", "aggregator=mine"])
+    assert version.provenance()["command"] == "lightning-fl train --config-dir elsewhere/conf aggregator=mine"
     monkeypatch.setattr(sys, "argv", ["train.py", "aggregator=boba"])
     monkeypatch.setattr(sys, "orig_argv", ["python", "scripts/train.py", "+aggregator=boba"])
     assert version.provenance()["command"] == "python scripts/train.py +aggregator=boba"

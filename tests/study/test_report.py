@@ -40,6 +40,7 @@ def test_in_markdown():
 def test_in_latex_html_and_csv():
     assert WHOLE.latex().startswith("% Mine\n% Read | this.\n% Of | two\n")
     assert r"\textless{}b\textgreater{} & \textbf{7} \\" in WHOLE.latex()
+    assert "\n% `a` wins\n" in WHOLE.latex()
     html = WHOLE.html()
     assert "<td><b>9</b><br>8</td>" in html
     assert "<td>&lt;b&gt;</td>" in html

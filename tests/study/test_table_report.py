@@ -90,6 +90,7 @@ def test_a_target_not_reached(small):
     assert "  BOBA  reached by 1 of 2" in table_report.terminal(made, ["BOBA"], ["LIE"])
     latex = table_report.brief(made, list(made.table.rows), list(made.table.columns)).latex()
     assert "BOBA & " in latex
+    assert "\n% Each cell: mean over seeds (s.d.).\n" in latex
     assert latex.count("reached by 1 of 2") == 1
     assert table_report.figure(made) is None  # a mean of those that reached it would look fast
 
