@@ -1,6 +1,6 @@
 """What a rule or an attack takes over from one round into the next, clients' numbers among it."""
 
-from typing import Any, Self
+from typing import Any
 
 import pytorch_lightning as pl
 
@@ -20,7 +20,7 @@ class Memory(pl.Callback):
     _remembered: dict[str, Any]
     _last: dict[str, Any]
 
-    def __new__(cls, *args: Any, **settings: Any) -> Self:
+    def __new__(cls, *args: Any, **settings: Any) -> Any:
         """Begin with nothing, whether or not the class's own constructor calls ours."""
         made = super().__new__(cls)
         made._remembered, made._last = {}, {}
