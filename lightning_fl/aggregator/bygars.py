@@ -88,7 +88,6 @@ class Bygars(Remembering):
     searches = True
 
     def __init__(self, steps: PositiveInt = 3, step_size: PositiveFloat = 0.05, carry_over: bool = False):
-        super().__init__()
         self.steps = steps
         self.step_size = step_size
         self.carry_over = carry_over

@@ -175,7 +175,6 @@ class CentredClipping(_FromTheLast):
     moves_with = ("rotation",)
 
     def __init__(self, radius: PositiveFloat = 10.0, n_iterations: PositiveInt = 1):
-        super().__init__()
         self.radius = radius
         self.n_iterations = n_iterations
 
@@ -212,7 +211,6 @@ class SequentialCentredClipping(_FromTheLast):
     moves_with = ("rotation",)
 
     def __init__(self, radius: PositiveFloat = 1.0, n_clusters: PositiveInt = 3, average_first: bool = False):
-        super().__init__()
         self.radius = radius
         self.n_clusters = n_clusters
         self.average_first = average_first

@@ -68,7 +68,6 @@ class ClippedClustering(Remembering):
     moves_with = ("scale", "rotation")
 
     def __init__(self, linkage: Linkage = "average", max_radius: PositiveFloat = 1e5):
-        super().__init__()
         self.linkage = linkage
         self.max_radius = max_radius
 

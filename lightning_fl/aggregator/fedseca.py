@@ -86,7 +86,6 @@ class Fedseca(Remembering):
         variant: Literal["code", "paper"] = "code",
         median: MedianOf = "middle",
     ):
-        super().__init__()
         self.gamma = gamma
         self.momentum = momentum
         self.variant = variant

@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, open_dict
 
+from lightning_fl.arguments import arguments
 from lightning_fl.errors import SettingError
 from lightning_fl.network.statistics import with_statistics
 from lightning_fl.run.assemble import make as make_part
@@ -23,6 +24,13 @@ def names(group: str) -> list[str]:
 def compose(*overrides: str) -> DictConfig:
     """Compose ``conf/train.yaml``; the result is shared, so do not change it."""
     return compose_any(overrides)
+
+
+def unlike(group: str, choice: str, kind: type) -> str:
+    """Say which settings a file of a group and the arguments of its class do not share; nothing if they agree."""
+    differ = sorted(set(arguments(kind)) ^ (set(compose(f"{group}={choice}")[group]) - {"_target_"}))
+    said = f"conf/{group}/{choice}.yaml needs each argument of {kind.__name__} and no other, differ: {differ}"
+    return said if differ else ""
 
 
 def make(group: str, choice: str, **settings: Any) -> Any:
