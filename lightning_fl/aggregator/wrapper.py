@@ -1,11 +1,11 @@
 """A rule built on another rule."""
 
-from collections.abc import Collection
+from operator import attrgetter
 from typing import Any
 
 import pytorch_lightning as pl
 
-from lightning_fl.aggregator.base import Aggregator, Clients, Motion, ServerNeed
+from lightning_fl.aggregator.base import Aggregator, Clients
 from lightning_fl.errors import SettingError
 
 
@@ -51,66 +51,6 @@ class Wrapper(Aggregator):
         """Pass on what the wrapped rule says; see the base class."""
         return self.rule.guarantee(self.n_mixed(n), n_classes)
 
-    @property
-    def sums(self) -> bool:
-        """Whether the wrapped rule does; see the base class."""
-        return self.rule.sums
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the wrapped rule does; see the base class."""
-        return self.rule.remembers
-
-    @property
-    def needs_client(self) -> int | None:
-        """Which client the wrapped rule needs; see the base class."""
-        return self.rule.needs_client
-
-    @property
-    def robust(self) -> bool:
-        """Whether the wrapped rule is; see the base class, as for the other laws."""
-        return self.rule.robust
-
-    @property
-    def order_matters(self) -> bool:
-        """Whether it does to the wrapped rule."""
-        return self.rule.order_matters
-
-    @property
-    def moves_with(self) -> Collection[Motion]:
-        """What the wrapped rule moves with."""
-        return self.rule.moves_with
-
-    @property
-    def searches(self) -> bool:
-        """Whether the wrapped rule does."""
-        return self.rule.searches
-
-    @property
-    def needs_ids(self) -> bool:
-        """Whether the wrapped rule must know which client sent which row."""
-        return self.rule.needs_ids
-
-    @property
-    def recalls_absent(self) -> bool:
-        """Whether absent clients count to the wrapped rule; see the base class."""
-        return self.rule.recalls_absent
-
-    @property
-    def needs_model(self) -> bool:
-        """Whether the wrapped rule compares with the model; see the base class."""
-        return self.rule.needs_model
-
-    @property
-    def needs_layout(self) -> bool:
-        """Whether the wrapped rule goes by the model's tensors; see the base class."""
-        return self.rule.needs_layout
-
-    @property
-    def needs_server(self) -> ServerNeed | None:
-        """What the wrapped rule needs; see the base class."""
-        return self.rule.needs_server
-
     def on_train_batch_end(self, *args: Any) -> None:
         """Tell the rule that the round is over."""
         self.rule.on_train_batch_end(*args)
@@ -122,6 +62,13 @@ class Wrapper(Aggregator):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Give the rule back what it remembered."""
         self.rule.load_state_dict(state_dict)
+
+
+# What the wrapped rule declares holds of the rule built on it, which may declare something else; whether equal rows are
+# the result, and whether rows count at all, each says of itself.
+for _law, _declared in vars(Aggregator).items():
+    if isinstance(_declared, property) and _law not in ("exact", "reads_updates"):
+        setattr(Wrapper, _law, property(attrgetter(f"rule.{_law}"), doc=_declared.__doc__))
 
 
 def check_hooks(rule: Aggregator, asker: str) -> None:
