@@ -84,6 +84,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", help="how many, such as 3, or which (0,1,2; one alone: 7,)")
     parser.add_argument("--again", metavar="SHARE", help="least share of the worst attack's cost to replay it (0.5)")
     parser.add_argument("--rates", help="of the server, to choose each rule's from (the protocol's)")
+    parser.add_argument("--radii", help="to choose each rule's radius from, if it has one (the protocol's, or its own)")
     parser.add_argument("--data", help="a data set other than mnist_5k")
     parser.add_argument("--model", help="a model other than the MLP 784-32-10")
     parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")
@@ -113,6 +114,7 @@ def selected(given: argparse.Namespace) -> Entries:
         byzantine=_numbers("--byzantine", given.byzantine, int, "whole numbers above 0"),
         seeds=None if given.seeds is None else seeds_of(given.seeds),
         rates=_numbers("--rates", given.rates, float, "numbers above 0"),
+        radii=_numbers("--radii", given.radii, float, "numbers above 0"),
     )
 
 

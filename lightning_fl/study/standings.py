@@ -8,7 +8,7 @@ from statistics import mean
 import numpy as np
 
 from lightning_fl.study.store import Record
-from lightning_fl.study.tournament import NOBODY, Panel, Tournament, accuracy
+from lightning_fl.study.tournament import NOBODY, Panel, Setting, Tournament, accuracy
 
 _RESAMPLES = 10_000
 
@@ -67,7 +67,7 @@ class Standing:
 
     Args:
         rule: Its label.
-        rate: The server's rate that was chosen for it; None: not yet.
+        setting: The server's rate that was chosen for it, and its radius; None: not yet.
         played: How many of the `planned` runs are finished.
         planned: Runs over attacks, none included, and seeds: all that there may be, as long as they are not known.
         clean: Accuracy without an attack.
@@ -89,7 +89,7 @@ class Standing:
     """
 
     rule: str
-    rate: float | None
+    setting: Setting | None
     played: int
     planned: int
     clean: Estimate | None = None
@@ -120,7 +120,7 @@ def standings(tournament: Tournament, panel: Panel) -> list[Standing]:
 def _standing(tournament: Tournament, rule: str, panel: Panel) -> Standing:
     cells, following = tournament.of(rule, panel)
     known = {(cell.labels.attack, cell.seed): row for cell in cells if (row := tournament.row(cell)) is not None}
-    begun = Standing(rule, tournament.rate(rule, panel), played=len(known), planned=len(cells) + following)
+    begun = Standing(rule, tournament.setting(rule, panel), played=len(known), planned=len(cells) + following)
     rows = {place: row for place, row in known.items() if row["status"] != "refused"}
     reasons = _reasons(tournament, panel, known)
     never = reasons.keys() - {attack for attack, _ in rows}

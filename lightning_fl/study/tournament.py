@@ -2,8 +2,9 @@
 
 A cell is one short run, trained in memory.  Its result is a row of ``cells.csv``, found again by its labels and its
 seed; several processes may share the folder.  Attacks that cannot be run are found before the first run.  The server's
-rate of each rule is chosen first: the one with the best accuracy on validation samples of the clients, in the mean over
-a few attacks.  The first seed plays every attack, the others those that come close to the rule's worst there.
+rate of each rule is chosen first, and its radius where the protocol has some to choose from: those with the best
+accuracy on validation samples of the clients, in the mean over a few attacks.  The first seed plays every attack, the
+others those that come close to the rule's worst there.
 """
 
 import shlex
@@ -14,10 +15,11 @@ from math import inf
 from pathlib import Path
 from statistics import mean
 from traceback import format_exc
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import yaml
 from filelock import BaseFileLock
+from omegaconf import OmegaConf
 
 from lightning_fl.errors import DataError, MissingError, SettingError
 from lightning_fl.network.threads import settle_threads
@@ -39,6 +41,7 @@ FIELDS = ["rule", "attack", "skew", "byzantine", "rate", "seed", "status", "reas
 FIELDS += ["validation_accuracy", "kappa", "rule_ms", "seconds", "classes", "version", "identity", "twin"]
 FIELDS += ["told"]  # f as a multiple of the true number; none: that number
 FIELDS += ["success"]  # a backdoor's success rate at the end
+FIELDS += ["radius"]  # the rule's, where it was chosen; none: its own
 STORED = [*FIELDS, "key"]
 PROTOCOLS = Path(__file__).with_name("protocols")
 PROTOCOL = "2026.1"  # where none is given
@@ -47,6 +50,8 @@ _NO_VALIDATION = (
     "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate (--rates 0.1)."
 )
 FAILED = "failed"  # the status of a run that ended in an error, which is not kept
+
+_Choice = TypeVar("_Choice")
 
 # What a tournament varies by itself, and the option that chooses it.
 _OPTIONS = {
@@ -71,6 +76,7 @@ class Place(NamedTuple):
     byzantine: int
     rate: float | None
     told: float | None = None
+    radius: float | None = None
 
 
 class Panel(NamedTuple):
@@ -84,6 +90,13 @@ class Panel(NamedTuple):
     def f(self) -> int:
         """How many rules are told."""
         return self.byzantine if self.told is None else f_told(self.told, self.byzantine)
+
+
+class Setting(NamedTuple):
+    """What is chosen for a rule: the server's rate and, where the protocol has some, the rule's radius."""
+
+    rate: float
+    radius: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +118,7 @@ class Entries:
         protocol: The file of ``protocols`` that the settings are from.
         cost: A rate is chosen by the worst accuracy in place of the mean, among those that cost at most this share, in
             [0, 1], where nobody attacks; None: by the mean, among all.
+        radii: What the ``radius`` of a rule that has one is chosen from, together with its rate; none: its own.
     """
 
     rules: Mapping[str, Sequence[str]]
@@ -119,6 +133,7 @@ class Entries:
     told: Sequence[float] = (1.0,)
     protocol: str = PROTOCOL
     cost: float | None = None
+    radii: Sequence[float] = ()
 
     @classmethod
     def choose(
@@ -146,7 +161,7 @@ class Entries:
             told: Multiples of the true number that rules are told; None: that number.
             knows: Leave out attacks that go by anything else (`Adversary.knows`); None: none.
             protocol: The file's name.
-            given: ``skew``, ``byzantine``, ``seeds``, ``rates``; None: the file's.
+            given: ``skew``, ``byzantine``, ``seeds``, ``rates``, ``radii``; None: the file's.
 
         Raises:
             SettingError: If there is no such rule, attack, partition or protocol.
@@ -178,7 +193,9 @@ class Entries:
 
             meant = [choose(kind, get_args(Knowledge), "knowledge") for kind in knows]
             attacked = [name for name in attacked if knowledge(file_of("adversary", name)) in meant]
-        _check_free(more, _OPTIONS)
+        chosen = given.get("radii")
+        radii = small.get("radii", ours.get("radii", ())) if chosen is None else chosen
+        _check_free(more, _OPTIONS | ({"aggregator.radius": "--radii"} if radii else {}))
         replaced = {override.partition("=")[0] for override in more}
         parts = [ours[part] for part in ("data", "model") if part not in replaced]
         parts += [ours["base"], small.get("base", "")]
@@ -202,8 +219,14 @@ class Entries:
             told=ours.get("told", (1.0,)) if told is None else told,
             protocol=protocol,
             cost=ours.get("cost"),
+            radii=radii,
             **values,
         )
+
+    def settings(self, rule: str) -> list[Setting]:
+        """List what a rule's setting is chosen from."""
+        radii = self.radii if self.radii and _has_radius(self.rules[rule]) else [None]
+        return [Setting(*pair) for pair in product(self.rates, radii)]
 
 
 def _settings(protocol: str) -> dict[str, Any]:
@@ -221,6 +244,13 @@ def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:
         option = options.get(overridden(override))
         if option:
             raise SettingError(f"a tournament chooses this itself: give {option} in place of {override}.")
+
+
+def _has_radius(overrides: Iterable[str]) -> bool:
+    """Whether a rule has a radius that its overrides leave open."""
+    made = {overridden(override): override.partition("=")[2] for override in overrides}
+    rule, given = made.get("aggregator"), "aggregator.radius" in made
+    return bool(rule and not given and "radius" in OmegaConf.load(file_of("aggregator", rule)))
 
 
 def _entry(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, Sequence[str]]:
@@ -270,7 +300,7 @@ class Tournament(Study):
         if not place.rule:
             return self._plain(place.attack, place.byzantine)
         if (
-            None in (*place[:-1], row["seed"])
+            None in (place.attack, place.skew, place.byzantine, place.rate, row["seed"])
             or place.rule not in self.entries.rules
             or place.skew not in self._partitions
         ):
@@ -291,7 +321,10 @@ class Tournament(Study):
         made = [*self._partitions[place.skew], *self.entries.rules[place.rule], f"adversary={place.attack}"]
         title = f"{place.rule}, {place.attack}, {place.skew}, {place.byzantine} Byzantine, rate {place.rate:g}, seed "
         title += f"{seed}" + ("" if place.told is None else f", told {told}") + ("" if twin is None else ", twin")
-        return Cell(place, (*self.entries.base, *numbers, *made, f"server.lr={place.rate:g}"), seed, title, twin)
+        made += [f"server.lr={place.rate:g}"]
+        if place.radius is not None:
+            made, title = [*made, f"aggregator.radius={place.radius:g}"], f"{title}, radius {place.radius:g}"
+        return Cell(place, (*self.entries.base, *numbers, *made), seed, title, twin)
 
     def _plain(self, attack: str, byzantine: int) -> Cell:
         """Give the run of an attack on plain averaging, which tells whether it can be run at all."""
@@ -312,9 +345,10 @@ class Tournament(Study):
         played = {row["rule"] for row in self.records.values()}
         for rule in entries.rules:
             if rule not in played:
-                place = Place(rule, NOBODY, entries.skew[0], entries.byzantine[0], entries.rates[0])
-                given = checked(self.cell(place, entries.seeds[0]).command)
-                if len(entries.rates) > 1 and not given.data.get("validation_share"):
+                first, *others = entries.settings(rule)
+                cell = self._at(rule, NOBODY, Panel(entries.skew[0], entries.byzantine[0]), first, entries.seeds[0])
+                given = checked(cell.command)
+                if others and not given.data.get("validation_share"):
                     raise SettingError(_NO_VALIDATION)
         pairs = [pair for pair in product(entries.attacks[1:], entries.byzantine) if pair not in known]
         self.store.begin()
@@ -326,8 +360,9 @@ class Tournament(Study):
         """Count the honest clients."""
         from hydra.utils import instantiate
 
-        rule, rate, seed = next(iter(self.entries.rules)), self.entries.rates[0], self.seeds[0]
-        config = checked(self._at(rule, NOBODY, Panel(skew, byzantine), rate, seed).command)
+        rule = next(iter(self.entries.rules))
+        setting = self.entries.settings(rule)[0]
+        config = checked(self._at(rule, NOBODY, Panel(skew, byzantine), setting, self.seeds[0]).command)
         return len(instantiate(config.federation).honest_ids)
 
     def attacks(self, byzantine: int) -> list[str]:
@@ -335,7 +370,7 @@ class Tournament(Study):
         return [attack for attack in self.entries.attacks if (attack, byzantine) not in self.impossible]
 
     def tuning(self) -> list[Cell]:
-        """List the runs that choose the rates; none where there is one rate only."""
+        """List the runs that choose the settings; none where there is one only."""
         pairs = [(rule, panel) for panel in self.panels() for rule in self.entries.rules]
         return [cell for rule, panel in pairs for cell in self._candidates(rule, panel)[0]]
 
@@ -351,43 +386,44 @@ class Tournament(Study):
         return [Panel(skew, b, m) for b in entries.byzantine for m in told for skew in entries.skew]
 
     def _candidates(self, rule: str, panel: Panel) -> tuple[list[Cell], int]:
-        """List what chooses a rule's rate: where it may cost little, attacks are met at such rates alone.
+        """List what chooses a rule's setting: where it may cost little, attacks are met at such settings alone.
 
-        They are known once all rates have been played where nobody attacks; until then, count how many they may be.
+        They are known once all have been played where nobody attacks; until then, count how many they may be.
         """
-        entries = self.entries
+        entries, settings = self.entries, self.entries.settings(rule)
         tuning = [attack for attack in entries.tuning if (attack, panel.byzantine) not in self.impossible]
 
-        def listed(attacks: Iterable[str], rates: Iterable[float]) -> list[Cell]:
-            return [self._at(rule, attack, panel, rate, entries.seeds[0]) for rate, attack in product(rates, attacks)]
+        def listed(attacks: Iterable[str], settings: Iterable[Setting]) -> list[Cell]:
+            return [self._at(rule, attack, panel, one, entries.seeds[0]) for one, attack in product(settings, attacks)]
 
-        if len(entries.rates) == 1:
+        if len(settings) == 1:
             return [], 0
         if entries.cost is None:
-            return listed(tuning, entries.rates), 0
+            return listed(tuning, settings), 0
         attacked = [attack for attack in tuning if attack != NOBODY]
-        clean = listed([NOBODY], entries.rates)
+        clean = listed([NOBODY], settings)
         rows = [self.row(cell) for cell in clean]
         if not all(rows):
-            return clean, len(attacked) * len(entries.rates)
-        found = {cell.labels.rate: self._validated(rule, row) for cell, row in zip(clean, rows, strict=True) if row}
-        near = cheap_rates(found, entries.cost)
+            return clean, len(attacked) * len(settings)
+        found = {one: self._validated(rule, row) for one, row in zip(settings, rows, strict=True) if row}
+        near = cheap(found, entries.cost)
         return clean + listed(attacked, near if len(near) > 1 else ()), 0
 
-    def _at(self, rule: str, attack: str, panel: Panel, rate: float, seed: int) -> Cell:
-        return self.cell(Place(rule, attack, panel.skew, panel.byzantine, rate, panel.told), seed)
+    def _at(self, rule: str, attack: str, panel: Panel, setting: Setting, seed: int) -> Cell:
+        place = Place(rule, attack, panel.skew, panel.byzantine, setting.rate, panel.told, setting.radius)
+        return self.cell(place, seed)
 
-    def rate(self, rule: str, panel: Panel) -> float | None:
-        """Choose a rule's rate; None as long as a candidate has not been played."""
-        found: dict[float, dict[str, float]] = {rate: {} for rate in self.entries.rates}
+    def setting(self, rule: str, panel: Panel) -> Setting | None:
+        """Choose a rule's setting; None as long as a candidate has not been played."""
+        found: dict[Setting, dict[str, float]] = {setting: {} for setting in self.entries.settings(rule)}
         for cell in self._candidates(rule, panel)[0]:
             row = self.row(cell)
             if row is None:
                 return None
             place: Place = cell.labels
             assert place.rate is not None
-            found[place.rate][place.attack] = self._validated(rule, row)
-        return best_rate(found, self.entries.cost)
+            found[Setting(place.rate, place.radius)][place.attack] = self._validated(rule, row)
+        return best(found, self.entries.cost)
 
     @staticmethod
     def _validated(rule: str, row: Record) -> float:
@@ -401,14 +437,14 @@ class Tournament(Study):
     def of(self, rule: str, panel: Panel) -> tuple[list[Cell], int]:
         """List the cells of one rule that are known by now, seed by seed, and count at most how many may follow.
 
-        They are known once its rate is; those of further seeds, once all attacks of the first have been played.
+        They are known once its setting is; those of further seeds, once all attacks of the first have been played.
         """
-        attacks, rate, (first, *others) = self.attacks(panel.byzantine), self.rate(rule, panel), self.entries.seeds
-        if rate is None:
+        attacks, setting, (first, *others) = self.attacks(panel.byzantine), self.setting(rule, panel), self.seeds
+        if setting is None:
             return [], len(attacks) * (1 + len(others))
 
         def listed(attacks: Sequence[str], seed: int) -> list[Cell]:
-            return [self._at(rule, attack, panel, rate, seed) for attack in attacks]
+            return [self._at(rule, attack, panel, setting, seed) for attack in attacks]
 
         cells = listed(attacks, first)
         rows = {cell.labels.attack: row for cell in cells if (row := self.row(cell)) is not None}
@@ -517,31 +553,31 @@ class Tournament(Study):
         return lock
 
 
-def best_rate(found: Mapping[float, Mapping[str, float]], cost: float | None) -> float:
-    """Choose a rate; of equal ones the first.
+def best(found: Mapping[_Choice, Mapping[str, float]], cost: float | None) -> _Choice:
+    """Choose a setting, such as a rate; of equal ones the first.
 
     Args:
-        found: Accuracies on validation samples, in [0, 1], by rate and attack.
+        found: Accuracies on validation samples, in [0, 1], by setting and attack.
         cost: See `Entries`.
 
     >>> found = {0.1: {"none": 0.90, "ipm": 0.60}, 0.2: {"none": 0.91, "ipm": 0.50}, 0.01: {"none": 0.70, "ipm": 0.65}}
-    >>> best_rate(found, None), best_rate(found, 0.01), best_rate(found, 1.0)
+    >>> best(found, None), best(found, 0.01), best(found, 1.0)
     (0.1, 0.1, 0.01)
     """
     if cost is None:
-        return max(found, key=lambda rate: sum(found[rate].values()))
-    near = cheap_rates({rate: of_rate.get(NOBODY, 0.0) for rate, of_rate in found.items()}, cost)
-    return max(near, key=lambda rate: min(found[rate].values(), default=0.0))
+        return max(found, key=lambda one: sum(found[one].values()))
+    near = cheap({one: by_attack.get(NOBODY, 0.0) for one, by_attack in found.items()}, cost)
+    return max(near, key=lambda one: min(found[one].values(), default=0.0))
 
 
-def cheap_rates(clean: Mapping[float, float], cost: float) -> list[float]:
-    """List the rates at which the accuracy where nobody attacks is at most ``cost`` below the best.
+def cheap(clean: Mapping[_Choice, float], cost: float) -> list[_Choice]:
+    """List the settings at which the accuracy where nobody attacks is at most ``cost`` below the best.
 
-    >>> cheap_rates({0.01: 0.7, 0.1: 0.9, 0.2: 0.91}, 0.01)
+    >>> cheap({0.01: 0.7, 0.1: 0.9, 0.2: 0.91}, 0.01)
     [0.1, 0.2]
     """
     least = max(clean.values()) - cost - 1e-9
-    return [rate for rate, accuracy in clean.items() if accuracy >= least]
+    return [one for one, accuracy in clean.items() if accuracy >= least]
 
 
 def _without_beside(overrides: Iterable[str]) -> list[str]:

@@ -84,13 +84,14 @@ def introduction(tournament: Tournament) -> list[str]:
     hours = sum(row["seconds"] or 0.0 for row in {row["identity"]: row for row in finished}.values()) / 3600
     versions = sorted({row["version"] for row in finished if row["version"]})
     rates = ", ".join(f"{rate:g}" for rate in entries.rates)
-    seeds = ", ".join(map(str, entries.seeds))
+    radii, seeds = ", ".join(f"{radius:g}" for radius in entries.radii), ", ".join(map(str, entries.seeds))
     tuned = (
         f"Each rule's rate is the one of {rates} with the best accuracy on validation samples of the clients, "
         f"{'mean' if entries.cost is None else 'the worst'} over {', '.join(entries.tuning)}, at seed "
         f"{entries.seeds[0]}"
         + ("" if entries.cost is None else f", among those that cost at most {100 * entries.cost:g} % without attack")
         + "; a run that diverges counts 0 there."
+        + (f" So is the radius of rules that have one, of {radii}, together with the rate." if radii else "")
         if len(entries.rates) > 1
         else f"The server's rate is {rates} for all."
     )
@@ -157,7 +158,7 @@ def row_of(one: Standing, backdoors: bool = False) -> list[str]:
     return [
         one.rule,
         "-" if one.rank is None else str(one.rank),
-        "-" if one.rate is None else f"{one.rate:g}",
+        "-" if one.setting is None else ", radius ".join(f"{part:g}" for part in one.setting if part is not None),
         shown(one.clean),
         shown(one.worst),
         shown(one.worst_recall),
@@ -233,14 +234,16 @@ def records(panels: Panels) -> list[list[object]]:
     """List the columns, and one row per rule, degree of skew and number of attackers."""
     ends = [f"{name}{end}" for name in ("clean", "worst", "worst_recall") for end in ("", "_low", "_high")]
     others = ["attack", "kappa", "rule_ms", "played", "planned", "dominated_by", "left_out", "refused", "success"]
+    others += ["radius"]
     rows: list[list[object]] = [["skew", "byzantine", "told", "rule", "rank", "rate", *ends, *others]]
     for panel, found in panels.items():
         for one in found:
             estimates = [one.clean, one.worst, one.worst_recall]
             numbers = [v for e in estimates for v in ((e.mean, e.low, e.high) if e else (None, None, None))]
             rest = [one.attack, one.kappa, one.rule_ms, one.played, one.planned, "; ".join(one.dominated_by)]
-            place = [panel.skew, panel.byzantine, panel.f, one.rule, one.rank, one.rate]
-            rows.append([*place, *numbers, *rest, "; ".join(one.left_out), one.refused, one.success])
+            rate, radius = one.setting or (None, None)
+            place = [panel.skew, panel.byzantine, panel.f, one.rule, one.rank, rate]
+            rows.append([*place, *numbers, *rest, "; ".join(one.left_out), one.refused, one.success, radius])
     return rows
 
 
@@ -252,7 +255,7 @@ def draw(tournament: Tournament, panels: Panels) -> dict[str, list[Figure]]:
     for panel, found in panels.items():
         table: dict[str, dict[str, list[float]]] = {}
         for one in found:
-            if one.rate is None or one.refused or not one.played:
+            if one.setting is None or one.refused or not one.played:
                 continue
             table[one.rule] = {WORST: [100 * worst for worst in one.worst_by_seed.values()]}
             for cell in tournament.of(one.rule, panel)[0]:

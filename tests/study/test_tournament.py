@@ -18,8 +18,8 @@ from lightning_fl.study import store
 from lightning_fl.study import tournament as module
 from lightning_fl.study.runner import Runner
 from lightning_fl.study.standings import standings
-from lightning_fl.study.tournament import FIELDS, STORED, Entries, Panel, Place, Tournament, keep
-from lightning_fl.study.tournament_report import draw, panels_of, terminal, write
+from lightning_fl.study.tournament import FIELDS, STORED, Entries, Panel, Place, Setting, Tournament, keep
+from lightning_fl.study.tournament_report import draw, introduction, panels_of, row_of, terminal, write
 from tests import saved
 
 # Seconds: four clients, two rounds.
@@ -93,7 +93,7 @@ def test_a_protocol_has_what_it_does_not_set_from_the_one_that_it_is_like():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"protocol": "2026"}, "there is no protocol 2026; did you mean 2026.1"),
+        ({"protocol": "2026"}, "there is no protocol 2026; did you mean 2026.3"),
         ({"rules": ["bobo"]}, "there is no rule bobo; did you mean boba"),
         ({"attacks": ["ipn"]}, "there is no attack ipn; did you mean ipm"),
         ({"skew": ["iidd"]}, "there is no partition iidd; did you mean iid"),
@@ -130,7 +130,7 @@ def test_from_the_rates_to_the_page_and_nothing_is_left_to_play(tmp_path):
     write(tournament)
     assert "0 of 20 runs finished" in (tmp_path / "tournament.md").read_text()
     play(tournament, tournament.missing(tournament.tuning()))
-    assert tournament.rate("average", Panel("pathological", 2)) == 0.1  # nothing is learned at 1e-6
+    assert tournament.setting("average", Panel("pathological", 2)) == Setting(0.1)  # nothing is learned at 1e-6
     for _ in range(2):  # the first seed, then what it tells to play again
         play(tournament, tournament.missing(tournament.cells()))
     again = small(tmp_path, rates=[1e-6, 0.1], skew=["pathological"])
@@ -202,11 +202,11 @@ def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_
     assert len(tournament.tuning()) == 6
     for cell in tournament.tuning():
         assert cell.seed == 3
-        assert tournament.rate("krum", Panel("iid", 2)) is None
+        assert tournament.setting("krum", Panel("iid", 2)) is None
         share = validated[cell.labels.rate].get(cell.labels.attack)
         row = {"status": "completed" if share else "diverged", "validation_accuracy": share}
         tournament.records[tournament.key(cell)] = row | {"accuracy": None if share is None else 1 - share}
-    assert tournament.rate("krum", Panel("iid", 2)) == 0.1
+    assert tournament.setting("krum", Panel("iid", 2)) == Setting(0.1)
     assert {cell.labels.rate for cell in tournament.cells()} == {0.1}
 
 
@@ -219,14 +219,49 @@ def test_rates_that_cost_much_where_nobody_attacks_are_not_tried_under_attack(tm
     validated = {("none", 0.1): 0.88, ("none", 0.5): 0.895, ("none", 1.0): 0.9, ("lie", 0.5): 0.5, ("lie", 1.0): 0.4}
     following = []
     while cells := tournament.missing(tournament.tuning()):
-        assert tournament.rate("krum", panel) is None
+        assert tournament.setting("krum", panel) is None
         following.append(tournament.tuning_following)
         for cell in cells:
             share = validated.pop((cell.labels.attack, cell.labels.rate))
             tournament.records[tournament.key(cell)] = {"status": "completed", "validation_accuracy": share}
     assert not validated
     assert following == [3, 0]  # all three rates under the attack, at most
-    assert tournament.rate("krum", panel) == 0.5
+    assert tournament.setting("krum", panel) == Setting(0.5)
+
+
+def test_the_radius_of_a_rule_that_has_one_is_chosen_with_its_rate(tmp_path):
+    """Of 0.1 and 1, both at 0.5, 1 is worse under attack; at 0.1 both cost more than 1 % without one."""
+    rules = {"huber": ["aggregator=huber"], "huber 3": ["aggregator=huber", "aggregator.radius=3"]}
+    rules |= {"krum": ["aggregator=krum"], "mine": ["aggregator=centred_clipping", "client=momentum"]}
+    settings = {"tuning": ["none", "lie"], "base": ["model=logistic"], "cost": 0.01, "radii": [0.1, 1]}
+    entries = Entries(rules, ["none", "lie"], ["iid"], [2], (3, 4), [0.1, 0.5], **settings)
+    every = [Setting(0.1, 0.1), Setting(0.1, 1), Setting(0.5, 0.1), Setting(0.5, 1)]
+    assert entries.settings("huber") == entries.settings("mine") == every
+    assert entries.settings("huber 3") == entries.settings("krum") == [Setting(0.1), Setting(0.5)]
+
+    tournament, panel = Tournament(entries, tmp_path), Panel("iid", 2)
+    validated = {("none", 0.1, 0.1): 0.7, ("none", 0.1, 1): 0.8, ("none", 0.5, 0.1): 0.895, ("none", 0.5, 1): 0.9}
+    validated |= {("lie", 0.5, 0.1): 0.6, ("lie", 0.5, 1): 0.5}
+    while cells := [one for one in tournament.missing(tournament.tuning()) if one.labels.rule == "huber"]:
+        for cell in cells:
+            share = validated.pop((cell.labels.attack, cell.labels.rate, cell.labels.radius))
+            config = checked(cell.command)
+            assert (config.server.lr, config.aggregator.radius) == (cell.labels.rate, cell.labels.radius)
+            tournament.add(cell, {"status": "completed", "validation_accuracy": share, "identity": cell.title})
+    assert not validated
+    again = Tournament(entries, tmp_path)  # from cells.csv
+    assert again.setting("huber", panel) == Setting(0.5, 0.1)
+    (standing,) = [one for one in panels_of(again)[panel] if one.rule == "huber"]
+    assert row_of(standing)[2] == "0.5, radius 0.1"
+    assert "So is the radius of rules that have one, of 0.1, 1, together with the rate." in introduction(again)[0]
+
+
+def test_a_radius_that_is_chosen_is_not_given():
+    with pytest.raises(SettingError, match=r"give --radii in place of aggregator\.radius=2"):
+        Entries.choose(["huber"], more=["aggregator.radius=2"], protocol="2026.3")
+    given = Entries.choose(["huber"], more=["aggregator.radius=2"])
+    assert given.settings("huber") == [Setting(rate) for rate in given.rates]
+    assert Entries.choose(["huber"], radii=[2.0], rates=[0.1]).settings("huber") == [Setting(0.1, 2.0)]
 
 
 def test_what_is_taken_from_a_run(monkeypatch):
