@@ -238,6 +238,15 @@ def _settings(protocol: str) -> dict[str, Any]:
     return theirs | found | {"quick": theirs["quick"] | found.get("quick", {})}
 
 
+def _lineage(protocol: str) -> list[str]:
+    """List the protocols whose runs are this one's, too, such as those at other rates; the last is itself."""
+    like = yaml.safe_load((PROTOCOLS / f"{protocol}.yaml").read_text("utf-8")).get("like")
+    same = like is not None and all(
+        _settings(like)[part] == _settings(protocol)[part] for part in ("data", "model", "base", "momentum")
+    )
+    return [*(_lineage(like) if same else []), protocol]
+
+
 def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:
     """Refuse overrides that the tournament would overrule."""
     for override in overrides:
@@ -288,9 +297,10 @@ class Tournament(Study):
         self._partitions = {skew: tuple(_partition(skew)) for skew in entries.skew}
         super().__init__(folder / "cells.csv", STORED)
         standing = Entries.choose(protocol=entries.protocol)
-        self.kept = TABLES / f"tournament_{entries.protocol}.csv"
         self.standing = _without_beside(entries.base) == _without_beside(standing.base)
-        for row in store.read(self.kept, FIELDS) if self.standing else ():
+        *earlier, self.kept = (TABLES / f"tournament_{name}.csv" for name in _lineage(entries.protocol))
+        self._earlier = [row for path in earlier for row in store.read(path, FIELDS)]
+        for row in [*self._earlier, *store.read(self.kept, FIELDS)] if self.standing else ():
             self.put(row, kept=True)
         self.refresh()
 
@@ -313,6 +323,11 @@ class Tournament(Study):
         if counts and not row["rule"]:
             self.impossible[row["attack"], row["byzantine"]] = row
         return counts
+
+    def own(self, rows: Iterable[Record]) -> list[Record]:
+        """Leave out what is kept of an earlier protocol with the same runs."""
+        earlier = {self.place(row) for row in self._earlier}
+        return [row for row in rows if self.place(row) not in earlier]
 
     def cell(self, place: Place, seed: int, twin: int | None = None) -> Cell:
         """Give the cell of a place at a seed, or its twin."""
@@ -679,4 +694,4 @@ def keep(tournament: Tournament) -> Path:
     tournament.refresh()
     cells = [*tournament.tuning(), *tournament.cells(), *tournament.twins(1.0)]
     rows = [row for cell in cells if (row := tournament.row(cell)) is not None]
-    return tournament.keep(tournament.kept, FIELDS, [*rows, *tournament.impossible.values()])
+    return tournament.keep(tournament.kept, FIELDS, tournament.own([*rows, *tournament.impossible.values()]))

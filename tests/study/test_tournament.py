@@ -264,6 +264,29 @@ def test_a_radius_that_is_chosen_is_not_given():
     assert Entries.choose(["huber"], radii=[2.0], rates=[0.1]).settings("huber") == [Setting(0.1, 2.0)]
 
 
+def test_runs_of_an_earlier_protocol_with_the_same_settings_count_and_are_kept_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TABLES", tmp_path)
+    row = dict.fromkeys(FIELDS) | {"attack": "none", "skew": "iid", "byzantine": 15, "rate": 0.3, "seed": 0}
+    row |= {"status": "completed", "validation_accuracy": 0.5, "accuracy": 0.5, "identity": "x"}
+    before = [row | {"rule": rule} for rule in ("krum", "huber")]
+    store.write(tmp_path / "tournament_2026.1.csv", FIELDS, before)
+    chosen = Entries.choose(["krum", "huber"], ["ipm"], protocol="2026.3")
+    tournament = Tournament(chosen, tmp_path / "played")
+    tuning = {
+        rule: [cell for cell in tournament.tuning() if cell.labels[:3] == (rule, "none", "iid")]
+        for rule in ("krum", "huber")
+    }
+    assert [cell.labels.rate for cell in tuning["krum"] if tournament.row(cell)] == [0.3]
+    assert not any(tournament.row(cell) for cell in tuning["huber"])  # at its own radius, which is not one of these
+    mine = next(cell for cell in tuning["huber"] if cell.labels.radius == 3)
+    tournament.add(mine, row | {"version": "1"})
+    kept = store.read(keep(tournament), FIELDS)
+    assert [(one["rule"], one["radius"]) for one in kept] == [("huber", 3.0)]
+    assert Tournament(chosen, tmp_path / "again").row(mine)["identity"] == "x"
+    other = Tournament(Entries.choose(["krum"], ["ipm"], protocol="2026.1-labels"), tmp_path / "played")
+    assert not other.records  # another base
+
+
 def test_what_is_taken_from_a_run(monkeypatch):
     kappas = {"mean": 0.5, "max": 2.0, "infinite_rounds": 0, "bound": None}
     summary = saved.SUMMARY | {"accuracy": 0.75, "recall": [1.0, 0.25, None], "validation_accuracy": 0.625}
