@@ -52,7 +52,7 @@ SHOWN = {"aggregator": "rules", "adversary": "attacks"}  # groups whose choices 
 DECLARED = ("robust", "exact", "moves_with", "order_matters", "remembers", "sums", "needs_server", "needs_ids")
 DECLARED += ("needs_model", "needs_layout", "needs_client", "searches")
 STANDINGS = {  # by protocol, the best first
-    "2026.1": "In the calm, some rules under eleven attacks; [the tournament](/tournament.md) says how.",
+    "2026.3": "In the calm, some rules under eleven attacks; [the tournament](/tournament.md) says how.",
     "2025": "All rules under all attacks, at rates that are not calm; [how](/tournament_2025.md).",
 }
 N, B, C = 115, 15, 10  # clients of the standing's rounds, attackers among them, classes

@@ -51,7 +51,7 @@ def test_a_rule_has_its_class_settings_standing_and_command():
     (row,) = re.findall(r"^\| \[zero\]\(/attacks/zero.md\) \| ([\d.]+) ", page, re.MULTILINE)
     assert row == f"{kept('krum', 'zero', 'iid', 0.1):.1f}"
     assert re.search(r"lightning-fl train \\\n(.*\n)*.* seed=0\n```", page)
-    assert "### Protocol 2026.1" in page
+    assert "### Protocol 2026.3" in page
     assert "Nobody has played it yet" in generate.rule_page("cge")
 
 

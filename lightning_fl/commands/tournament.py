@@ -70,11 +70,12 @@ def play_all(tournament: Tournament, runner: Runner, dry: bool = False) -> list[
     """Play all that is missing, or say how much it is; give the runs that failed."""
     failed: list[Record] = []
     begun: set[Cell] = set()
+    what = "rates and radii" if tournament.entries.radii else "rates"
     while tuning := [cell for cell in tournament.missing(tournament.tuning()) if cell not in begun]:
-        print(f"{many(len(tuning), 'run')} to choose rates{_after(tournament.tuning_following)}", flush=True)
+        print(f"{many(len(tuning), 'run')} to choose {what}{_after(tournament.tuning_following)}", flush=True)
         if dry:
             break
-        failed += play(tournament, tuning, runner, "Choosing rates")
+        failed += play(tournament, tuning, runner, f"Choosing {what}")
         begun.update(tuning)
     while True:  # what further seeds play is known after the first
         cells = tournament.cells()

@@ -10,6 +10,7 @@ others those that come close to the rule's worst there.
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -44,7 +45,7 @@ FIELDS += ["success"]  # a backdoor's success rate at the end
 FIELDS += ["radius"]  # the rule's, where it was chosen; none: its own
 STORED = [*FIELDS, "key"]
 PROTOCOLS = Path(__file__).with_name("protocols")
-PROTOCOL = "2026.1"  # where none is given
+PROTOCOL = "2026.3"  # where none is given
 NOBODY = "none"  # the attack
 _NO_VALIDATION = (
     "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate (--rates 0.1)."
@@ -258,8 +259,14 @@ def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:
 def _has_radius(overrides: Iterable[str]) -> bool:
     """Whether a rule has a radius that its overrides leave open."""
     made = {overridden(override): override.partition("=")[2] for override in overrides}
-    rule, given = made.get("aggregator"), "aggregator.radius" in made
-    return bool(rule and not given and "radius" in OmegaConf.load(file_of("aggregator", rule)))
+    if "aggregator" not in made or "aggregator.radius" in made:
+        return False
+    return "radius" in _settings_in(file_of("aggregator", made["aggregator"]))
+
+
+@cache
+def _settings_in(path: Path) -> frozenset[str]:
+    return frozenset(map(str, OmegaConf.load(path)))
 
 
 def _entry(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, Sequence[str]]:

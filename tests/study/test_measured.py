@@ -108,12 +108,14 @@ def test_every_row_and_every_column_composes_and_has_its_name(name, monkeypatch)
 
 
 @pytest.mark.slow
-def test_every_rule_and_every_attack_of_the_standing_has_its_name():
+@pytest.mark.parametrize("path", sorted(TABLES.glob("tournament_*.csv")), ids=lambda path: path.stem)
+def test_every_rule_of_a_standing_has_its_name(path):
     """Each rule under one attack, in turn: its name is that of its parts, which other rows share."""
-    rows, entries = store.read(TABLES / "tournament_2025.csv", FIELDS), Entries.choose(protocol="2025")
+    rows, entries = store.read(path, FIELDS), Entries.choose(protocol=path.stem.removeprefix("tournament_"))
     played, attacks = Tournament(entries, TABLES / "none"), sorted({row["attack"] for row in rows if row["rule"]})
-    for k, rule in enumerate(entries.rules):
-        row = [row for row in rows if (row["rule"], row["attack"]) == (rule, attacks[k % len(attacks)])][-1]
+    by_rule = {rule: [row for row in rows if row["rule"] == rule] for rule in entries.rules}
+    for k, of_rule in enumerate(of_rule for of_rule in by_rule.values() if of_rule):
+        row = ([row for row in of_rule if row["attack"] == attacks[k % len(attacks)]] or of_rule)[-1]
         place = Place(*(row[field] for field in Place._fields))
-        found = identity(checked(played.cell(place, row["seed"]).command))
+        found = identity(checked(played.cell(place, row["seed"], row["twin"]).command))
         assert found == row["identity"], f"{place}, seed {row['seed']}: {ADVICE}"

@@ -213,7 +213,7 @@ def test_the_rate_is_the_best_on_validation_samples_in_the_mean_over_the_tuning_
 def test_rates_that_cost_much_where_nobody_attacks_are_not_tried_under_attack(tmp_path):
     """0.1 loses 2 points; of the others, 0.5 is better under the attack."""
     rules, rates, tuning = {"krum": ["aggregator=krum"]}, [0.1, 0.5, 1.0], ["none", "lie"]
-    cost = Entries.choose(protocol="2026.1").cost
+    cost = Entries.choose().cost
     entries = Entries(rules, ["none"], ["iid"], [2], (3, 4), rates, tuning, ["model=logistic"], cost=cost)
     tournament, panel = Tournament(entries, tmp_path), Panel("iid", 2)
     validated = {("none", 0.1): 0.88, ("none", 0.5): 0.895, ("none", 1.0): 0.9, ("lie", 0.5): 0.5, ("lie", 1.0): 0.4}
@@ -259,9 +259,11 @@ def test_the_radius_of_a_rule_that_has_one_is_chosen_with_its_rate(tmp_path):
 def test_a_radius_that_is_chosen_is_not_given():
     with pytest.raises(SettingError, match=r"give --radii in place of aggregator\.radius=2"):
         Entries.choose(["huber"], more=["aggregator.radius=2"], protocol="2026.3")
-    given = Entries.choose(["huber"], more=["aggregator.radius=2"])
+    given = Entries.choose(["huber"], more=["aggregator.radius=2"], protocol="2026.1")
     assert given.settings("huber") == [Setting(rate) for rate in given.rates]
-    assert Entries.choose(["huber"], radii=[2.0], rates=[0.1]).settings("huber") == [Setting(0.1, 2.0)]
+    assert Entries.choose(["huber"], radii=[2.0], rates=[0.1], protocol="2026.1").settings("huber") == [
+        Setting(0.1, 2.0)
+    ]
 
 
 def test_runs_of_an_earlier_protocol_with_the_same_settings_count_and_are_kept_once(tmp_path, monkeypatch):
