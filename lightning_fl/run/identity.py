@@ -12,6 +12,10 @@ A name survives new versions of the package: it is a hash of the settings that c
   makes another run.
 * Of a file that a setting names, such as ``partition.path``, the content counts, not the place.
 * `RESULTS` is raised when a change to the code changes the numbers of all runs.  Every name changes with it.
+
+Settings come in four forms: `counted`, without what changes no result; `essential`, of those what is named, which makes
+the name (`identity`); `alike`, of these all but the reference, to find runs with equal settings; and `comparable`,
+`counted` ones of several runs made alike, to show in which they differ.
 """
 
 import hashlib
@@ -109,19 +113,14 @@ _STANDARD = Path(get_paths()["stdlib"]).resolve()
 
 
 def identity(config: DictConfig) -> str:
-    """Name a run by what its result depends on; see `name_of`."""
-    return name_of(depended(config))
-
-
-def depended(config: DictConfig) -> Config:
-    """List the settings that a run's result depends on, resolved: what is `essential`."""
+    """Name a run by what its result depends on: its `essential` settings, resolved; see `name_of`."""
     settings: Any = OmegaConf.to_container(config)
     # Replaced before resolving: other settings interpolate these, and a logger's may need what only one machine has.
     settings |= {"data_dir": "", "run_dir": "", "run_name": "", "logger": None}
     if not settings.get("adversary"):
         settings["federation"]["n_byzantine"] = 0
     resolved: Any = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
-    return essential(resolved)
+    return name_of(essential(resolved))
 
 
 def name_of(settings: Config) -> str:
@@ -283,13 +282,11 @@ def comparable(configs: Sequence[Config]) -> list[Config]:
     def kept(config: Config) -> Config:
         left = counted(_filled(config | _chosen(config), ""))
         left.pop("reference", None)
-        for group, value in left.items():
-            if isinstance(value, dict):
-                left[group] = {
-                    key: "seed" if (group, key) in following else v
-                    for key, v in value.items()
-                    if not (key == "n_byzantine" and not config.get("adversary"))
-                }
+        if not config.get("adversary"):
+            (left.get("federation") or {}).pop("n_byzantine", None)
+        for group, key in following:
+            if isinstance(part := left.get(group), dict) and key in part:
+                part[key] = "seed"
         return left
 
     return [kept(config) for config in configs]
