@@ -84,7 +84,9 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", help="how many, such as 3, or which (0,1,2; one alone: 7,)")
     parser.add_argument("--again", metavar="SHARE", help="least share of the worst attack's cost to replay it (0.5)")
     parser.add_argument("--rates", help="of the server, to choose each rule's from (the protocol's)")
-    parser.add_argument("--radii", help="to choose each rule's radius from, if it has one (the protocol's, or its own)")
+    parser.add_argument(
+        "--radii", help="for rules that have a radius, to choose from (the protocol's; without, their own)"
+    )
     parser.add_argument("--data", help="a data set other than mnist_5k")
     parser.add_argument("--model", help="a model other than the MLP 784-32-10")
     parser.add_argument("--add", action="append", default=[], metavar="RULE", help="a rule, or LABEL: OVERRIDES")

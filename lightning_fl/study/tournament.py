@@ -2,9 +2,9 @@
 
 A cell is one short run, trained in memory.  Its result is a row of ``cells.csv``, found again by its labels and its
 seed; several processes may share the folder.  Attacks that cannot be run are found before the first run.  The server's
-rate of each rule is chosen first, and its radius where the protocol has some to choose from: those with the best
-accuracy on validation samples of the clients, in the mean over a few attacks.  The first seed plays every attack, the
-others those that come close to the rule's worst there.
+rate is chosen for each rule first, and with it the radius of a rule that has one, where the protocol offers several: by
+accuracy on validation samples of the clients, in the mean or the worst over a few attacks.  The first seed plays every
+attack, the others those that come close to the rule's worst there.
 """
 
 import shlex
@@ -48,7 +48,8 @@ PROTOCOLS = Path(__file__).with_name("protocols")
 PROTOCOL = "2026.3"  # where none is given
 NOBODY = "none"  # the attack
 _NO_VALIDATION = (
-    "a rate is chosen by validation samples, got no data.validation_share; set it, or give one rate (--rates 0.1)."
+    "rates and radii are chosen by validation samples, got no data.validation_share; set it, or give one of each "
+    "(--rates 0.1 --radii 1)."
 )
 FAILED = "failed"  # the status of a run that ended in an error, which is not kept
 
@@ -257,7 +258,7 @@ def _check_free(overrides: Iterable[str], options: Mapping[str, str]) -> None:
 
 
 def _has_radius(overrides: Iterable[str]) -> bool:
-    """Whether a rule has a radius that its overrides leave open."""
+    """Whether the file of a rule has a radius that its overrides leave open."""
     made = {overridden(override): override.partition("=")[2] for override in overrides}
     if "aggregator" not in made or "aggregator.radius" in made:
         return False
@@ -266,7 +267,7 @@ def _has_radius(overrides: Iterable[str]) -> bool:
 
 @cache
 def _settings_in(path: Path) -> frozenset[str]:
-    return frozenset(map(str, OmegaConf.load(path)))
+    return frozenset(map(str, OmegaConf.load(path) if path.exists() else ()))  # composing says that it is not there
 
 
 def _entry(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, Sequence[str]]:
@@ -341,11 +342,12 @@ class Tournament(Study):
         told = Panel(place.skew, place.byzantine, place.told).f
         numbers = [f"federation.n_byzantine={place.byzantine}", f"f={told}"]  # rules follow them
         made = [*self._partitions[place.skew], *self.entries.rules[place.rule], f"adversary={place.attack}"]
-        title = f"{place.rule}, {place.attack}, {place.skew}, {place.byzantine} Byzantine, rate {place.rate:g}, seed "
-        title += f"{seed}" + ("" if place.told is None else f", told {told}") + ("" if twin is None else ", twin")
-        made += [f"server.lr={place.rate:g}"]
+        made, rate = [*made, f"server.lr={place.rate:g}"], f"rate {place.rate:g}"
         if place.radius is not None:
-            made, title = [*made, f"aggregator.radius={place.radius:g}"], f"{title}, radius {place.radius:g}"
+            made += [f"aggregator.radius={float(place.radius)}"]  # 1.0, as conf has it: 1 would be another name
+            rate += f", radius {place.radius:g}"
+        title = f"{place.rule}, {place.attack}, {place.skew}, {place.byzantine} Byzantine, {rate}, seed {seed}"
+        title += ("" if place.told is None else f", told {told}") + ("" if twin is None else ", twin")
         return Cell(place, (*self.entries.base, *numbers, *made), seed, title, twin)
 
     def _plain(self, attack: str, byzantine: int) -> Cell:
@@ -452,7 +454,7 @@ class Tournament(Study):
         if row["status"] in COMPLETED and row["validation_accuracy"] is None:
             raise SettingError(
                 f"{rule} needs validation samples to choose its rate, got none; leave data.validation_share as it "
-                "is, or give one rate (--rates 0.1)."
+                "is, or give one rate, and one radius (--rates 0.1 --radii 1)."
             )
         return row["validation_accuracy"] or 0.0  # a run that diverged has none
 

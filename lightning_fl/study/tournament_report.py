@@ -83,18 +83,23 @@ def introduction(tournament: Tournament) -> list[str]:
     finished = [tournament.records[name] for name in cells if name in tournament.records]
     hours = sum(row["seconds"] or 0.0 for row in {row["identity"]: row for row in finished}.values()) / 3600
     versions = sorted({row["version"] for row in finished if row["version"]})
-    rates = ", ".join(f"{rate:g}" for rate in entries.rates)
-    radii, seeds = ", ".join(f"{radius:g}" for radius in entries.radii), ", ".join(map(str, entries.seeds))
+    rates, seeds = ", ".join(f"{rate:g}" for rate in entries.rates), ", ".join(map(str, entries.seeds))
+    radii = {setting.radius: None for rule in entries.rules for setting in entries.settings(rule)}
+    radii.pop(None, None)
+    offered = ", ".join(f"{radius:g}" for radius in radii)
     tuned = (
         f"Each rule's rate is the one of {rates} with the best accuracy on validation samples of the clients, "
         f"{'mean' if entries.cost is None else 'the worst'} over {', '.join(entries.tuning)}, at seed "
         f"{entries.seeds[0]}"
         + ("" if entries.cost is None else f", among those that cost at most {100 * entries.cost:g} % without attack")
         + "; a run that diverges counts 0 there."
-        + (f" So is the radius of rules that have one, of {radii}, together with the rate." if radii else "")
         if len(entries.rates) > 1
         else f"The server's rate is {rates} for all."
     )
+    if len(radii) > 1:
+        tuned += f" Rules that have a radius have it chosen with the rate, in the same way, from {offered}."
+    elif radii:
+        tuned += f" The radius of rules that have one is {offered}."
     last = {setting.partition("=")[0]: setting for setting in entries.base}
     settings = ", ".join(f"`{setting}`" for setting in last.values())
     told = "" if [*entries.told] == [1] else f"{', '.join(f'{multiple:g}' for multiple in entries.told)} times "

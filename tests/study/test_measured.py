@@ -111,10 +111,11 @@ def test_every_row_and_every_column_composes_and_has_its_name(name, monkeypatch)
 @pytest.mark.parametrize("path", sorted(TABLES.glob("tournament_*.csv")), ids=lambda path: path.stem)
 def test_every_rule_of_a_standing_has_its_name(path):
     """Each rule under one attack, in turn: its name is that of its parts, which other rows share."""
-    rows, entries = store.read(path, FIELDS), Entries.choose(protocol=path.stem.removeprefix("tournament_"))
-    played, attacks = Tournament(entries, TABLES / "none"), sorted({row["attack"] for row in rows if row["rule"]})
-    by_rule = {rule: [row for row in rows if row["rule"] == rule] for rule in entries.rules}
-    for k, of_rule in enumerate(of_rule for of_rule in by_rule.values() if of_rule):
+    rows = [row for row in store.read(path, FIELDS) if row["rule"]]
+    by_rule = {rule: [row for row in rows if row["rule"] == rule] for rule in {row["rule"]: None for row in rows}}
+    entries = Entries.choose([*by_rule], protocol=path.stem.removeprefix("tournament_"))
+    played, attacks = Tournament(entries, TABLES / "none"), sorted({row["attack"] for row in rows})
+    for k, of_rule in enumerate(by_rule.values()):
         row = ([row for row in of_rule if row["attack"] == attacks[k % len(attacks)]] or of_rule)[-1]
         place = Place(*(row[field] for field in Place._fields))
         found = identity(checked(played.cell(place, row["seed"], row["twin"]).command))

@@ -3,6 +3,7 @@
 import csv
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -253,7 +254,16 @@ def test_the_radius_of_a_rule_that_has_one_is_chosen_with_its_rate(tmp_path):
     assert again.setting("huber", panel) == Setting(0.5, 0.1)
     (standing,) = [one for one in panels_of(again)[panel] if one.rule == "huber"]
     assert row_of(standing)[2] == "0.5, radius 0.1"
-    assert "So is the radius of rules that have one, of 0.1, 1, together with the rate." in introduction(again)[0]
+    said = "Rules that have a radius have it chosen with the rate, in the same way, from 0.1, 1."
+    assert said in introduction(again)[0]
+    alone = Tournament(replace(entries, rates=[0.5], radii=[2.0]), tmp_path)
+    assert "rate is 0.5 for all. The radius of rules that have one is 2." in introduction(alone)[0]
+    without = Tournament(replace(entries, rules={"krum": rules["krum"]}), tmp_path)
+    assert "radius" not in introduction(without)[0]
+    at_its_own = checked(Tournament(replace(entries, radii=[1]), tmp_path).tuning()[0].command)
+    assert identity(at_its_own) == identity(
+        checked(Tournament(replace(entries, radii=()), tmp_path).tuning()[0].command)
+    )
 
 
 def test_a_radius_that_is_chosen_is_not_given():
@@ -279,7 +289,7 @@ def test_runs_of_an_earlier_protocol_with_the_same_settings_count_and_are_kept_o
         for rule in ("krum", "huber")
     }
     assert [cell.labels.rate for cell in tuning["krum"] if tournament.row(cell)] == [0.3]
-    assert not any(tournament.row(cell) for cell in tuning["huber"])  # at its own radius, which is not one of these
+    assert not any(tournament.row(cell) for cell in tuning["huber"])  # kept without a radius: another cell
     mine = next(cell for cell in tuning["huber"] if cell.labels.radius == 3)
     tournament.add(mine, row | {"version": "1"})
     kept = store.read(keep(tournament), FIELDS)
