@@ -32,7 +32,7 @@ from lightning_fl.study.advise import counts_weights
 from lightning_fl.study.standings import Standing
 from lightning_fl.study.table import TABLES
 from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament
-from lightning_fl.study.tournament_report import heading, introduction, panels_of
+from lightning_fl.study.tournament_report import heading, introduction, panels_of, row_of
 from lightning_fl.tables import cell, markdown
 
 DOCS = Path(__file__).parent
@@ -52,7 +52,7 @@ SHOWN = {"aggregator": "rules", "adversary": "attacks"}  # groups whose choices 
 DECLARED = ("robust", "exact", "moves_with", "order_matters", "remembers", "sums", "needs_server", "needs_ids")
 DECLARED += ("needs_model", "needs_layout", "needs_client", "searches")
 STANDINGS = {  # by protocol, the best first
-    "2026.3": "In the calm, some rules under eleven attacks; [the tournament](/tournament.md) says how.",
+    "2026.3": "In the calm, radii chosen, some rules under eleven attacks; [the tournament](/tournament.md) says how.",
     "2025": "All rules under all attacks, at rates that are not calm; [how](/tournament_2025.md).",
 }
 N, B, C = 115, 15, 10  # clients of the standing's rounds, attackers among them, classes
@@ -244,7 +244,7 @@ def standing_of(name: str) -> Iterator[str]:
         return
     for protocol, rows in standings.items():
         yield f"### Protocol {protocol}\n\n{STANDINGS[protocol]}"
-        yield "\n".join(markdown(["Skew", "Rank", "No attack", "Worst attack", "Worst class", "Attack"], rows))
+        yield "\n".join(markdown(["Skew", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack"], rows))
     yield (
         f"Accuracy and recall in percent, {B} attackers beside {N - B} honest clients: mean of seeds, 95 % interval. "
         "Rows without one are of one seed, which ranks nobody."
@@ -266,7 +266,7 @@ def ranks(name: str, protocol: str) -> list[list[str]]:
     rows = []
     for (skew, *_), found in tournament(protocol)[1].items():
         ranked = [
-            (one, [one.clean.text(), one.worst.text(), one.worst_recall.text(), one.attack or "-"])
+            (one, row_of(one)[2:7])  # from the rate, with the radius that was chosen, to the attack
             for one in found
             if one.clean and one.worst and one.worst_recall
         ]
