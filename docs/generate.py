@@ -472,10 +472,22 @@ def _docstring(_app: Any, _what: str, _name: str, _object: Any, _options: Any, l
             lines[i] = "".join(p if p.startswith("`") else re.sub(r"([*|]|_(?!\w))", r"\\\1", p) for p in pieces)
 
 
+def _signature(
+    app: object, what: str, name: str, obj: Any, options: object, arguments: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Show a class's constructor, as `inspect.signature` does, where Sphinx would show the `__new__` of a base."""
+    if what == "class" and arguments is not None and arguments.startswith("(*args"):
+        from sphinx.util.inspect import stringify_signature
+
+        return stringify_signature(inspect.signature(obj), unqualified_typehints=True), returned
+    return arguments, returned
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Join the build."""
     app.connect("builder-inited", write, priority=1)
     app.connect("build-finished", write_standing)
     app.connect("include-read", _include)
     app.connect("autodoc-process-docstring", _docstring, priority=1)  # before napoleon
+    app.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True}

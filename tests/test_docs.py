@@ -14,6 +14,7 @@ sys.path.append(str(DOCS))
 
 import generate  # noqa: E402
 
+from lightning_fl.aggregator.centred_clipping import CentredClipping  # noqa: E402
 from lightning_fl.study.table import TABLES  # noqa: E402
 from lightning_fl.study.tournament import Entries, Tournament  # noqa: E402
 from lightning_fl.study.tournament_report import panels_of  # noqa: E402
@@ -83,6 +84,17 @@ def test_links_lead_to_pages(path):
     for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text()):
         to = (path.parent / link).resolve()
         assert to.exists() or to.relative_to(DOCS).with_suffix("").as_posix() in MADE | {"gallery/index"}, link
+
+
+def test_a_class_with_a_memory_shows_its_own_settings():
+    """Sphinx would show those of `Memory.__new__`."""
+    pytest.importorskip("sphinx")
+    own, other = "(f: int)", "(*args: Any, **settings: Any)"
+    shown = [
+        generate._signature(None, "class", "", CentredClipping, None, arguments, None)[0] for arguments in (own, other)
+    ]
+    assert shown[0] == own
+    assert shown[1].startswith("(radius: ")
 
 
 def test_links_of_the_checkout_become_the_sites():
