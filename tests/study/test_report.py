@@ -1,5 +1,6 @@
 """One report in every form."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -74,8 +75,12 @@ def swept(names):
 
 @needs_chromium
 @pytest.mark.drawn
-def test_pictures_fit_a_phone_with_legible_letters(tmp_path):
-    """A sweep's of several parameters and of two, a comparison's and a table's: each 358 pixels wide there."""
+def test_pictures_fit_a_phone_with_legible_letters(tmp_path, monkeypatch):
+    """A sweep's of several parameters and of two, a comparison's and a table's: each 358 pixels wide there.
+
+    The line that says by which command the page was written breaks anywhere, too.
+    """
+    monkeypatch.setattr(sys, "orig_argv", ["/" + "a_long_folder" * 6 + "/python", "table.py"])
     cells = [plot.Compared(row, column, 50.0, 1.0, [49.0, 52.0], False) for row in NAMES for column in "abcdefg"]
     mean = {("p", row, str(column)): (50.0, "50.0 \u00b1 1.0") for row in NAMES for column in range(4)}
     curve = {("a", row, ""): [({1: 50.0, 2: 60.0}, False)] for row in NAMES}
