@@ -70,9 +70,7 @@ def play_all(tournament: Tournament, runner: Runner, dry: bool = False) -> list[
     """Play all that is missing, or say how much it is; give the runs that failed."""
     failed: list[Record] = []
     begun: set[Cell] = set()
-    entries = tournament.entries
-    several = any(setting.radius is not None for rule in entries.rules for setting in entries.settings(rule))
-    what = "rates and radii" if several else "rates"
+    what = "rates and radii" if tournament.entries.offered else "rates"
     while tuning := [cell for cell in tournament.missing(tournament.tuning()) if cell not in begun]:
         print(f"{many(len(tuning), 'run')} to choose {what}{_after(tournament.tuning_following)}", flush=True)
         if dry:

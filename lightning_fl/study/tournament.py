@@ -230,6 +230,12 @@ class Entries:
         radii = self.radii if self.radii and _has_radius(self.rules[rule]) else [None]
         return [Setting(*pair) for pair in product(self.rates, radii)]
 
+    @property
+    def offered(self) -> list[float]:
+        """The radii at which rules that have one are played, to choose from where there are several."""
+        found = (setting.radius for rule in self.rules for setting in self.settings(rule))
+        return list(dict.fromkeys(radius for radius in found if radius is not None))
+
 
 def _settings(protocol: str) -> dict[str, Any]:
     """Read a protocol's file; one that is ``like`` another has what it does not set from there, in ``quick``, too."""

@@ -84,8 +84,7 @@ def introduction(tournament: Tournament) -> list[str]:
     hours = sum(row["seconds"] or 0.0 for row in {row["identity"]: row for row in finished}.values()) / 3600
     versions = sorted({row["version"] for row in finished if row["version"]})
     rates, seeds = ", ".join(f"{rate:g}" for rate in entries.rates), ", ".join(map(str, entries.seeds))
-    radii = {setting.radius: None for rule in entries.rules for setting in entries.settings(rule)}
-    radii.pop(None, None)
+    radii = entries.offered
     offered = ", ".join(f"{radius:g}" for radius in radii)
     tuned = (
         f"Each rule's rate is the one of {rates} with the best accuracy on validation samples of the clients, "
