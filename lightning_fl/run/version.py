@@ -11,7 +11,11 @@ from functools import cache
 from importlib.metadata import version as version_of
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+
 from lightning_fl import __version__
+from lightning_fl.run.config import own_folder, spell
 
 
 def provenance(code: str | None = None) -> dict[str, str]:
@@ -40,7 +44,11 @@ def _command() -> str:
     worker = multiprocessing.parent_process() is not None  # it inherits the arguments of the command that asks
     installed = sys.argv[0].startswith("lightning-fl ")
     words = sys.argv if worker or installed else sys.orig_argv
-    said = f"{sys.argv[0]} {shlex.join(words[1:])}" if installed else shlex.join(words)
+    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:  # what trains this run alone
+        own = own_folder()
+        said = spell("train", *(["--config-dir", str(own)] if own else []), *HydraConfig.get().overrides.task)
+    else:
+        said = f"{sys.argv[0]} {shlex.join(words[1:])}" if installed else shlex.join(words)
     return said.replace(f"--config-dir {shlex.quote(str(Path.cwd() / 'conf'))} ", "")  # which Hydra alone is told
 
 

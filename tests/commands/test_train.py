@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -113,7 +114,13 @@ def test_plus_means_the_same_for_groups_with_a_default(command, tmp_path):
 def test_several_runs_at_once(command, tmp_path):
     code, _, err = command("-m", "+aggregator=average,boba", "trainer.max_steps=1", "hydra.sweep.dir=many")
     assert code == 0, err
-    assert [summary(tmp_path / "many" / job)["status"] for job in "01"] == ["completed", "completed"]
+    found = [summary(tmp_path / "many" / job) for job in "01"]
+    assert [one["status"] for one in found] == ["completed", "completed"]
+    alone = shlex.split(found[1]["provenance"]["command"])
+    assert alone[-2:] == ["aggregator=boba", "trainer.max_steps=1"]
+    code, _, err = command(*alone[2:], "hydra.run.dir=alone")
+    assert code == 0, err
+    assert summary(tmp_path / "alone")["recall"] == found[1]["recall"]
 
 
 def test_impossible_runs_of_several_are_left_out_and_named(command, tmp_path):
