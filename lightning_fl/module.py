@@ -277,7 +277,8 @@ class FederatedModule(pl.LightningModule):
             believes about their labels, if anything.
         """
         with self._in_full(), self._stopping(batch.index):
-            if not self._serves(batch):
+            varies, c = self.data.federation.varies, self.data.n_classes
+            if not len(batch.honest) or (varies and not _serves(self.aggregator, len(batch.ids), c)):
                 return self._skip(batch)
             clock, h = _Clock(self.device), len(batch.honest)
             columns, rows, server = self._begin(batch)
@@ -311,24 +312,6 @@ class FederatedModule(pl.LightningModule):
     def _drawn(self, batch: RoundBatch) -> dict[str, float]:
         """How many Byzantine clients take part, where that varies."""
         return {"byzantine_drawn": float(len(batch.byzantine))} if self.data.federation.varies else {}
-
-    def _serves(self, batch: RoundBatch) -> bool:
-        """Whether an honest client was drawn, and as many clients as the rule needs."""
-        try:
-            if self.data.federation.varies:
-                self.aggregator.check(len(batch.ids), self.data.n_classes)
-        except SettingError:
-            return False
-        return len(batch.honest) > 0
-
-    def _able(self, h: int, b: int) -> bool:
-        """Whether the attack can serve a round of h honest and b Byzantine clients; where they vary it need not."""
-        if self.data.federation.varies and self.adversary is not None:
-            try:
-                self.adversary.check(h, b, self.data.n_classes)
-            except SettingError:
-                return False
-        return True
 
     def _skip(self, batch: RoundBatch) -> dict[str, Any]:
         """End a round for which too few were drawn, with the model as it is."""
@@ -384,7 +367,8 @@ class FederatedModule(pl.LightningModule):
     ) -> tuple[Tensor, Tensor] | None:
         """Write what the Byzantine clients send into the last rows; return the honest rows' moments, if known."""
         h, b = len(batch.honest), len(batch.byzantine)
-        if self.adversary is None or not (b or self.data.federation.varies):
+        varies = self.data.federation.varies
+        if self.adversary is None or not (b or varies):
             return None
         everybody = _updates(batch, rows, columns, self.model)
 
@@ -404,7 +388,8 @@ class FederatedModule(pl.LightningModule):
             honest_ids=batch.honest.ids,
         )
         honest = _updates(batch, rows[:h], columns, self.model)
-        if not b or (self.adversary.attacks_in(batch.index) and not self._able(h, b)):
+        attacks = varies and self.adversary.attacks_in(batch.index)
+        if not b or (attacks and not _serves(self.adversary, h, b, self.data.n_classes)):
             self.adversary.watch(honest, context)
             rows[h:] = 0
             return honest.known_moments
@@ -584,6 +569,15 @@ def begin_anew(part: pl.Callback | None) -> None:
         part.load_state_dict(deepcopy(vars(part)["_state_at_first"]))
     else:
         vars(part)["_state_at_first"] = deepcopy(part.state_dict())
+
+
+def _serves(part: Aggregator | Adversary, *numbers: int) -> bool:
+    """Whether a rule or an attack can serve a draw of so many clients, and classes."""
+    try:
+        part.check(*numbers)
+    except SettingError:
+        return False
+    return True
 
 
 def _updates(batch: RoundBatch, rows: Float[Tensor, "k _"], columns: Block | None, model: nn.Module) -> Updates:

@@ -57,7 +57,7 @@ class Checked:
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
 
     @classmethod
     def spelled(cls) -> str:
@@ -77,30 +77,18 @@ def checked(function: _F) -> _F:
 
     @wraps(function)
     def call(*args: Any, **settings: Any) -> Any:
-        _check_all(function, function.__name__, *args, **settings)
+        hints, taken = type_hints(function), signature(function)
+        try:
+            given = taken.bind(*args, **settings).arguments
+        except TypeError:  # which the call itself will say
+            given = {}
+        who = args[0].spelled() if given and function.__name__ == "__init__" else function.__name__
+        for name, value in given.items():
+            if name in hints and taken.parameters[name].kind in NAMED:
+                _check(who, name, value, hints[name], taken.parameters[name].default)
         return function(*args, **settings)
 
     return call  # type: ignore[return-value]
-
-
-def _checking(init: Callable[..., None]) -> Callable[..., None]:
-    @wraps(init)
-    def checked(self: Checked, *args: Any, **settings: Any) -> None:
-        _check_all(init, self.spelled(), self, *args, **settings)
-        init(self, *args, **settings)
-
-    return checked
-
-
-def _check_all(function: Callable[..., Any], who: str, /, *args: Any, **settings: Any) -> None:
-    hints, taken = type_hints(function), signature(function)
-    try:
-        given = taken.bind(*args, **settings).arguments
-    except TypeError:  # which the call itself will say
-        given = {}
-    for name, value in given.items():
-        if name in hints and taken.parameters[name].kind in NAMED:
-            _check(who, name, value, hints[name], taken.parameters[name].default)
 
 
 @cache

@@ -19,7 +19,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
@@ -29,6 +28,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
+from types import SimpleNamespace
 from typing import Any
 
 import lightning_fl  # noqa: F401  (first: makes torchvision importable beside a CPU-only torch)
@@ -54,6 +54,7 @@ from lightning_fl.round import Round
 from lightning_fl.run.assemble import make, make_data, make_model, make_module, make_trainer
 from lightning_fl.run.config import choices, choose, compose, spelled
 from lightning_fl.run.explain import explained
+from lightning_fl.run.fit import silence
 from lightning_fl.run.train import train
 from lightning_fl.samples import RoundBatch
 from lightning_fl.tables import table
@@ -63,6 +64,7 @@ from lightning_fl.updates.products import gram_matrix
 
 Times = dict[str, list[float]]
 CPU = torch.device("cpu")
+BARE: dict[str, Any] = {"limit_val_batches": 0, "enable_checkpointing": False, "enable_progress_bar": False}
 
 
 class Floors(pl.Callback):
@@ -151,9 +153,7 @@ def benchmark_round(overrides: list[str], turns: int) -> None:
                 max_steps=warm_up + turns,
                 precision=precision,
                 accelerator="cpu",  # where the floors are measured
-                limit_val_batches=0,
-                enable_checkpointing=False,
-                enable_progress_bar=False,
+                **BARE,
             )
             trainer.fit(make_module(config), datamodule=data)
         times = timer.times
@@ -454,8 +454,7 @@ def benchmark_simulation(overrides: list[str], rules: list[str], rounds: int, a_
             redirect_stderr(nowhere),
         ):
             train(config, Path(folder, "run"), describe=False, callbacks=[command])
-            nothing = {"limit_val_batches": 0, "enable_checkpointing": False, "enable_progress_bar": False}
-            make_trainer(config, Path(folder), [bare], **nothing).fit(make_module(config), datamodule=data)
+            make_trainer(config, Path(folder), [bare], **BARE).fit(make_module(config), datamodule=data)
         for name, timer in [("command line", command), ("bare", bare)]:
             ours, theirs = (len(taken) / sum(taken) for taken in (timer.ours, timer.theirs))
             ratios = [t / o for o, t in zip(timer.ours, timer.theirs, strict=True)]
@@ -495,15 +494,13 @@ def one_size(n: int, overrides: list[str]) -> tuple[int, dict[str, float], float
     Returns:
         d; seconds of the second round's phases and of one Gram matrix; bytes the round needs beside its n x d updates.
     """
-    quieten()
     job = ["data=synthetic", f"data.n_train={32 * n}", "partition=iid", "model=logistic", "client.batch_size=32"]
     job += [f"federation.n_clients={n}", f"federation.n_byzantine={n // 10}", f"f={n // 10}", "adversary=min_max"]
     job += ["aggregator=geometric_median", "schedule=constant", "logger=none", "run_dir=unused", "run_name=benchmark"]
     config = compose([*job, *overrides])
     module, data, memory = make_module(config), make_data(config), Memory()
-    nothing = {"limit_val_batches": 0, "enable_checkpointing": False, "enable_progress_bar": False}
-    with TemporaryDirectory() as folder:
-        trainer = make_trainer(config, Path(folder), [memory], max_steps=2, accelerator="cpu", **nothing)
+    with silence(), TemporaryDirectory() as folder:
+        trainer = make_trainer(config, Path(folder), [memory], max_steps=2, accelerator="cpu", **BARE)
         trainer.fit(module, datamodule=data)
     if module.diverged:
         raise SettingError(f"scale measures rounds that end, got one that diverged: {module.diverged}.")
@@ -542,7 +539,7 @@ def benchmark_scale(sizes: list[int], overrides: list[str]) -> None:
 
 def benchmark_startup(turns: int) -> None:
     """Compare what starts with this package with importing torch and Lightning alone, each in a process of its own."""
-    train = [sys.executable, "-m", "lightning_fl", "train"]
+    ours = [sys.executable, "-m", "lightning_fl"]
     small = ["data=synthetic", "data.n_train=200", "trainer.max_steps=1", "logger=none", "trainer.accelerator=cpu"]
     with TemporaryDirectory() as folder:
         sweep = Path(folder, "seeds.yaml")
@@ -558,27 +555,17 @@ def benchmark_startup(turns: int) -> None:
             floor: [sys.executable, "-c", "import lightning_fl, torch, pytorch_lightning"],
             "import lightning_fl": [sys.executable, "-c", "import lightning_fl"],
             "import every name of lightning_fl": [sys.executable, "-c", "from lightning_fl import *"],
-            "a wrong name": [*train, "+aggregator=bobba"],
-            "one run of one round": [*train, *small, f"hydra.run.dir={folder}/run"],
-            "a sweep of four such runs": [
-                sys.executable,
-                "-m",
-                "lightning_fl",
-                "sweep",
-                str(sweep),
-                f"--folder={folder}/",
-            ],
+            "a wrong name": [*ours, "train", "+aggregator=bobba"],
+            "one run of one round": [*ours, "train", *small, f"hydra.run.dir={folder}/run"],
+            "a sweep of four such runs": [*ours, "sweep", str(sweep), f"--folder={folder}/"],
         }
-        contenders: dict[str, Callable[[], Any]] = {}
-        for name, words in commands.items():
 
-            def start(words: list[str] = words) -> None:
-                new = ("--folder", "hydra.run.dir")  # of each call
-                given = [f"{word}{perf_counter()}" if word.startswith(new) else word for word in words]
-                subprocess.run(given, cwd=folder, capture_output=True, check=False)
+        def start(words: list[str]) -> None:
+            new = ("--folder", "hydra.run.dir")  # of each call
+            given = [f"{word}{perf_counter()}" if word.startswith(new) else word for word in words]
+            subprocess.run(given, cwd=folder, capture_output=True, check=False)
 
-            contenders[name] = start
-        times = in_turn(contenders, turns)
+        times = in_turn({name: partial(start, words) for name, words in commands.items()}, turns)
     print(table(["", "ms", "ratio", "middle half"], rows_of(times, times[floor])))
 
 
@@ -601,7 +588,7 @@ def benchmark_flower(turns: int, n: int = 100, f: int = 10) -> None:
         for name, shape in [("weight", (o, i)), ("bias", (o,))]
     }
     sent = ArrayRecord(model)
-    nodes = Nodes(range(1, n + 1))
+    nodes = SimpleNamespace(get_node_ids=lambda: range(1, n + 1))  # a grid whose nodes are only counted
     start = torch.cat([value.flatten() for value in model.values()])
 
     def reply(message: Message) -> Message:
@@ -629,26 +616,20 @@ def benchmark_flower(turns: int, n: int = 100, f: int = 10) -> None:
     rules = {"average": None, "krum": f, "trimmed_mean": f, "nnm_trimmed_mean": f}
     nothing = Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), 1)
     server = ModelOracle(torch.nn.Linear(1, 1), Gradient(), ClientBatch(nothing, [], []), Round(0, 1.0, 0))
+
+    def alone(rule: Aggregator) -> torch.Tensor:
+        return rule.aggregate(Updates(read().neg_().add_(start), ids=range(n)), server).update
+
+    def whole(strategy: Any) -> Any:
+        return strategy.aggregate_train(1, fresh())
+
     for name, tolerated in rules.items():
         strategy = RobustStrategy(name, f=tolerated)
         strategy.configure_train(1, sent, ConfigRecord(), nodes)
-
-        def alone(rule: Aggregator = strategy.rule) -> torch.Tensor:
-            return rule.aggregate(Updates(read().neg_().add_(start), ids=range(n)), server).update
-
-        contenders[f"{name}: rule and reading"] = alone
-
-        def whole(strategy: RobustStrategy = strategy) -> Any:
-            return strategy.aggregate_train(1, fresh())
-
-        contenders[f"{name}: RobustStrategy"] = whole
+        contenders[f"{name}: rule and reading"] = partial(alone, strategy.rule)
+        contenders[f"{name}: RobustStrategy"] = partial(whole, strategy)
     theirs = {"average": FedAvg(), "krum": Krum(num_malicious_nodes=f), "trimmed_mean": FedTrimmedAvg(beta=f / n)}
-    for name, other in theirs.items():
-
-        def aggregate(other: FedAvg = other) -> Any:
-            return other.aggregate_train(1, fresh())
-
-        contenders[f"{name}: Flower's"] = aggregate
+    contenders |= {f"{name}: Flower's": partial(whole, other) for name, other in theirs.items()}
     times = in_turn(contenders, turns)
     lines = []
     for name in rules:
@@ -658,24 +639,6 @@ def benchmark_flower(turns: int, n: int = 100, f: int = 10) -> None:
     reading = 1e3 * median(times["reading alone"])
     print(f"n = {n}, f = {f}, d = {len(start):,}, float32, {turns} turns; reading alone {reading:.0f} ms")
     print(table(["rule", "ms", "ratio to rule and reading", "middle half", "Flower's / ours"], lines))
-
-
-class Nodes:
-    """A grid whose nodes are only counted."""
-
-    def __init__(self, ids: range):
-        self.ids = ids
-
-    def get_node_ids(self) -> range:
-        """Who is there."""
-        return self.ids
-
-
-def quieten() -> None:
-    """Leave Lightning's own words out."""
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
-    for talk in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(talk).setLevel(logging.WARNING)
 
 
 class Rounds(pl.Callback):
@@ -718,8 +681,7 @@ def rounds_of(n_processes: int, count: int, overrides: list[str]) -> None:
     rounds = Rounds(warm_up=2)
     module, data = make_module(config), make_data(config)
     with TemporaryDirectory() as folder:
-        more = {"accelerator": "cpu", "limit_val_batches": 0, "enable_checkpointing": False}
-        more |= {"max_steps": 2 + count, "devices": n_processes, "enable_progress_bar": False}
+        more = BARE | {"accelerator": "cpu", "max_steps": 2 + count, "devices": n_processes}
         trainer = make_trainer(config, Path(folder), [rounds], **more)
         trainer.fit(module, datamodule=data)
     if trainer.is_global_zero:
@@ -770,89 +732,69 @@ def benchmark_processes(overrides: list[str], turns: int) -> None:
     )
 
 
-class WholeNames(argparse.ArgumentParser):
-    """Takes no beginnings of options: ``--n`` is not ``--names``."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
+# What each command calls.
+CALLS: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "round": lambda given: benchmark_round(spelled(given.overrides), given.turns),
+    "boba": lambda given: benchmark_boba(given.turns),
+    "aggregators": lambda given: [*map(partial(benchmark_aggregators, turns=given.turns, names=given.names), given.d)],
+    "simulation": lambda given: benchmark_simulation(spelled(given.overrides), given.rules, given.rounds),
+    "scale": lambda given: benchmark_scale(given.sizes, spelled(given.overrides)),
+    "startup": lambda given: benchmark_startup(given.turns),
+    "flower": lambda given: benchmark_flower(given.turns),
+    "processes": lambda given: benchmark_processes(spelled(given.overrides), given.turns),
+    "rounds": lambda given: rounds_of(given.processes, given.turns, spelled(given.overrides)),
+}
 
 
 def main() -> None:
     """Run what the command line asks for."""
-    quieten()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=WholeNames)
-    rounds = commands.add_parser("round", help="a round against its floor")
+    add = partial(parser.add_subparsers(dest="command", required=True).add_parser, allow_abbrev=False)
+    rounds = add("round", help="a round against its floor")
     rounds.add_argument("overrides", nargs="*", help="as for train.py")
-    rule = commands.add_parser("boba", help="BOBA's rule against one Gram matrix")
-    every = commands.add_parser("aggregators", help="every rule against its floor")
+    rule = add("boba", help="BOBA's rule against one Gram matrix")
+    every = add("aggregators", help="every rule against its floor")
     every.add_argument(
         "--d", type=int, nargs="+", default=[100_000, 1_000_000], help="lengths of updates, multiples of 10 from 1,000"
     )
     every.add_argument("--names", nargs="+", default=[], help="only these rules")
-    startup = commands.add_parser("startup", help="from the command to the first computation")
-    simulation = commands.add_parser("simulation", help="whole rounds against byzfl's")
+    startup = add("startup", help="from the command to the first computation")
+    simulation = add("simulation", help="whole rounds against byzfl's")
     simulation.add_argument("--rules", nargs="+", default=list(BYZFL_RULES), choices=list(BYZFL_RULES))
     simulation.add_argument("--rounds", type=int, default=200, help="of ours, ten a turn, at least 40 (200)")
     simulation.add_argument("--threads", type=int, default=1, help="that both sides compute with")
     simulation.add_argument("overrides", nargs="*", help="as for train.py, before the options: another data or model")
-    scale = commands.add_parser("scale", help="rounds of many clients")
+    scale = add("scale", help="rounds of many clients")
     scale.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000, 3000, 10_000], help="honest clients")
     scale.add_argument("overrides", nargs="*", help="as for train.py, before the options: another rule or attack")
-    flower = commands.add_parser("flower", help="a Flower strategy against its rule and Flower's own strategies")
-    several = commands.add_parser("processes", help="two processes against one")
+    flower = add("flower", help="a Flower strategy against its rule and Flower's own strategies")
+    several = add("processes", help="two processes against one")
     several.add_argument("overrides", nargs="*", help="as for train.py")
-    part = commands.add_parser("rounds", help="what processes asks for: the rounds of one run, timed")
+    part = add("rounds", help="what processes asks for: the rounds of one run, timed")
     part.add_argument("overrides", nargs="*", help="as for train.py")
     part.add_argument("--processes", type=int, default=1, help="over how many processes")
     several.add_argument("--turns", type=int, default=3, help="how often each is trained, for six rounds")
     part.add_argument("--turns", type=int, default=6, help="how many rounds")
     for command in (rounds, rule, every, startup, flower):
         command.add_argument("--turns", type=int, default=15, help="how often each contender is timed")
-    arguments = parser.parse_args()
-    if arguments.command == "simulation":
-        if arguments.rounds < 40 or arguments.threads < 1:
+    given = parser.parse_args()
+    if given.command == "simulation":
+        if given.rounds < 40 or given.threads < 1:
             parser.error(
                 f"--rounds must be at least 40, which make turns enough for a spread, and --threads 1, got "
-                f"{arguments.rounds} and {arguments.threads}"
+                f"{given.rounds} and {given.threads}"
             )
-        torch.set_num_threads(arguments.threads)
-        print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-        with explained():
-            benchmark_simulation(spelled(arguments.overrides), arguments.rules, arguments.rounds)
-        return
-    if arguments.command == "scale":
-        if min(arguments.sizes) < 10:
-            parser.error(f"--sizes must be at least 10, of which a tenth attack, got {min(arguments.sizes)}")
-        print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-        with explained():
-            benchmark_scale(arguments.sizes, spelled(arguments.overrides))
-        return
-    if arguments.turns < 2:
-        parser.error(f"--turns must be at least 2, which have a spread, got {arguments.turns}")
-    if arguments.command == "rounds":
-        return rounds_of(arguments.processes, arguments.turns, spelled(arguments.overrides))
+        torch.set_num_threads(given.threads)
+    elif given.command == "scale":
+        if min(given.sizes) < 10:
+            parser.error(f"--sizes must be at least 10, of which a tenth attack, got {min(given.sizes)}")
+    elif given.turns < 2:
+        parser.error(f"--turns must be at least 2, which have a spread, got {given.turns}")
+    elif given.command == "aggregators" and any(d < 1000 or d % 10 for d in given.d):
+        parser.error(f"--d must be multiples of 10, the classes of the server's samples, from 1,000, got {given.d}")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    if arguments.command == "processes":
-        with explained():
-            benchmark_processes(spelled(arguments.overrides), arguments.turns)
-    elif arguments.command == "round":
-        with explained():
-            benchmark_round(spelled(arguments.overrides), arguments.turns)
-    elif arguments.command == "boba":
-        benchmark_boba(arguments.turns)
-    elif arguments.command == "startup":
-        benchmark_startup(arguments.turns)
-    elif arguments.command == "flower":
-        benchmark_flower(arguments.turns)
-    else:
-        if any(d < 1000 or d % 10 for d in arguments.d):
-            parser.error(
-                f"--d must be multiples of 10, the classes of the server's samples, from 1,000, got {arguments.d}"
-            )
-        with explained():
-            for d in arguments.d:
-                benchmark_aggregators(d, arguments.turns, arguments.names)
+    with explained(), silence():
+        CALLS[given.command](given)
 
 
 if __name__ == "__main__":

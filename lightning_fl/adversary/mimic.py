@@ -5,7 +5,7 @@ ICLR 2022. arXiv:2006.09365.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
+from lightning_fl.aggregator.remembering import Memory
 from lightning_fl.errors import SettingError
 from lightning_fl.ranges import NonNegativeInt, PositiveInt
 from lightning_fl.updates.updates import Updates
@@ -127,7 +128,7 @@ def _variation(lengths: Tensor, rows: Tensor, mean: Tensor) -> Tensor:
     return u
 
 
-class MimicLearned(Adversary):
+class MimicLearned(Memory, Adversary):
     """Copy the honest client that stands out most along the direction in which honest updates vary most.
 
     The direction is learned over the first rounds, in each of which the client farthest along it is copied.  From then
@@ -147,22 +148,20 @@ class MimicLearned(Adversary):
     def __init__(self, warm_up: PositiveInt | None = None, **window: Any):
         super().__init__(**window)
         self.warm_up = warm_up
-        self._learned: Direction | None = None
-        self._last: Direction | None = None
 
     @override
     def attack(self, honest: Updates, n_byzantine: int, context: AttackContext) -> Float[Tensor, "b d"]:
         self.watch(honest, context)
-        assert self._last is not None
-        ids = _ids(honest, context)
-        target = self._last.target if self._last.target in ids else self._last.choose(honest, ids).target
+        ids, last = _ids(honest, context), Direction(**self._last)
+        target = last.target if last.target in ids else last.choose(honest, ids).target
         place = list(ids).index(target)  # type: ignore[arg-type]
         return honest.by_column(lambda rows: rows[place]).expand(n_byzantine, -1)
 
     @override
     def watch(self, honest: Updates, context: AttackContext) -> None:
-        learned = self._learned
-        if learned is None:
+        if self._remembered:
+            learned = Direction(**self._remembered)
+        else:
             z = torch.randn(honest.d, generator=context.generator("mimic"), dtype=honest.dtype)
             learned = Direction(z, torch.zeros_like(z))
         z, mean = (v.to(honest.device, honest.dtype, non_blocking=True) for v in (learned.z, learned.mean))
@@ -170,19 +169,7 @@ class MimicLearned(Adversary):
         if self.warm_up is None or learned.rounds < self.warm_up:
             now = learned.learn(honest)
             learned = now.choose(honest, _ids(honest, context)) if now.mean.isfinite().all() else learned
-        self._last = learned
-
-    @override
-    def on_train_batch_end(self, *args: Any) -> None:
-        self._learned = self._last
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return {} if self._learned is None else asdict(self._learned)
-
-    @override
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._learned = self._last = Direction(**state_dict) if state_dict else None
+        self._last = vars(learned)
 
 
 def _ids(honest: Updates, context: AttackContext) -> Sequence[int]:

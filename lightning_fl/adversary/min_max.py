@@ -7,6 +7,7 @@ Every distance that the search for gamma asks for follows from the inner product
 their standard deviation, so d is read once, however long the search.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -70,15 +71,26 @@ class MinMax(Adversary):
         limit, length = torch.stack([self.measure(squares[:-1, :-1]).max(), gram[-1, -1]]).tolist()
         to_mean, slope = torch.stack([squares[-1, :-1], gram[-2, -1] - gram[:-2, -1]]).cpu()  # <mean - x_i, p>
 
-        gamma, found, step = self.gamma_init, 0.0, self.gamma_init / 2
-        while 2 * step > self.tau:  # 2 step is |gamma - found|
-            if self.measure(to_mean + 2 * gamma * slope + gamma * gamma * length) <= limit:
-                found = gamma
-                gamma += step
-            else:
-                gamma -= step
-            step /= 2
-        return (mean + found * along).expand(n_byzantine, -1)
+        def near(gamma: float) -> bool:
+            return bool(self.measure(to_mean + 2 * gamma * slope + gamma * gamma * length) <= limit)
+
+        return (mean + largest(near, self.gamma_init, self.tau) * along).expand(n_byzantine, -1)
+
+
+def largest(near: Callable[[float], bool], start: float, tau: float) -> float:
+    """Find by steps that halve the largest number, below twice ``start`` and up to 2 tau, that is near; 0: none is.
+
+    >>> largest(lambda gamma: gamma <= 3.3, start=4.0, tau=0.5)
+    3.0
+    """
+    tried, found, step = start, 0.0, start / 2
+    while 2 * step > tau:  # 2 step is |tried - found|
+        if near(tried):
+            found, tried = tried, tried + step
+        else:
+            tried -= step
+        step /= 2
+    return found
 
 
 def _along(direction: str | None, mean: Tensor, std: Tensor) -> Tensor:

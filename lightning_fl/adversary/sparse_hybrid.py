@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from lightning_fl.adversary.base import Adversary, AttackContext
 from lightning_fl.adversary.lie import lie_factor
+from lightning_fl.adversary.min_max import largest
 from lightning_fl.aggregator.remembering import Memory
 from lightning_fl.client.gradient import Gradient
 from lightning_fl.network.parameters import flatten, trainable
@@ -56,20 +57,6 @@ def capped(std: Float[Tensor, " k"], cap: Cap) -> Float[Tensor, " k"]:
     low, high = ordered[below], ordered[(below + 1).clamp(max=len(std) - 1)]
     first, third = low + (places - below).to(std) * (high - low)
     return std.clamp(max=third + 1.5 * (third - first))
-
-
-def largest_factor(mask_square: float, other_square: float, limit: float, scale: float) -> float:
-    """Find by halving steps the largest z, up to rounding, with scale^2 A + z^2 B <= limit; 0 if there is none."""
-    z, step, best = _FIRST_Z, _FIRST_Z, 0.0
-    while abs(z - best) > _NEAR:
-        if scale**2 * mask_square + z**2 * other_square <= limit:
-            best, z = z, z + step / 2
-        else:
-            z -= step / 2
-        step /= 2
-        if step < _NEAR / 4:
-            break
-    return best
 
 
 class SparseHybrid(Memory, Adversary):
@@ -151,5 +138,6 @@ class SparseHybrid(Memory, Adversary):
             squares = away.double().square()
             inside, outside = (squares[mask].sum().item(), squares[~mask].sum().item())
             # sum_i ||y - x_i||^2 is h ||y - mean||^2 and what all y share.
-            return largest_factor(inside, outside, squares_about(honest, mean).min().item(), self.scale)
+            limit = squares_about(honest, mean).min().item()
+            return largest(lambda z: self.scale**2 * inside + z**2 * outside <= limit, _FIRST_Z, _NEAR)
         return lie_factor(honest.n, b) if self.factor is None else self.factor

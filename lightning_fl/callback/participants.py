@@ -39,9 +39,7 @@ def participants(module: FederatedModule) -> str:
         adversary += ", each with an iid share of all samples"
     present = federation.present
     if federation.participation < 1:
-        drawn = {"groups": "", "everybody": f", {federation.n} in all", "bernoulli": ", each by itself"}[
-            federation.sampling
-        ]
+        drawn = {"everybody": f", {federation.n} in all", "bernoulli": ", each by itself"}.get(federation.sampling, "")
         mean = " on average" if federation.varies else ""
         adversary += f"; {present[0]} and {present[1]} of them per round{mean}{drawn}"
     corrupted = f"; a corruption of severity {data.corruption} on each client's" if data.corruption else ""
@@ -51,23 +49,21 @@ def participants(module: FederatedModule) -> str:
     beyond = not_guaranteed(module.aggregator, federation, data.n_classes, module.trainer.max_steps)
     forged = module.adversary.note(*present) if module.adversary is not None and present[1] else None
     note = data.dealt.note(federation.n_clients, data.n_classes)
+    untested = f"no test sample of class {', '.join(map(str, absent))}: its recall is not measured" if absent else None
+    each = f"{_range(sizes.tolist())} samples and {_range(held.tolist())} classes per honest client"
     lines = [
-        f"Clients    {honest} honest + {adversary}",
-        *([f"           {forged}"] if forged else []),
-        f"Server     {settings(module.aggregator)}, {server}",
-        *([f"           {beyond}"] if beyond else []),
-        f"Model      {type(module.model).__name__}, d = {d:,}",
-        f"Data       {type(data).__name__}, {', '.join(samples)} and {len(data.test):,} test samples{corrupted}",
-        f"           {_inputs(data.train)}",
-        *(
-            [f"           no test sample of class {', '.join(map(str, absent))}: its recall is not measured"]
-            if absent
-            else []
-        ),
-        f"Partition  {settings(data.partition)}: {_range(sizes.tolist())} samples and {_range(held.tolist())} classes "
-        f"per honest client",
-        *([f"           {note}"] if note else []),
+        ("Clients", f"{honest} honest + {adversary}"),
+        ("", forged),
+        ("Server", f"{settings(module.aggregator)}, {server}"),
+        ("", beyond),
+        ("Model", f"{type(module.model).__name__}, d = {d:,}"),
+        ("Data", f"{type(data).__name__}, {', '.join(samples)} and {len(data.test):,} test samples{corrupted}"),
+        ("", _inputs(data.train)),
+        ("", untested),
+        ("Partition", f"{settings(data.partition)}: {each}"),
+        ("", note),
     ]
+    said = [f"{heading:11}{text}" for heading, text in lines if text]
     rows = [
         [
             str(z) if data.class_names is None else f"{z} {data.class_names[z]}",
@@ -78,7 +74,7 @@ def participants(module: FederatedModule) -> str:
         for z, column in enumerate(counts.T)
     ]
     shown = rows if len(rows) <= 20 else [*rows[:10], ["..."] * 4, *rows[-5:]]
-    return "\n".join([*lines, "", table(["class", "samples", "held by clients", "samples per holder"], shown)])
+    return "\n".join([*said, "", table(["class", "samples", "held by clients", "samples per holder"], shown)])
 
 
 def _inputs(samples: Samples) -> str:

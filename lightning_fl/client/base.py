@@ -4,9 +4,10 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -229,16 +230,13 @@ class Client(Checked, nn.Module, ABC):
 
     def _compute(self, model: nn.Module, batch: ClientBatch, rows: Tensor, losses: Tensor, at: Tensor | None) -> None:
         """Write all gradients and losses."""
-        parameters = trainable(model)
-        like, d, scale = list(parameters.values()), rows.shape[1], _loss_scale(rows.device)
-        keys = _keys(model, batch, like[0].device)
-        alone = mixes(model)
-        chunk = 1 if alone else self.client_chunk or default_client_chunk(model, d, like[0].device)
+        device, d, alone = rows.device, rows.shape[1], mixes(model)
+        work = _Work(model, batch, rows, losses, _keys(model, batch, device), at, _loss_scale(device))
+        chunk = 1 if alone else self.client_chunk or default_client_chunk(model, d, device)
         free = not alone and self.client_chunk is None
         if free and sum(batch.sizes) <= _FEW_SAMPLES * len(batch) and min(batch.ids) >= 0:
-            numbers = numbers_per_sample(model, batch.samples)
-            fitting = clients_that_fit(numbers, batch.sizes, d, like[0].device)
-            if fitting > 1 and _side_by_side(model, batch, fitting, keys, rows, losses, at):
+            fitting = clients_that_fit(numbers_per_sample(model, batch.samples), batch.sizes, d, device)
+            if fitting > 1 and work.side_by_side(fitting):
                 return
             if chunk > 1 and fitting >= 2 * chunk:
                 chunk = fitting
@@ -246,21 +244,15 @@ class Client(Checked, nn.Module, ABC):
             chunk = 1  # vmap pads clients to one size, and an embedding would count the padding
         if chunk > 1 and free and not computed_at_once(model, batch.samples):
             chunk = 1
-
-        def own(which: int | Tensor) -> dict[str, Tensor]:
-            return parameters if at is None else dict(zip(parameters, unflatten(at[which], like), strict=True))
-
         if chunk == 1:
-            for i, indices in enumerate(batch.indices):
-                key = None if keys is None else keys[i]
-                losses[i] = _one_gradient(model, own(i), batch.samples, indices, key, scale, out=rows[i])
+            for i in range(len(batch)):
+                work.alone(i)
         else:  # clients of about the same size share a chunk, so that little is padded
             for clients in torch.tensor(batch.sizes).argsort(stable=True).split(chunk):
-                there = own(clients.to(rows.device, non_blocking=True))
-                _chunk_gradients(model, there, None if at is None else 0, batch, clients, keys, scale, rows, losses)
-        if scale != 1:
-            rows /= scale
-            losses /= scale
+                work.at_once(clients)
+        if work.scale != 1:
+            rows /= work.scale
+            losses /= work.scale
 
 
 class LocalSteps(Client):
@@ -317,11 +309,8 @@ def minibatches(
     """
     if size is None or not len(batch):
         return [replace(batch, drawing=(this_round, step)) for step in range(epochs or steps)]
-    draw, generator = _afresh if sampling is None else _through_epochs, torch.Generator()
-    if epochs is not None:
-        draw, steps = _in_whole_epochs, epochs
     clients = zip(batch.ids, batch.sizes, strict=True)
-    drawn = [list(draw(n, size, this_round, steps, client, generator)) for client, n in clients]
+    drawn = [list(_places(client, n, size, this_round, steps, sampling, epochs)) for client, n in clients]
     # One gather per step for all clients: a GPU is sent one tensor, not one per client.
     every = torch.cat(list(batch.indices))
     starts = torch.tensor([0, *batch.sizes[:-1]]).cumsum(0)
@@ -336,36 +325,25 @@ def minibatches(
     return found
 
 
-def _afresh(
-    n: int, size: int, this_round: Round, steps: int, client: int, generator: torch.Generator
+def _places(
+    client: int, n: int, size: int, this_round: Round, steps: int, sampling: Sampling | None, epochs: int | None
 ) -> Iterator[Tensor]:
-    """Yield the positions, among a client's n samples, of its mini-batches; each is drawn from all."""
-    generator.manual_seed(this_round.derive_seed("mini-batch", client))
-    for _ in range(steps):
-        yield torch.randperm(n, generator=generator)[:size]
-
-
-def _through_epochs(
-    n: int, size: int, this_round: Round, steps: int, client: int, generator: torch.Generator
-) -> Iterator[Tensor]:
-    """Yield the positions, among a client's n samples, of its mini-batches; each epoch has one order."""
-    blocks, current, order = -(-n // size), -1, torch.empty(0)
-    for draw in range(this_round.index * steps, (this_round.index + 1) * steps):
-        epoch, block = divmod(draw, blocks)
-        if epoch != current:
-            current = epoch
-            generator.manual_seed(seeding.derive_seed(this_round.seed, "epoch", client, epoch))
-            order = torch.randperm(n, generator=generator)
-        yield order[block * size : (block + 1) * size]
-
-
-def _in_whole_epochs(
-    n: int, size: int, this_round: Round, steps: int, client: int, generator: torch.Generator
-) -> Iterator[Tensor]:
-    """Yield the positions, among a client's n samples, of its mini-batches in so many epochs of this round."""
-    for epoch in range(steps):
-        generator.manual_seed(this_round.derive_seed("local epoch", client, epoch))
-        yield from torch.randperm(n, generator=generator).split(size)
+    """Yield the positions, among a client's n samples, of its mini-batches; see `minibatches`."""
+    if epochs is not None:
+        for epoch in range(epochs):
+            yield from torch.randperm(n, generator=this_round.generator("local epoch", client, epoch)).split(size)
+    elif sampling is None:
+        generator = this_round.generator("mini-batch", client)
+        for _ in range(steps):
+            yield torch.randperm(n, generator=generator)[:size]
+    else:
+        blocks, current, order = -(-n // size), -1, torch.empty(0)
+        for draw in range(this_round.index * steps, (this_round.index + 1) * steps):
+            epoch, block = divmod(draw, blocks)
+            if epoch != current:
+                current, generator = epoch, seeding.generator(this_round.seed, "epoch", client, epoch)
+                order = torch.randperm(n, generator=generator)
+            yield order[block * size : (block + 1) * size]
 
 
 def rows_of(batch: ClientBatch, state: Tensor, who: str) -> Int64[Tensor, " h"]:
@@ -415,31 +393,102 @@ def clients_that_fit(numbers: int, sizes: Sequence[int], d: int, device: torch.d
     return max(1, int(room / (numbers * sum(sizes) / len(sizes) + d)))
 
 
-def _side_by_side(
-    model: nn.Module,
-    batch: ClientBatch,
-    chunk: int,
-    keys: Tensor | None,
-    rows: Tensor,
-    losses: Tensor,
-    at: Tensor | None,
-) -> bool:
-    """Write all gradients and losses, ``chunk`` clients side by side at a time, if the model allows it.
+@dataclass(frozen=True)
+class _Work:
+    """Clients whose gradients and losses are to be written, in one of three ways.
 
-    Returns:
-        Whether it could.
+    Args:
+        model: The model.
+        batch: The clients and their samples.
+        rows: (h, d) where the gradients go.
+        losses: (h,) where the losses go.
+        keys: (h,) each client's key for dropout.  None: for a model without dropout.
+        at: (h, d) parameters of each client.  None: all at the model's.
+        scale: By what gradients and losses are multiplied, except those of `side_by_side`.
     """
-    if not keeps_apart(model, batch.samples):
-        return False
-    for start in range(0, len(batch), chunk):
-        part = slice(start, start + chunk)
-        drawn = None if keys is None else keys_in_order(keys[part], batch.sizes[part])
-        own = None if at is None else at[part]
-        try:
-            fill(model, batch.samples, batch.indices[part], drawn, rows[part], losses[part], own)
-        except UnsupportedError:  # what depends on the samples, and those of `keeps_apart` did not show
+
+    model: nn.Module
+    batch: ClientBatch
+    rows: Tensor
+    losses: Tensor
+    keys: Tensor | None
+    at: Tensor | None = None
+    scale: float = 1.0
+
+    @cached_property
+    def parameters(self) -> dict[str, Tensor]:
+        """The model's."""
+        return trainable(self.model)
+
+    def own(self, which: int | Tensor) -> dict[str, Tensor]:
+        """The parameters of some clients, by name."""
+        if self.at is None:
+            return self.parameters
+        return dict(zip(self.parameters, unflatten(self.at[which], [*self.parameters.values()]), strict=True))
+
+    def side_by_side(self, chunk: int) -> bool:
+        """Compute all, ``chunk`` clients side by side at a time, if the model allows it; tell whether it does."""
+        batch, keys = self.batch, self.keys
+        if not keeps_apart(self.model, batch.samples):
             return False
-    return True
+        for start in range(0, len(batch), chunk):
+            part = slice(start, start + chunk)
+            drawn = None if keys is None else keys_in_order(keys[part], batch.sizes[part])
+            own = None if self.at is None else self.at[part]
+            try:
+                fill(self.model, batch.samples, batch.indices[part], drawn, self.rows[part], self.losses[part], own)
+            except UnsupportedError:  # what depends on the samples, and those of `keeps_apart` did not show
+                return False
+        return True
+
+    def alone(self, i: int) -> None:
+        """Compute one client, a slice of its samples at a time."""
+        model, indices, samples, out = self.model, self.batch.indices[i], self.batch.samples, self.rows[i]
+        leaves = {name: value.detach().requires_grad_() for name, value in self.own(i).items()}
+        loss = out.new_zeros(())
+        if mixes(model):
+            size = len(indices)
+        elif convolves_on_cpu(model, out.device):
+            size = at_a_time(model, samples)
+        else:
+            size = max(1, _SLICE_NUMBERS // samples.inputs[0].numel())
+        keys = None if self.keys is None else sample_keys(self.keys[i], len(indices)).split(size)
+        for k, part in enumerate(indices.split(size)):
+            x, y = samples.gather(part)
+            x = arranged(model, x)
+            with torch.enable_grad(), nullcontext() if keys is None else KeyedDropout(keys[k]):
+                loss += call_at(leaves, _back, model, x, y, self.scale * (len(part) / len(indices)))
+        gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.to_dense() for leaf in leaves.values()]
+        torch.cat([gradient.flatten() for gradient in gradients], out=out)
+        self.losses[i] = loss
+
+    def at_once(self, clients: Tensor) -> None:
+        """Compute some clients by one vmap over them."""
+        rows, held = self.rows, [self.batch.indices[i] for i in clients.tolist()]
+        here, indices = clients.to(rows.device, non_blocking=True), pad_sequence(held, batch_first=True)
+        sizes = torch.tensor([len(each) for each in held]).to(indices.device, non_blocking=True)
+        mask = torch.arange(indices.shape[1], device=indices.device) < sizes[:, None]
+        indices = torch.where(mask, indices, indices[:, :1])  # padded with a client's own sample: 0 * NaN is NaN
+        x, y = self.batch.samples.gather(indices)
+        drawn = None if self.keys is None else sample_keys(self.keys[here], indices.shape[1])
+        in_dims = (None if self.at is None else 0, 0, 0, 0, None if drawn is None else 0)
+        try:
+            gradients, values = vmap(grad_and_value(_masked_loss(self.model)), in_dims=in_dims)(
+                self.own(here), x, y, self.scale * mask.to(rows.dtype) / sizes[:, None], drawn
+            )
+        except RuntimeError as error:
+            if "vmap" not in str(error):
+                raise
+            raise SettingError(
+                f"{type(self.model).__name__} does what torch.vmap cannot do for several clients at once; set "
+                f"client_chunk=1 of the client. ({str(error).splitlines()[0]})"
+            ) from error
+        self.losses[here] = values
+        start = 0
+        for gradient in gradients.values():
+            flat = gradient.reshape(len(clients), -1)
+            rows[here, start : start + flat.shape[1]] = flat
+            start += flat.shape[1]
 
 
 def _keys(model: nn.Module, batch: ClientBatch, device: torch.device) -> Tensor | None:
@@ -452,38 +501,6 @@ def _keys(model: nn.Module, batch: ClientBatch, device: torch.device) -> Tensor 
             f"in {type(model).__name__}."
         )
     return client_keys(batch.ids, *batch.drawing).to(device)
-
-
-def _one_gradient(
-    model: nn.Module,
-    parameters: Mapping[str, Tensor],
-    samples: Samples,
-    indices: Tensor,
-    key: Tensor | None,
-    scale: float,
-    out: Tensor,
-) -> Tensor:
-    """Write the gradient of the mean loss over one client's samples, a slice of them at a time; give the loss.
-
-    Both are scaled.
-    """
-    leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-    loss = out.new_zeros(())
-    if mixes(model):
-        size = len(indices)
-    elif convolves_on_cpu(model, out.device):
-        size = at_a_time(model, samples)
-    else:
-        size = max(1, _SLICE_NUMBERS // samples.inputs[0].numel())
-    keys = None if key is None else sample_keys(key, len(indices)).split(size)
-    for k, part in enumerate(indices.split(size)):
-        x, y = samples.gather(part)
-        x = arranged(model, x)
-        with torch.enable_grad(), nullcontext() if keys is None else KeyedDropout(keys[k]):
-            loss += call_at(leaves, _back, model, x, y, scale * (len(part) / len(indices)))
-    gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.to_dense() for leaf in leaves.values()]
-    torch.cat([gradient.flatten() for gradient in gradients], out=out)
-    return loss
 
 
 def _back(model: nn.Module, x: Tensor, y: Tensor, share: float) -> Tensor:
@@ -504,7 +521,7 @@ def computed_at_once(model: nn.Module, samples: Samples) -> bool:
     """Find out whether ``vmap`` gives what plain autograd gives, and tell if it does not; see `trial`."""
 
     def compute(model: nn.Module, batch: ClientBatch, keys: Tensor, rows: Tensor, losses: Tensor) -> None:
-        _chunk_gradients(model, trainable(model), None, batch, torch.arange(2), keys, 1.0, rows, losses)
+        _Work(model, batch, rows, losses, keys).at_once(torch.arange(2))
 
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "There is a performance drop")  # vmap computes one by one, too, but slowly
@@ -520,24 +537,6 @@ def computed_at_once(model: nn.Module, samples: Samples) -> bool:
     return False
 
 
-@contextmanager
-def all_at_once(model: nn.Module, advice: str) -> Iterator[None]:
-    """Explain what torch.vmap refuses of a model.
-
-    Raises:
-        SettingError: In place of vmap's error.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if "vmap" not in str(error):
-            raise
-        raise SettingError(
-            f"{type(model).__name__} does what torch.vmap cannot do for several clients at once; {advice}. "
-            f"({str(error).splitlines()[0]})"
-        ) from error
-
-
 def _masked_loss(model: nn.Module) -> Callable[..., Tensor]:
     def each(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return sample_losses(model, model(x), y)
@@ -549,35 +548,3 @@ def _masked_loss(model: nn.Module) -> Callable[..., Tensor]:
             return losses.to(share.dtype) @ share
 
     return loss
-
-
-def _chunk_gradients(
-    model: nn.Module,
-    parameters: Mapping[str, Tensor],
-    parameters_dim: int | None,
-    batch: ClientBatch,
-    clients: Tensor,
-    keys: Tensor | None,
-    scale: float,
-    rows: Tensor,
-    losses: Tensor,
-) -> None:
-    """Write the gradients and losses of some clients, scaled, into their rows, by one vmap over them."""
-    indices = pad_sequence([batch.indices[i] for i in clients.tolist()], batch_first=True)
-    sizes = torch.tensor([len(batch.indices[i]) for i in clients.tolist()]).to(indices.device, non_blocking=True)
-    mask = torch.arange(indices.shape[1], device=indices.device) < sizes[:, None]
-    indices = torch.where(mask, indices, indices[:, :1])  # padded with a client's own sample: 0 * NaN is NaN
-    x, y = batch.samples.gather(indices)
-    drawn = None if keys is None else sample_keys(keys[clients.to(keys.device, non_blocking=True)], indices.shape[1])
-    in_dims = (parameters_dim, 0, 0, 0, None if drawn is None else 0)
-    with all_at_once(model, "set client_chunk=1 of the client"):
-        gradients, values = vmap(grad_and_value(_masked_loss(model)), in_dims=in_dims)(
-            parameters, x, y, scale * mask.to(rows.dtype) / sizes[:, None], drawn
-        )
-    clients = clients.to(rows.device, non_blocking=True)
-    losses[clients] = values
-    start = 0
-    for gradient in gradients.values():
-        flat = gradient.reshape(len(clients), -1)
-        rows[clients, start : start + flat.shape[1]] = flat
-        start += flat.shape[1]

@@ -8,6 +8,7 @@ lightning-fl advise sites.csv --server-samples 20 --participation 0.8
 sites.csv has a column site and one for each class with its number of samples; or a column total, and classes' shares.
 """
 
+from argparse import Namespace
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -33,10 +34,10 @@ MORE = [*RULES, "multi_krum", "nnm_geometric_median", "caf", "centred_clipping"]
 WITH_SAMPLES = ["server_only", "fltrust"]  # at the server; the first is the line to beat
 
 
-def answer(path: Path, f: int, more: bool, images: bool, server_samples: int, participation: float, out: Path) -> None:
+def answer(given: Namespace, out: Path) -> None:
     """Play, print and write the page."""
-    if not path.is_file():
-        raise DataError(f"advise needs a CSV file of the sites, got {path}, which is not there.")
+    if not given.sites.is_file():
+        raise DataError(f"advise needs a CSV file of the sites, got {given.sites}, which is not there.")
     from lightning_fl import files
     from lightning_fl.aggregator.base import Aggregator
     from lightning_fl.run import page
@@ -48,26 +49,26 @@ def answer(path: Path, f: int, more: bool, images: bool, server_samples: int, pa
         made: Aggregator = make(compose([f"aggregator={name}", f"f={tolerated}"]).aggregator)
         return made
 
-    rules = (MORE if more else RULES) + (WITH_SAMPLES if server_samples else [])
-    rounds, seeds = (200, 3) if more else (60, 1)
+    rules = (MORE if given.more else RULES) + (WITH_SAMPLES if given.server_samples else [])
+    rounds, seeds = (200, 3) if given.more else (60, 1)
 
     def played() -> Iterator[str]:  # the bar begins with the first rule, once everything is checked
         yield from tqdm(rules, desc="Playing", unit="rule")
 
     found = advise(
-        Sites.read(path),
-        f,
+        Sites.read(given.sites),
+        given.f,
         played(),
         rule,
         rounds=rounds,
         seeds=seeds,
-        images=images,
-        server_samples=server_samples,
-        participation=participation,
+        images=given.images,
+        server_samples=given.server_samples,
+        participation=given.participation,
     )
     print(found)
     notes = [f"<p>{escape(note)}</p>" for note in found.notes]
-    title = f"advice for {path.stem}"
+    title = f"advice for {given.sites.stem}"
     files.write(
         out / "advice.html", page.document(title, [f"<h1>{escape(title)}</h1>", page.table(*found.cells), *notes])
     )
@@ -91,12 +92,4 @@ def main() -> None:
     parser.add_argument("--out", default="runs/advice", help="folder for the page (runs/advice)")
     with explained():
         given = parser.parse_args()
-        answer(
-            given.sites,
-            given.f,
-            given.more,
-            given.images,
-            given.server_samples,
-            given.participation,
-            out_folder(given.out),
-        )
+        answer(given, out_folder(given.out))

@@ -104,8 +104,9 @@ def reproduce(given: argparse.Namespace) -> int:
     planned = [] if given.dry_run else [(cell, grid.compose(cell)) for cell in missing]
     total = len({run.folder for _, run in planned})
     print(f"{many(len(missing), 'cell') if given.dry_run else many(total, 'run')} to do", flush=True)
+    computed = grid.scale != 1 or grid.told is not None
     for cell in missing if given.dry_run else []:
-        print(f"  {cell.title}: {command_for(cell, given) if grid.changed else spell('train', *cell.command)}")
+        print(f"  {cell.title}: {command_for(cell, given) if computed else spell('train', *cell.command)}")
     progress = Progress(total, given.workers)
     try:
         progress.follow(grid.train(planned, runner))

@@ -62,9 +62,6 @@ _MOVERS = {Tensor.to, Tensor.cpu, Tensor.cuda}
 class PretendedDevice(TorchFunctionMode):
     """Inside it, ``.to("cuda")`` and ``device="cuda"`` lead to a GPU, which the processor plays.
 
-    Args:
-        kind: What the device is called.
-
     >>> with PretendedDevice() as gpu:
     ...     x = torch.ones(3, device="cuda")
     ...     total = (2 * x).sum().item()
@@ -72,9 +69,9 @@ class PretendedDevice(TorchFunctionMode):
     (6.0, 1)
     """
 
-    def __init__(self, kind: str = "cuda") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.device = torch.device(kind, 0)
+        self.device = torch.device("cuda", 0)
         self.waits: list[str] = []
         """Which functions made the processor wait, in order; of those outside of torch, the innermost."""
         self.copies: list[str] = []

@@ -349,9 +349,7 @@ class FederatedDataModule(Checked, pl.LightningDataModule, ABC):
         """The test samples (see the class's note); of several processes each evaluates some."""
         return self._share().batches(self.eval_batch_size)
 
-    def test_dataloader(self) -> Batches:
-        """The test samples; of several processes each evaluates some."""
-        return self._share().batches(self.eval_batch_size)
+    test_dataloader = val_dataloader
 
     def _share(self) -> Samples:
         """The test samples, or this process's share of them."""

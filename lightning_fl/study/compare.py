@@ -4,7 +4,7 @@ Runs are identified by what their results depend on, so it does not matter who t
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
@@ -34,45 +34,22 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]  # panel, row, column
 
 
-def _of_clients(name: str, told: str) -> tuple[str, Callable[[dict[str, Any]], float | None], float, bool]:
-    """A metric of the honest clients' accuracies."""
-
-    def value(summary: dict[str, Any]) -> float | None:
-        found: float | None = (summary["client_accuracy"] or {}).get(name)
-        return found
-
-    return f"Accuracy of honest clients, {told} (%)", value, 100.0, True
-
-
-def _attack(summary: dict[str, Any]) -> dict[str, Any]:
-    return summary.get("attack") or {}  # none in memory, where nothing of it is measured
-
-
-# Name and unit, how to read it from a summary, scale, and whether more is better.
-_METRICS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None], float, bool]] = {
-    "accuracy": ("Accuracy (%)", lambda summary: summary["accuracy"], 100, True),
-    "validation_accuracy": ("Validation accuracy (%)", lambda summary: summary.get("validation_accuracy"), 100, True),
-    "worst_recall": (
-        "Recall of the least recognised class (%)",
-        lambda summary: least_recall(summary["recall"]),
-        100,
-        True,
-    ),
-    "mrd": ("Max-recall-drop (%)", lambda summary: summary["mrd"], 100, False),
-    "attack": ("Attack success rate (%)", lambda summary: _attack(summary).get("success_rate"), 100, False),
-    "kappa": ("Measured kappa, mean over rounds", lambda summary: summary["robustness"]["mean"], 1, False),
-    "client_mean": _of_clients("mean", "mean"),
-    "client_worst": _of_clients("worst", "worst"),
-    "client_tenth": _of_clients("tenth", "10 % quantile"),
-    "auc": ("Area under the detection curve (%)", lambda summary: summary["detection"]["auc"], 100, True),
-    "true_alarms": ("Byzantine clients accused (%)", lambda summary: summary["detection"]["true_alarms"], 100, True),
-    "false_alarms": ("Honest clients accused (%)", lambda summary: summary["detection"]["false_alarms"], 100, False),
+# Name and unit, the column of metrics.csv (in a summary GROUP/NAME is NAME of GROUP), and whether more is better.
+_METRICS = {
+    "accuracy": ("Accuracy (%)", "accuracy", True),
+    "validation_accuracy": ("Validation accuracy (%)", "validation_accuracy", True),
+    "worst_recall": ("Recall of the least recognised class (%)", "recall", True),
+    "mrd": ("Max-recall-drop (%)", "mrd", False),
+    "attack": ("Attack success rate (%)", "attack/success_rate", False),
+    "kappa": ("Measured kappa, mean over rounds", "robustness/kappa", False),
+    "client_mean": ("Accuracy of honest clients, mean (%)", "client_accuracy/mean", True),
+    "client_worst": ("Accuracy of honest clients, worst (%)", "client_accuracy/worst", True),
+    "client_tenth": ("Accuracy of honest clients, 10 % quantile (%)", "client_accuracy/tenth", True),
+    "auc": ("Area under the detection curve (%)", "detection/auc", True),
+    "true_alarms": ("Byzantine clients accused (%)", "detection/true_alarms", True),
+    "false_alarms": ("Honest clients accused (%)", "detection/false_alarms", False),
 }
 METRICS = tuple(_METRICS)
-_CURVES = {name: name for name in ("accuracy", "validation_accuracy", "mrd")}
-_CURVES |= {f"client_{name}": f"client_accuracy/{name}" for name in ("mean", "worst", "tenth")}
-_CURVES |= {"attack": "attack/success_rate", "kappa": "robustness/kappa"}
-_CURVES |= {name: f"detection/{name}" for name in ("auc", "true_alarms", "false_alarms")}
 
 
 def find(folders: Iterable[str | Path]) -> list[Path]:
@@ -212,7 +189,8 @@ class Comparison:
     ):
         if metric not in METRICS:
             raise SettingError(no_such("metric", metric, METRICS))
-        self.metric, (self.unit, self._value, self._scale, self.more_is_better) = metric, _METRICS[metric]
+        self.metric, (self.unit, self._column, self.more_is_better) = metric, _METRICS[metric]
+        self._scale = 100 if "%" in self.unit else 1
         entries = self._distinct([_Entry.read(run) for run in runs])
         self.repeated = len(runs) - len(entries)
         entries = _beside_twins(entries)
@@ -256,12 +234,8 @@ class Comparison:
         nothing = {axis: named(None, axis) if axis in classes else "null" for axis in axes}
         told = {"seed", *axes, *_following(rows, axes)}
         for row, parts in zip(rows, differing(configs), strict=True):
-            of: dict[str, list[Part]] = {axis: [] for axis in ["", *axes]}
-            for part in parts:
-                inside = [axis for axis in axes if f"{part.path}.".startswith(f"{axis}.")]
-                of[max(inside, key=len, default="")] += [part] if part.path not in told else []
-            values = {axis: row[axis].value if axis in row else "null" for axis in axes}
-            values |= {axis: nothing[axis] for axis, value in values.items() if value == "null"}
+            of = _by_axis((part for part in parts if part.path not in told), axes)
+            values = nothing | {axis: row[axis].value for axis in axes if axis in row and row[axis].value != "null"}
             chosen = {axis: Part(axis, axis.rpartition(".")[2], values[axis]) for axis in axes}
             seen = [*of[""], *chosen.values()]
             label = {axis: ", ".join([values[axis], *texts(_unseen(of[axis], seen))]) for axis in axes}
@@ -310,11 +284,19 @@ class Comparison:
             curves.append((points, run.diverged))
         return Group(values, lost, curves, self._scale == 100)
 
+    def _value(self, summary: Mapping[str, Any]) -> float | None:
+        """The metric in a summary; None where nothing of it is measured."""
+        if self.metric == "worst_recall":
+            return least_recall(summary["recall"])
+        group, _, name = self._column.rpartition("/")
+        found: Mapping[str, float | None] = (summary.get(group) or {}) if group else summary
+        return found.get("mean" if self.metric == "kappa" else name)
+
     def _at(self, row: Mapping[str, float]) -> float | None:
         """The metric in a row of ``metrics.csv``."""
         if self.metric == "worst_recall":
             return least_recall(share for name, share in row.items() if name.startswith("recall/"))
-        return row.get(_CURVES[self.metric])
+        return row.get(self._column)
 
     def _pair(self, run: Path | SavedRun, twin: Path | SavedRun, place: Key) -> Pair | None:
         """Pair a run with its twin; None where one has no result, or results are no percentages."""
@@ -450,6 +432,15 @@ class Comparison:
         for i in range(0, len(rows), plot.MOST_LINES):
             keys = product(self.panels, rows[i : i + plot.MOST_LINES], self.columns)
             yield {key: curves[key] for key in keys if key in curves}
+
+
+def _by_axis(parts: Iterable[Part], axes: Sequence[str]) -> dict[str, list[Part]]:
+    """Sort settings by the innermost axis of which they are a part; "": of none."""
+    found: dict[str, list[Part]] = {axis: [] for axis in ["", *axes]}
+    for part in parts:
+        inside = [axis for axis in axes if f"{part.path}.".startswith(f"{axis}.")]
+        found[max(inside, key=len, default="")].append(part)
+    return found
 
 
 def _unseen(parts: Iterable[Part], seen: Sequence[Part]) -> list[Part]:

@@ -114,8 +114,9 @@ class Grid(Study):
         for text in (text for given in (more, *self.overrides.values()) for text in given):
             if (key := overridden(text)) in _OPTIONS:
                 raise SettingError(f"a table's runs have this from {_OPTIONS[key]}, got {key}=...; leave it out.")
-        self._cells: dict[tuple[Place, int, int | None], Cell] = {}
         self._composed: dict[tuple[str, ...], tuple[DictConfig, list[str]]] = {}
+        self.stem = self._stem(table.name)
+        self.kept = self._kept(table.name)
         super().__init__(folder / f"{self.stem}.csv", STORED)
         for row in sorted([*self.kept_elsewhere(), *read(self.kept)], key=lambda row: int(row["seed"])):
             self.put(row, kept=True)
@@ -124,10 +125,8 @@ class Grid(Study):
 
     def cell(self, place: Place, seed: int, twin: int | None = None) -> Cell:
         """Give the cell of a row and a column at a seed, or its twin."""
-        if (place, seed, twin) not in self._cells:  # a report asks thousands of times
-            title = f"{place[1]}, {place[0]}, seed {seed}" + ("" if twin is None else ", twin")
-            self._cells[place, seed, twin] = Cell(place, self.overrides[place], seed, title, twin)
-        return self._cells[place, seed, twin]
+        title = f"{place[1]}, {place[0]}, seed {seed}" + ("" if twin is None else ", twin")
+        return Cell(place, self.overrides[place], seed, title, twin)
 
     def cell_of(self, row: Record) -> Cell | None:
         """Give the cell of a record; see `Study`."""
@@ -145,23 +144,15 @@ class Grid(Study):
             self.seeds.append(row["seed"])
         return counts
 
-    @property
-    def stem(self) -> str:
-        """Name of the files of this table at this scale and with these overrides."""
-        return self._stem(self.table.name)
-
     def _stem(self, table: str) -> str:
+        """Name the files of a table at this scale and with these overrides."""
         parts = [table, *([f"scale_{self.scale:g}"] if self.scale != 1 else [])]
         parts += [*([] if self.told is None else [f"told_{self.told:g}"]), *self._counted()]
         stem = "_".join(re.sub(r"[^\w.=-]+", "-", part) for part in parts)
         return stem if len(stem) <= _LONGEST else f"{stem[:_LONGEST]}_{sha256(stem.encode()).hexdigest()[:8]}"
 
-    @property
-    def kept(self) -> Path:
-        """File of the table's kept cells."""
-        return self._kept(self.table.name)
-
     def _kept(self, table: str) -> Path:
+        """Name the file of a table's kept cells."""
         return TABLES / "measured" / f"{self._stem(table)}.csv"
 
     def kept_elsewhere(self) -> list[Record]:
@@ -179,11 +170,6 @@ class Grid(Study):
         """What makes this another setting than the paper's, in a few words each."""
         told = [] if self.told is None else [f"rules are told {self.told:g} times as many attackers as there are"]
         return [*([f"rounds times {self.scale:g}"] if self.scale != 1 else []), *told, *self._counted()]
-
-    @property
-    def changed(self) -> bool:
-        """Whether settings are computed from those of the table."""
-        return self.scale != 1 or self.told is not None
 
     def _counted(self) -> list[str]:
         return [override for override in self.more if not beside(override)]

@@ -50,15 +50,14 @@ class Estimate:
         high = np.quantile(means, 0.975, method="higher")
         return cls(mean(values), float(low), float(high))
 
-    def text(self, digits: int = 1, scale: float = 100.0) -> str:
-        """Write the mean and the interval.
+    def text(self) -> str:
+        """Write the mean and the interval, in percent.
 
         >>> Estimate(0.5, 0.25, 0.75).text(), Estimate(0.5, 0.5, 0.5).text()
         ('50.0 [25.0, 75.0]', '50.0')
         """
-        if self.low == self.high:
-            return f"{scale * self.mean:.{digits}f}"
-        return f"{scale * self.mean:.{digits}f} [{scale * self.low:.{digits}f}, {scale * self.high:.{digits}f}]"
+        interval = "" if self.low == self.high else f" [{100 * self.low:.1f}, {100 * self.high:.1f}]"
+        return f"{100 * self.mean:.1f}{interval}"
 
 
 @dataclass(frozen=True)

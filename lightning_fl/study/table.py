@@ -103,42 +103,16 @@ class Table:
         self.title, self.source, self.base = given["title"], given.get("source", ""), given.get("base", "")
         self.interval = is_true(given.get("interval", "false"))
         self.note, self.corner = given.get("note", ""), given.get("corner", "")
-        value = given.get("value", "accuracy")
         self.rows: dict[str, str] = given["rows"]
-        self.columns: dict[str, Column] = {}
-        for label, entry in given["columns"].items():
-            entry = {"overrides": entry} if isinstance(entry, str) else entry
-            measured = {other: column.value for other, column in self.columns.items() if not column.worst}
-            worst = entry.get("worst", [])
-            worst = list(measured) if worst == "all" else _listed(worst)
-            wrong = [other for other in worst if choose(other, given["columns"], "column") not in measured]
-            if wrong or ("worst" in entry and not worst):
-                got = ", ".join(wrong) or "none"
-                raise SettingError(f"column {label} can be the worst of measured ones before it, got {got}.")
-            kinds = {measured[other] for other in worst} or {entry.get("value", value)}
-            if len(kinds) > 1:
-                raise SettingError(f"column {label} needs columns of one value for their worst, got {sorted(kinds)}.")
-            self.columns[label] = Column(entry.get("overrides", ""), choose(kinds.pop(), VALUES, "value"), tuple(worst))
+        self.columns = _columns(given["columns"], given.get("value", "accuracy"))
         self.chance, self.target = float(given.get("chance", "nan")), float(given.get("target", "nan"))
         starts = [choose(row, self.rows, "row") for row in _listed(given.get("reference", []))]
-        first = next((row for row in self.rows if row in starts), None)
+        last = next((row for row in self.rows if row in starts), None)
         self.reference: dict[str, str] = {}
         for row in self.rows:
-            self.reference[row] = row if row in starts else next(reversed(self.reference.values()), first or row)
-        shown = {column.value: label for label, column in self.columns.items() if not column.worst}
-        if "mrd" in shown and first is None:
-            raise SettingError(f"column {shown['mrd']} needs a row to compare with, got none; give reference: ROW.")
-        for head, drop in self.columns.items():
-            attacks = [word for word in words(drop.overrides) if re.match(r"\+?adversary=(?!none$)", word)]
-            if drop.value == "mrd" and attacks:
-                raise SettingError(
-                    f"column {head} would compare recalls under attack, got {attacks[0]}; a max-recall-drop is that "
-                    f"where nobody attacks: take adversary=none, or another value."
-                )
-        if "rounds_to" in shown and isnan(self.target):
-            raise SettingError(
-                f"column {shown['rounds_to']} needs an accuracy to reach, got none; give target: PERCENT."
-            )
+            last = row if row in starts else last
+            self.reference[row] = last or row
+        self._check_values(compared=bool(starts))
         self.seeds = int(given.get("seeds", 1))
         self.x: str | None = given.get("x")
         self.claims: list[dict[str, Any]] = given.get("claims", [])
@@ -163,6 +137,23 @@ class Table:
             self.pairs(claim)
         texts = [printed.text.split()[0] for printed in self.published.values()]
         self.digits = max((len(text.partition(".")[2]) for text in texts), default=1)
+
+    def _check_values(self, compared: bool) -> None:
+        """Check that columns which compare have what they compare with."""
+        shown = {column.value: label for label, column in self.columns.items() if not column.worst}
+        if "mrd" in shown and not compared:
+            raise SettingError(f"column {shown['mrd']} needs a row to compare with, got none; give reference: ROW.")
+        for head, drop in self.columns.items():
+            attacks = [word for word in words(drop.overrides) if re.match(r"\+?adversary=(?!none$)", word)]
+            if drop.value == "mrd" and attacks:
+                raise SettingError(
+                    f"column {head} would compare recalls under attack, got {attacks[0]}; a max-recall-drop is that "
+                    f"where nobody attacks: take adversary=none, or another value."
+                )
+        if "rounds_to" in shown and isnan(self.target):
+            raise SettingError(
+                f"column {shown['rounds_to']} needs an accuracy to reach, got none; give target: PERCENT."
+            )
 
     @classmethod
     def load(cls, name: str) -> "Table":
@@ -267,6 +258,25 @@ def _read(path: Path, name: str, readers: Sequence[Path] = ()) -> tuple[Any, lis
     other, further = _read(theirs, given["like"], (*readers, path.resolve()))
     given = taken_over(given, {key: value for key, value in other.items() if key not in empty})
     return given, [_name(theirs), *further] if given.get("target") == other.get("target") else []
+
+
+def _columns(given: dict[str, Any], usual: str) -> dict[str, Column]:
+    """Read the columns; one may be the worst of measured ones before it."""
+    found: dict[str, Column] = {}
+    for label, entry in given.items():
+        entry = {"overrides": entry} if isinstance(entry, str) else entry
+        measured = {other: column.value for other, column in found.items() if not column.worst}
+        worst = entry.get("worst", [])
+        worst = list(measured) if worst == "all" else _listed(worst)
+        wrong = [other for other in worst if choose(other, given, "column") not in measured]
+        if wrong or ("worst" in entry and not worst):
+            got = ", ".join(wrong) or "none"
+            raise SettingError(f"column {label} can be the worst of measured ones before it, got {got}.")
+        kinds = {measured[other] for other in worst} or {entry.get("value", usual)}
+        if len(kinds) > 1:
+            raise SettingError(f"column {label} needs columns of one value for their worst, got {sorted(kinds)}.")
+        found[label] = Column(entry.get("overrides", ""), choose(kinds.pop(), VALUES, "value"), tuple(worst))
+    return found
 
 
 def _listed(given: Any) -> list[str]:

@@ -53,6 +53,9 @@ _NO_VALIDATION = (
 )
 FAILED = "failed"  # the status of a run that ended in an error, which is not kept
 
+# What a protocol's file need not set.
+_SILENT: dict[str, Any] = {"rules": None, "attacks": None, "told": (1.0,), "cost": None, "radii": ()}
+
 _Choice = TypeVar("_Choice")
 
 # What a tournament varies by itself, and the option that chooses it.
@@ -145,11 +148,9 @@ class Entries:
         added: Sequence[str] = (),
         more: Sequence[str] = (),
         quick: bool = False,
-        again: float | None = None,
-        told: Sequence[float] | None = None,
         knows: Sequence[str] | None = None,
         protocol: str = PROTOCOL,
-        **given: Sequence[Any] | None,
+        **given: Any,
     ) -> "Entries":
         """Choose by what a file of ``protocols`` has.
 
@@ -159,11 +160,9 @@ class Entries:
             added: Further rules: a name of conf/aggregator, or ``LABEL: OVERRIDES``.
             more: Further overrides of every run; data=... and model=... replace the file's.
             quick: Whether to play the small tournament.
-            again: What further seeds play; None: the file's.
-            told: Multiples of the true number that rules are told; None: that number.
             knows: Leave out attacks that go by anything else (`Adversary.knows`); None: none.
             protocol: The file's name.
-            given: ``skew``, ``byzantine``, ``seeds``, ``rates``, ``radii``; None: the file's.
+            given: ``skew``, ``byzantine``, ``seeds``, ``rates``, ``radii``, ``again``, ``told``; None: the file's.
 
         Raises:
             SettingError: If there is no such rule, attack, partition or protocol.
@@ -171,6 +170,8 @@ class Entries:
         protocol = choose(protocol, sorted(path.stem for path in PROTOCOLS.glob("*.yaml")), "protocol")
         ours = _settings(protocol)
         small = ours["quick"] if quick else {}
+        chosen = {"rules": rules, "attacks": attacks, **given}
+        values = _SILENT | ours | small | {key: value for key, value in chosen.items() if value is not None}
         momentum = ours["momentum"]
         known = {name: [f"aggregator={name}"] for name in choices("aggregator")}
         known |= {
@@ -184,45 +185,33 @@ class Entries:
             if (known | extra).get(label, overrides) != overrides:
                 raise SettingError(f"there is a rule called {label} already; give --add another label.")
             extra[label] = overrides
-        listed = rules if rules is not None else small.get("rules", ours.get("rules"))
-        listed = known if listed is None else listed
-        attacked = attacks if attacks is not None else small.get("attacks", ours.get("attacks"))
-        every = choices("adversary")
-        attacked = [choose(name, every, "attack") for name in (every if attacked is None else attacked)]
+        listed, every = known if values["rules"] is None else values["rules"], choices("adversary")
+        attacked = every if values["attacks"] is None else values["attacks"]
+        attacked = [choose(name, every, "attack") for name in attacked]
         if knows is not None:
             from lightning_fl.adversary.base import Knowledge
             from lightning_fl.run.assemble import knowledge
 
             meant = [choose(kind, get_args(Knowledge), "knowledge") for kind in knows]
             attacked = [name for name in attacked if knowledge(file_of("adversary", name)) in meant]
-        chosen = given.get("radii")
-        radii = small.get("radii", ours.get("radii", ())) if chosen is None else chosen
-        _check_free(more, _OPTIONS | ({"aggregator.radius": "--radii"} if radii else {}))
+        _check_free(more, _OPTIONS | ({"aggregator.radius": "--radii"} if values["radii"] else {}))
         replaced = {override.partition("=")[0] for override in more}
         parts = [ours[part] for part in ("data", "model") if part not in replaced]
         parts += [ours["base"], small.get("base", "")]
-        values = {
-            key: values if (values := given.get(key)) is not None else small.get(key, ours[key])
-            for key in ("skew", "byzantine", "seeds", "rates")
-        }
         skews: dict[tuple[str, ...], str] = {}  # 0.1 and 1e-1 are one
         for skew in values["skew"]:
             skews.setdefault(tuple(_partition(skew)), skew)
-        values["skew"] = list(skews.values())
-        for key, entries in {"rules": [*listed, *extra], **values}.items():
-            if not entries:
+        values |= {"skew": list(skews.values()), "rules": [*listed, *extra]}
+        for key in ("rules", "skew", "byzantine", "seeds", "rates"):
+            if not values[key]:
                 raise SettingError(f"a tournament needs at least one of {key}, got none.")
+        taken = ("skew", "byzantine", "seeds", "rates", "tuning", "again", "told", "cost", "radii")
         return cls(
             {label: known[choose(label, known, "rule")] for label in listed} | extra,
             list(dict.fromkeys([NOBODY, *attacked])),
-            tuning=ours["tuning"],
             base=[*(part for text in parts for part in shlex.split(text)), *more],
-            again=float(ours["again"] if again is None else again),
-            told=ours.get("told", (1.0,)) if told is None else told,
             protocol=protocol,
-            cost=ours.get("cost"),
-            radii=radii,
-            **values,
+            **{key: values[key] for key in taken},
         )
 
     def settings(self, rule: str) -> list[Setting]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -17,8 +18,8 @@ from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, ac
 from lightning_fl.study.twins import conclusion
 from lightning_fl.text import many, number
 
-_HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms"]
-_SUCCESS = "Backdoor"  # a column where there is one
+_SUCCESS = "Backdoor"  # the last column, where there is one
+_HEADER = ["Rule", "Rank", "Rate", "No attack", "Worst attack", "Worst class", "Attack", "kappa", "ms", _SUCCESS]
 _TRIGGERED = (
     f" {_SUCCESS}: the largest share, over attacks, of the triggered test samples of other classes that are taken "
     "for the attackers' target, in the mean over the seeds that play the attack."
@@ -144,17 +145,14 @@ def _reach(seeds: int) -> str:
     return "over resamples"
 
 
-def header(found: Sequence[Standing]) -> list[str]:
-    """Name the columns of a panel's rules."""
-    return [*_HEADER, *([_SUCCESS] if _backdoors(found) else [])]
+def _section(panel: Panel, found: Sequence[Standing], most: int | None = None, **more: Any) -> Section:
+    """Write the table of a panel's rules; its last column stands where there are backdoors."""
+    end = None if any(one.success is not None for one in found) else -1
+    return Section(heading(panel), _HEADER[:end], [row_of(one)[:end] for one in found[:most]], **more)
 
 
-def _backdoors(found: Sequence[Standing]) -> bool:
-    return any(one.success is not None for one in found)
-
-
-def row_of(one: Standing, backdoors: bool = False) -> list[str]:
-    """Write one rule's numbers; with its backdoor's, if there are any."""
+def row_of(one: Standing) -> list[str]:
+    """Write one rule's numbers."""
 
     def shown(estimate: Estimate | None) -> str:
         return "-" if estimate is None else estimate.text()
@@ -169,7 +167,7 @@ def row_of(one: Standing, backdoors: bool = False) -> list[str]:
         one.attack or "-",
         "-" if one.kappa is None else f"{one.kappa:.3g}",
         "-" if one.rule_ms is None else f"{one.rule_ms:.{0 if one.rule_ms >= 10 else 1}f}",
-        *(["-" if one.success is None else f"{100 * one.success:.1f}"] if backdoors else []),
+        "-" if one.success is None else f"{100 * one.success:.1f}",
     ]
 
 
@@ -210,18 +208,11 @@ def remarks(found: Sequence[Standing]) -> list[str]:
 
 def terminal(tournament: Tournament) -> str:
     """Write the best rules of each panel for the terminal."""
-    return Report(
-        "",
-        sections=[
-            Section(
-                heading(panel),
-                header(found),
-                [row_of(one, _backdoors(found)) for one in found[:_BEST]],
-                remarks=[f"and {many(len(found) - _BEST, 'rule')} more"] * (len(found) > _BEST) + refusals(found),
-            )
-            for panel, found in panels_of(tournament).items()
-        ],
-    ).terminal()
+    sections = []
+    for panel, found in panels_of(tournament).items():
+        more = [f"and {many(len(found) - _BEST, 'rule')} more"] * (len(found) > _BEST)
+        sections.append(_section(panel, found, _BEST, remarks=more + refusals(found)))
+    return Report("", sections=sections).terminal()
 
 
 def report(tournament: Tournament, panels: Panels) -> Report:
@@ -229,8 +220,7 @@ def report(tournament: Tournament, panels: Panels) -> Report:
     sections = [Section("Accuracy under the worst attack over label skew", picture=("skew", _SKEW))]
     sections += [Section("A wrong f", picture=("told", _TOLD))] if len(tournament.entries.told) > 1 else []
     for panel, found in panels.items():
-        rows, heat = [row_of(one, _backdoors(found)) for one in found], (_heat(panel), _HEAT)
-        sections.append(Section(heading(panel), header(found), rows, remarks=remarks(found), picture=heat))
+        sections.append(_section(panel, found, remarks=remarks(found), picture=(_heat(panel), _HEAT)))
     return Report("Tournament", introduction(tournament), sections, records(panels))
 
 

@@ -38,11 +38,6 @@ from lightning_fl.updates.rows import (
 _WHOLE_ROWS = 16
 
 
-def positive(shares: Tensor, data_weights: Tensor | None) -> Tensor | None:
-    """Return the shares, if no data weight is 0."""
-    return shares if data_weights is None or (data_weights > 0).all() else None
-
-
 @dataclass(frozen=True)
 class Combination:
     """sum_i a_i x_i of the rows of a round and sum_k c_k s_k of further ones, computed when first needed.
@@ -125,7 +120,7 @@ class Updates:
         """Which columns are here; sums over columns go through this."""
         self.n, self.d = len(rows), self.held.d
         self.data_weights = as_shares(data_weights, self.n)
-        self._positive = positive(self.data_weights, data_weights)
+        self._positive = self.data_weights if data_weights is None or (data_weights > 0).all() else None
         self.layout = layout or (Layer("", 0, self.d, 1),)
         """Which of all d columns belong to which tensor of the model."""
 

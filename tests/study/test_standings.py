@@ -8,7 +8,7 @@ import pytest
 
 from lightning_fl.study.standings import Estimate, standings
 from lightning_fl.study.tournament import Entries, Panel, Tournament
-from lightning_fl.study.tournament_report import draw, header, introduction, remarks, row_of
+from lightning_fl.study.tournament_report import _section, draw, introduction, remarks
 
 RULES = {name: [f"aggregator={name}"] for name in ("average", "median", "krum")}
 
@@ -70,15 +70,17 @@ def test_of_many_seeds_the_interval_is_drawn_and_the_same_every_time():
 
 def test_a_backdoor_s_success_is_shown_where_there_is_one(tournament, played):
     """The mean over seeds, of the attack that succeeds most."""
-    assert "Backdoor" not in header(played(lambda rule, attack, seed: 0.9))
+    panel = Panel("iid", 3)
+    assert "Backdoor" not in _section(panel, played(lambda rule, attack, seed: 0.9)).header
     for cell in tournament.cells():
         if cell.labels.rule == "krum" and cell.labels.attack != "none":
             success = {"ipm": [0.2, 0.3, 0.4], "lie": [0.0, 0.0, 0.5]}[cell.labels.attack][cell.seed]
             tournament.records[tournament.key(cell)]["success"] = success
-    found = standings(tournament, Panel("iid", 3))
+    found = standings(tournament, panel)
     assert {one.rule: one.success for one in found} == {"average": None, "median": None, "krum": pytest.approx(0.3)}
-    assert header(found)[-1] == "Backdoor"
-    assert {row_of(one, backdoors=True)[-1] for one in found} == {"-", "30.0"}
+    table = _section(panel, found)
+    assert table.header[-1] == "Backdoor"
+    assert {row[-1] for row in table.rows} == {"-", "30.0"}
 
 
 def test_the_worst_attack_is_taken_in_each_seed(played):
