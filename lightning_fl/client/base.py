@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lightning_fl import seeding
 from lightning_fl.augment import augmented
-from lightning_fl.client.side_by_side import UnsupportedError, fill, keeps_apart, trial
+from lightning_fl.client.side_by_side import UnsupportedError, errors_of, fill, keeps_apart
 from lightning_fl.errors import SettingError
 from lightning_fl.loss.base import loss_of, sample_losses
 from lightning_fl.network.dropout import KeyedDropout, client_keys, keys_in_order, sample_keys
@@ -518,14 +518,14 @@ def _loss_scale(device: torch.device) -> float:
 
 @once
 def computed_at_once(model: nn.Module, samples: Samples) -> bool:
-    """Find out whether ``vmap`` gives what plain autograd gives, and tell if it does not; see `trial`."""
+    """Find out whether ``vmap`` gives what plain autograd gives, and tell if it does not; see `errors_of`."""
 
     def compute(model: nn.Module, batch: ClientBatch, keys: Tensor, rows: Tensor, losses: Tensor) -> None:
         _Work(model, batch, rows, losses, keys).at_once(torch.arange(2))
 
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "There is a performance drop")  # vmap computes one by one, too, but slowly
-        errors = trial(model, samples, compute)
+        errors = errors_of(model, samples, compute)
     rounding = 0.05 if torch.is_autocast_enabled(samples.targets.device.type) else 1e-3
     if errors is not None and not any(error > rounding for error in errors):
         return True

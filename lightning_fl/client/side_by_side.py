@@ -9,7 +9,7 @@ fastest, so there a convolution takes one client's images at a time.  Clients ma
 The model runs as it is, watched by a mode that sees every torch function.  It stops (`UnsupportedError`) at whatever is
 not known to keep one sample per row of every tensor, such as statistics over the batch, and at whatever uses a trained
 parameter other than once, as weight or bias of such a layer.  What a model makes of the mere number of samples, such as
-a division by ``len(x)``, shows in a trial against plain autograd on two small clients (`keeps_apart`).
+a division by ``len(x)``, shows beside plain autograd on two small clients (`keeps_apart`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -330,17 +330,17 @@ def fill(
 
 @once
 def keeps_apart(model: nn.Module, samples: Samples) -> bool:
-    """Find out whether `fill` gives what plain autograd gives; see `trial`."""
+    """Find out whether `fill` gives what plain autograd gives; see `errors_of`."""
 
     def fill_from(own: bool, model: nn.Module, batch: ClientBatch, keys: Tensor, rows: Tensor, losses: Tensor) -> None:
         weights = flatten(trainable(model).values()).expand(2, -1) if own else None
         fill(model, batch.samples, batch.indices, keys_in_order(keys, batch.sizes), rows, losses, weights)
 
-    errors = trial(model, samples, partial(fill_from, False), partial(fill_from, True))
+    errors = errors_of(model, samples, partial(fill_from, False), partial(fill_from, True))
     return errors is not None and all(error < _TOLERANCE for error in errors)
 
 
-def trial(model: nn.Module, samples: Samples, *ways: Callable[..., None]) -> list[float] | None:
+def errors_of(model: nn.Module, samples: Samples, *ways: Callable[..., None]) -> list[float] | None:
     """Compute two clients, of one sample and of two, in some ways and by plain autograd.
 
     They are compared at seeded parameters, so that the answer does not depend on where training stands: a run that is

@@ -284,6 +284,7 @@ def check_choices(arguments: Sequence[str]) -> None:
             one.
     """
     several = {"-m", "--multirun"} & set(arguments)
+    # A run: GROUP=NAME, GROUP=[NAME], of some groups GROUP=[NAME,NAME]; -m: GROUP=NAME,NAME, and what Hydra can draw.
     for previous, argument in pairwise(["", *arguments]):
         key, equals, given = argument.partition("=")
         if re.fullmatch(r"--[a-z_][\w.-]*", argument) and not re.fullmatch(rf"--({_FLAGS}|{_SWITCHES})", argument):

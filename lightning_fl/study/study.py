@@ -1,4 +1,11 @@
-"""A study: cells, and what is known of their runs."""
+"""A study: cells, and what is known of their runs.
+
+A run is known by three names.  Its *labels* and its seed say where it stands in a study: they are columns of the files.
+Its cell's *key* (`lightning_fl.study.cell.keys`) says what was asked for, and is known without composing anything: a
+record whose key is another has measured other settings under the same labels, and does not count.  Its *identity*
+(`lightning_fl.run.identity`) says what its result depends on: cells of different keys may be one run, which is then
+trained once.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence

@@ -287,6 +287,11 @@ def _partition(skew: str) -> list[str]:
 class Tournament(Study):
     """The cells of a tournament and what is known about them.
 
+    Which there are follows from results, for each rule and panel: its runs at every setting where nobody attacks
+    (`tuning`), of the settings that cost little those under the attacks that choose (`tuning`, again), and so its
+    setting; with it every attack at the first seed (`cells`), and of these the closest at the others (`cells`, again).
+    Each list is what is known by now; `tuning_following` and `size` say how many more there may be.
+
     Args:
         entries: What competes.
         folder: Folder of ``cells.csv`` and the report.

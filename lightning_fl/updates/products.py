@@ -372,7 +372,7 @@ def centred_products(
 
     In each block of columns the origin is the row with the smallest ball around it that holds more than half of the
     rows, so that fewer than half, whatever they are, do not move it away from the others.  Put together from the
-    blocks, r need not be a row.
+    blocks, it need not be a row: of (0, 8), (8, 0) and (9, 9) in two blocks of one column each it is (8, 8).
 
     Args:
         rows: Rows among which the origin is chosen.
