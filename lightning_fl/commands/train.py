@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -157,6 +158,8 @@ def main() -> None:
         sys.argv[1:] = [*flags, *(["--config-dir", str(own)] if own else []), *rest]  # Hydra wants flags first
         for noted in (_trained, _sweeps, _made, _refused):
             noted.clear()
+        # Python 3.14 asks for an option's help when it is added; that of Hydra's --shell-completion is no text.
+        ArgumentParser._check_help = lambda *_: None  # type: ignore[attr-defined]
         try:
             run()
         finally:
