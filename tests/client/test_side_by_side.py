@@ -275,7 +275,7 @@ MIXED = {
 
 
 @pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated", "ignore:enable_nested_tensor is True", "ignore:Using padding="
+    "ignore:`torch.jit.script` is", "ignore:enable_nested_tensor is True", "ignore:Using padding="
 )
 @pytest.mark.parametrize("name", MIXED)
 def test_leaves_alone_what_may_mix_samples(name):

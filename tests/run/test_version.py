@@ -42,7 +42,7 @@ def test_provenance_names_command_versions_and_processor(monkeypatch):
     found = version.provenance("0.9+gabc")
     assert found["command"] == "lightning-fl train aggregator=boba 'data.root=my data'"
     assert found["versions"].startswith(
-        f"lightning-fl 0.9+gabc, Python {platform.python_version()}, torch {torch.__version__}"
+        f"lightning-fl 0.9+gabc, Python {platform.python_version()}, torch {torch.__version__.partition('+')[0]}"
     )
     assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d[+-]", found["date"])
     assert found["processor"]
