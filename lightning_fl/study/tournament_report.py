@@ -1,7 +1,7 @@
 """What a tournament leaves for readers: two pages, Markdown, CSV, LaTeX and pictures."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
@@ -14,7 +14,7 @@ from lightning_fl.run.lock import held
 from lightning_fl.study.cell import Cell
 from lightning_fl.study.report import Report, Section
 from lightning_fl.study.standings import Estimate, Standing, standings
-from lightning_fl.study.tournament import NOBODY, Entries, Panel, Tournament, accuracy
+from lightning_fl.study.tournament import NOBODY, Entries, Panel, Place, Tournament, accuracy
 from lightning_fl.study.twins import conclusion
 from lightning_fl.text import many, number
 
@@ -117,8 +117,16 @@ def introduction(tournament: Tournament) -> list[str]:
         "play it; a single round can decide it, and it does not judge rules whose steps have another length (sums, "
         "votes of signs). ms: mean time of the rule per round, with other runs beside it. A run that diverges counts "
         "as guessing." + (_TRIGGERED if any(row["success"] is not None for row in finished) else ""),
-        *([" ".join(conclusion([*pairs.values()]))] if pairs else []),
+        *([" ".join([*conclusion([*pairs.values()]), *_without_twins(entries, pairs)])] if pairs else []),
     ]
+
+
+def _without_twins(entries: Entries, pairs: Collection[Place]) -> list[str]:
+    """Say how many rules have no twins, which the others' do not judge."""
+    rules = {place.rule for place in pairs}
+    others = len(entries.rules) - len(rules)
+    have = "has" if others == 1 else "have"
+    return [f"{others} of {len(entries.rules)} rules {have} none."] if others else []
 
 
 def _screening(entries: Entries, known: Sequence[Cell]) -> str:

@@ -171,7 +171,11 @@ def test_twins_stand_beside_their_runs(tmp_path):
     os.utime(again.kept, (1, 1))
     keep(again)  # nothing new: the file is left alone
     assert again.kept.stat().st_mtime == 1
-    assert "Twins of 2 cells: |run - twin| median" in write(again).with_suffix(".md").read_text()
+    page = write(again).with_suffix(".md").read_text()
+    assert "Twins of 2 cells: |run - twin| median" in page
+    assert "rules has none" not in page
+    more = small(tmp_path, **given | {"rules": ["average", "median"]})
+    assert "1 of 2 rules has none." in write(more).with_suffix(".md").read_text()
 
 
 def test_rules_are_told_multiples_of_the_true_number(tmp_path):
