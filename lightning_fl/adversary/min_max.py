@@ -78,7 +78,7 @@ class MinMax(Adversary):
 
 
 def largest(near: Callable[[float], bool], start: float, tau: float) -> float:
-    """Find by steps that halve the largest number, below twice ``start`` and up to 2 tau, that is near; 0: none is.
+    """Find by halving steps, to within 2 tau, the largest number below twice ``start`` that is near; 0 if none is.
 
     >>> largest(lambda gamma: gamma <= 3.3, start=4.0, tau=0.5)
     3.0

@@ -6,7 +6,7 @@ python scripts/tournament.py --rules boba,krum --attacks ipm,lie --skew iid,0.1
 python scripts/tournament.py --byzantine 5,15,33 --data mnist --model lenet
 python scripts/tournament.py --quick --add my_rule --add "krum + momentum: aggregator=krum client=momentum"
 python scripts/tournament.py --quick trainer.max_steps=200               further overrides as for train
-python scripts/tournament.py --protocol 2026.1-silo --rules krum,rfa     another league, of few clients
+python scripts/tournament.py --protocol 2026.3-silo --rules krum,rfa     another league, of few clients
 
 The first seed plays every attack, the others those that cost a rule at least half of what its worst one does there
 (--again), or did most to a class.

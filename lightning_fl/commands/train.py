@@ -158,7 +158,7 @@ def main() -> None:
         sys.argv[1:] = [*flags, *(["--config-dir", str(own)] if own else []), *rest]  # Hydra wants flags first
         for noted in (_trained, _sweeps, _made, _refused):
             noted.clear()
-        # Python 3.14 asks for an option's help when it is added; that of Hydra's --shell-completion is no text.
+        # Python 3.14 asks for an option's help when it is added; that of Hydra's --shell-completion is not a string.
         ArgumentParser._check_help = lambda *_: None  # type: ignore[attr-defined]
         try:
             run()

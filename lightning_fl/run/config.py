@@ -206,7 +206,7 @@ def _quoted(argument: str) -> str:
 
 def spell(command: str, *arguments: str) -> str:
     """Spell a command the way the running one was started: by ``lightning-fl``, or by a file of ``scripts``."""
-    installed = sys.argv[0].startswith("lightning-fl ")
+    installed = sys.argv[0].startswith("lightning-fl ") or not (CONF.parents[1] / "scripts/train.py").exists()
     return shlex.join([*(["lightning-fl", command] if installed else ["python", f"scripts/{command}.py"]), *arguments])
 
 

@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from lightning_fl import __version__
-from lightning_fl.run.config import own_folder, spell
+from lightning_fl.run.config import CONF, own_folder, spell
 
 
 def provenance(code: str | None = None) -> dict[str, str]:
@@ -44,12 +44,20 @@ def _command() -> str:
     worker = multiprocessing.parent_process() is not None  # it inherits the arguments of the command that asks
     installed = sys.argv[0].startswith("lightning-fl ")
     words = sys.argv if worker or installed else sys.orig_argv
-    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:  # what trains this run alone
+    if _of_several():  # what trains this run alone
         own = own_folder()
         said = spell("train", *(["--config-dir", str(own)] if own else []), *HydraConfig.get().overrides.task)
     else:
         said = f"{sys.argv[0]} {shlex.join(words[1:])}" if installed else shlex.join(words)
     return said.replace(f"--config-dir {shlex.quote(str(Path.cwd() / 'conf'))} ", "")  # which Hydra alone is told
+
+
+def _of_several() -> bool:
+    """Whether this is a run of ``train -m``, not of somebody else's application of Hydra."""
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return False
+    sources = HydraConfig.get().runtime.config_sources
+    return any(source.provider == "main" and Path(source.path) == CONF for source in sources)
 
 
 @cache

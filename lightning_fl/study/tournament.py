@@ -287,10 +287,10 @@ def _partition(skew: str) -> list[str]:
 class Tournament(Study):
     """The cells of a tournament and what is known about them.
 
-    Which there are follows from results, for each rule and panel: its runs at every setting where nobody attacks
-    (`tuning`), of the settings that cost little those under the attacks that choose (`tuning`, again), and so its
-    setting; with it every attack at the first seed (`cells`), and of these the closest at the others (`cells`, again).
-    Each list is what is known by now; `tuning_following` and `size` say how many more there may be.
+    Which cells there are depends on results.  For each rule and panel, `tuning` lists first its runs without attack at
+    every setting and then, for the settings that cost little, those under the attacks that choose; this gives its
+    setting.  `cells` lists every attack at the first seed with that setting and then, at the other seeds, those that
+    did most.  Both list what is known by now; `tuning_following` and `size` say how many more there may be.
 
     Args:
         entries: What competes.

@@ -278,7 +278,7 @@ class _OrderOfCopies(Ordered):
     """The values of others and copies of one more row; see `Ordered.extended`.
 
     The value in place p is y, held between the others' values in places p - copies and p: of 1, 3, 5, 7, 9 and twice y
-    that in place 4, the first being 0, is 9 where y is above, 5 where it is below, and else y.
+    that in place 4, the first being 0, is 9 where y is above 9, 5 where it is below 5, and else y.
     """
 
     def __init__(self, others: Ordered, row: Tensor, copies: int):

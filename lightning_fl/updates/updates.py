@@ -88,8 +88,8 @@ class Updates:
     Numbers of whole rows (data weights, lengths, inner products) are on the CPU, wherever the rows are: a GPU is waited
     for once to bring them there, and what a rule makes of them, step by step, waits for nothing.
 
-    A subclass that makes its rows of others' sets n, d, data_weights, ids, held and layout, and gives `here`; all else
-    follows from these, and it overrides what it knows faster.
+    A subclass whose rows are made of others' rows sets n, d, data_weights, ids, held and layout, and provides `here`;
+    all else follows from these, and it overrides what it can compute faster.
 
     Args:
         rows: One update per row.  Updates are pseudo-gradients: the server subtracts them.  Autograd does not follow
